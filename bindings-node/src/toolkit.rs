@@ -6,7 +6,7 @@ use crate::task::TaskSpec;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::host::threads;
 use flovyn_core::model::TaskOptions;
-use flovyn_toolkit::kit::{KitDescription, registry};
+use flovyn_toolkit::config::{ToolkitConfig, registry};
 use flovyn_toolkit::react::{GenerateInput, Generated, LlmGenerate};
 use flovyn_toolkit::tools::{ToolTask, Toolbox};
 use napi_derive::napi;
@@ -28,7 +28,7 @@ pub fn toolkit_task(kind: String, queue: String) -> napi::Result<Option<TaskSpec
 /// Asks a model outside of a run: ends with what `llm.generate` gives, as JSON text. `description` names providers.
 #[napi]
 pub fn ask_model(hub: &Hub, token: u32, description: String, input: String) -> napi::Result<Abort> {
-    let described = KitDescription::parse(&description).map_err(thrown)?;
+    let described = ToolkitConfig::parse(&description).map_err(thrown)?;
     let input: GenerateInput =
         serde_json::from_str(&input).map_err(|error| invalid(format!("a model cannot be asked this: {error}")))?;
     let models = registry(&described.providers).map_err(thrown)?;

@@ -12,7 +12,7 @@ use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::{MachineConfig, OnDivergence, OnError, REPLAY_TIMEOUT};
 use flovyn_core::model::AttemptResult;
 use flovyn_core::worker::{Host, Ticket as CoreTicket, Worker as CoreWorker, WorkerOptions};
-use flovyn_toolkit::kit::Kits;
+use flovyn_toolkit::config::Toolkits;
 use napi::Env;
 use napi::bindgen_prelude::Array;
 use napi_derive::napi;
@@ -46,7 +46,7 @@ pub struct WorkerSettings {
 #[napi]
 pub struct Worker {
     activations: Arc<Activations>,
-    toolkit: Arc<Kits>,
+    toolkit: Arc<Toolkits>,
     threads: tokio::runtime::Handle,
     started: Arc<Mutex<Option<CoreWorker>>>,
     /// Whether its JavaScript is gone.

@@ -9,8 +9,8 @@ use crate::task::TaskSpec;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::host::threads;
 use flovyn_core::payload::Payload;
+use flovyn_toolkit::config::{ToolkitConfig, Toolkits, registry};
 use flovyn_toolkit::fake_llm;
-use flovyn_toolkit::kit::{KitDescription, Kits, registry};
 use flovyn_toolkit::react::{GenerateInput, LlmGenerate};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -19,12 +19,12 @@ use std::sync::Arc;
 /// Native agents and tasks that a worker serves beside its own: none until they are described.
 #[pyclass(frozen, module = "flovyn._native")]
 pub(crate) struct Kit {
-    kits: Arc<Kits>,
+    kits: Arc<Toolkits>,
     threads: tokio::runtime::Handle,
 }
 
 impl Kit {
-    pub(crate) fn host(&self) -> Arc<Kits> {
+    pub(crate) fn host(&self) -> Arc<Toolkits> {
         self.kits.clone()
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn generate(
     input: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let description = encode::json(description)?;
-    let description = KitDescription::parse(&String::from_utf8_lossy(&description)).map_err(Failure::from)?;
+    let description = ToolkitConfig::parse(&String::from_utf8_lossy(&description)).map_err(Failure::from)?;
     let input: GenerateInput = encode::payload(input)?.parse().map_err(Failure::from)?;
     let models = registry(&description.providers).map_err(Failure::from)?;
     spawn(&threads().map_err(Failure::from)?, &hub.inbox, token, async move {

@@ -1,11 +1,11 @@
-//! Durable events as people read them.
+//! Durable events as text for people.
 
 use crate::print::{short, word};
 use flovyn_core::model::{Event, EventKind};
 use serde_json::Value;
 
-/// What an event says, on one line of at most so many characters; ids that say nothing to people are left out.
-pub fn told(event: &Event, limit: usize) -> String {
+/// An event on one line of at most `limit` characters; ids that mean nothing to people are left out.
+pub fn describe(event: &Event, limit: usize) -> String {
     let data = &event.data;
     let text = |name: &str| match &data[name] {
         Value::String(text) => text.clone(),
@@ -22,7 +22,7 @@ pub fn told(event: &Event, limit: usize) -> String {
         EventKind::Woken | EventKind::Continued => text(if data["reason"].is_null() { "from" } else { "reason" }),
         EventKind::Checkpoint => text("sequence"),
         EventKind::Entry => match data.get("content") {
-            Some(content) => format!("{}: {}", text("role"), words(content)),
+            Some(content) => format!("{}: {}", text("role"), content_text(content)),
             None => text("role"),
         },
         EventKind::Signal => text("name"),
@@ -48,8 +48,8 @@ fn list(names: &[Value]) -> String {
     names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// What a content says: its text where it has one.
-pub fn words(content: &Value) -> String {
+/// The text of a content; its JSON where it has none.
+pub fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Object(object) => match object.get("text").or_else(|| object.get("content")) {

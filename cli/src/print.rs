@@ -1,4 +1,4 @@
-//! What the commands print: tables for people, JSON for programs, colours on a terminal alone.
+//! The output of the commands: tables for people, JSON for programs, colours only on a terminal.
 
 use crate::Result;
 use crate::args::When;

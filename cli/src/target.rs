@@ -1,4 +1,4 @@
-//! Which backend, which run: the words of a command, and the doors they open.
+//! The backend and the run that a command's arguments name.
 
 use crate::{Failed, Result};
 use flovyn_core::client::{Client, Handle};
@@ -7,32 +7,32 @@ use flovyn_core::runtime::{Backend, Chosen, Runtime, parse_url};
 use flovyn_core::{Payload, client};
 use std::collections::BTreeMap;
 
-/// The words of a command with the URL taken out.
+/// The URL of a command, and its other positional arguments.
 pub struct Target {
     chosen: Chosen,
     words: std::vec::IntoIter<String>,
 }
 
 impl Target {
-    /// Splits the words of a command that takes at most the words in `names` beside a URL.
-    pub fn of(words: Vec<String>, names: &[&str]) -> Result<Self> {
+    /// Splits the positional arguments of a command that takes those in `names` beside a URL.
+    pub fn parse(words: Vec<String>, names: &[&str]) -> Result<Self> {
         let mut words: Vec<_> = words;
-        let given = words.first().is_some_and(|word| is_url(word)).then(|| words.remove(0));
+        let url = words.first().is_some_and(|word| is_url(word)).then(|| words.remove(0));
         if let Some(extra) = words.get(names.len()) {
-            let told = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+            let accepted = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
             let hint = "a URL starts with sqlite: or http: and comes first";
-            return Err(Failed::Usage(format!("{extra:?} is one word too many: beside a URL come {told}; {hint}")));
+            return Err(Failed::Usage(format!("{extra:?} is one word too many: beside a URL come {accepted}; {hint}")));
         }
-        Ok(Self { chosen: Chosen::of(given.as_deref()), words: words.into_iter() })
+        Ok(Self { chosen: Chosen::of(url.as_deref()), words: words.into_iter() })
     }
 
-    /// The next word, which must be there.
+    /// The next argument, which is required.
     pub fn word(&mut self, name: &str) -> Result<String> {
         self.words.next().ok_or_else(|| Failed::Usage(format!("{name} is missing")))
     }
 
-    /// The next word, if there is one.
-    pub fn more(&mut self) -> Option<String> {
+    /// The next argument, if there is one.
+    pub fn next_word(&mut self) -> Option<String> {
         self.words.next()
     }
 

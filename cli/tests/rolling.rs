@@ -242,22 +242,22 @@ async fn a_rolling_restart_loses_nothing() -> Result<()> {
     let tally = Arc::new(Tally::default());
     let mut callers = Vec::new();
     for caller in 0..OVER_HTTP {
-        let (mut door, tally) = (Http { balancer: http, token: token.clone(), open: None }, tally.clone());
+        let (mut client, tally) = (Http { balancer: http, token: token.clone(), open: None }, tally.clone());
         callers.push(tokio::spawn(async move {
             for n in (0..).take_while(|_| !tally.is_over()) {
                 let id = format!("http-{caller}-{n}");
-                let answer = door.start(&id).await;
+                let answer = client.start(&id).await;
                 tally.count(id, answer);
             }
         }));
     }
     for caller in 0..OVER_GRPC {
-        let (door, tally) = (connect(grpc, &token).await?, tally.clone());
+        let (runtime, tally) = (connect(grpc, &token).await?, tally.clone());
         callers.push(tokio::spawn(async move {
             for n in (0..).take_while(|_| !tally.is_over()) {
                 let id = format!("grpc-{caller}-{n}");
                 let input = Payload::of(&id).expect("a word");
-                let answer = door.client().start("echo", input, StartOptions::with_id(&id)).await;
+                let answer = runtime.client().start("echo", input, StartOptions::with_id(&id)).await;
                 tally.count(id, answer.map(drop).map_err(|error| error.to_string()));
             }
         }));

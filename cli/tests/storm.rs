@@ -242,20 +242,20 @@ async fn insist<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// The servers as a client of several URLs has them.
-struct Doors {
+/// Clients of all servers, as a client of several URLs has them.
+struct Servers {
     urls: Vec<String>,
     token: String,
     open: Vec<OnceCell<Runtime>>,
-    /// What each of them has answered, and how often another had to be asked.
+    /// How many calls each has answered, and how often another had to be asked.
     answered: Vec<AtomicUsize>,
-    turned: AtomicUsize,
+    failed_over: AtomicUsize,
 }
 
-impl Doors {
+impl Servers {
     fn new(urls: Vec<String>, token: String) -> Self {
         let (open, answered) = urls.iter().map(|_| (OnceCell::new(), AtomicUsize::new(0))).unzip();
-        Self { urls, token, open, answered, turned: AtomicUsize::new(0) }
+        Self { urls, token, open, answered, failed_over: AtomicUsize::new(0) }
     }
 
     async fn client(&self, n: usize) -> Result<Client> {
@@ -273,7 +273,7 @@ impl Doors {
             let answer = async { ask(self.client(n).await?).await }.await;
             match answer {
                 Err(error) if error.code() == Code::StorageUnavailable => {
-                    self.turned.fetch_add(1, Ordering::Relaxed);
+                    self.failed_over.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 answer => {
@@ -292,13 +292,13 @@ struct Ended {
 }
 
 /// Starts a run, sends its signals as the storm goes on, each once however often it must be repeated, and waits for its end.
-async fn talk(doors: &Doors, run: u64, mut storm: watch::Receiver<u64>) -> Result<Ended> {
+async fn talk(servers: &Servers, run: u64, mut storm: watch::Receiver<u64>) -> Result<Ended> {
     let input = Payload::of(&run)?;
     let start = async |client: Client| {
         client.start("sums", input.clone(), StartOptions::with_id(format!("sum-{run}"))).await.map(|handle| handle.id())
     };
-    let first: ExecutionId = doors.ask(run as usize, start).await?;
-    assert_eq!(doors.ask(run as usize + 1, start).await?, first, "run {run} is started once");
+    let first: ExecutionId = servers.ask(run as usize, start).await?;
+    assert_eq!(servers.ask(run as usize + 1, start).await?, first, "run {run} is started once");
     for turn in 0..TURNS {
         // Fails where the storm is over, and then nothing is waited for.
         let _ = storm.wait_for(|part| *part >= turn).await;
@@ -307,7 +307,7 @@ async fn talk(doors: &Doors, run: u64, mut storm: watch::Receiver<u64>) -> Resul
             let handle = client.handle(&first.to_string()).await?;
             handle.signal("number", number.clone(), Delivery::default(), Some(key.clone())).await
         };
-        doors.ask((run + turn) as usize, signal).await?;
+        servers.ask((run + turn) as usize, signal).await?;
     }
     let end = async |client: Client| {
         let handle = client.handle(&first.to_string()).await?;
@@ -315,7 +315,7 @@ async fn talk(doors: &Doors, run: u64, mut storm: watch::Receiver<u64>) -> Resul
         let turns = handle.messages().await?.iter().map(|entry| entry.new.content.parse()).collect::<Result<_>>()?;
         Ok(Ended { outcome, turns })
     };
-    doors.ask(run as usize, end).await
+    servers.ask(run as usize, end).await
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -332,7 +332,7 @@ async fn storm() -> Result<()> {
     let token = key(&db).await?;
     let mut installation = Installation::start(cluster, token.clone(), &db);
 
-    let doors = Doors::new((0..SERVERS).map(|n| installation.url(n)).collect(), token);
+    let servers = Servers::new((0..SERVERS).map(|n| installation.url(n)).collect(), token);
     // Tells which of its turns the storm has come to: so the runs live through all of it.
     let (tell, storm) = watch::channel(0);
     let striking = tokio::task::spawn_blocking(move || {
@@ -346,7 +346,7 @@ async fn storm() -> Result<()> {
         println!("storm: killed {killed:?} in {:.1} s", began.elapsed().as_secs_f64());
         (installation, killed, Instant::now())
     });
-    let talking = try_join_all((0..RUNS).map(|run| talk(&doors, run, storm.clone())));
+    let talking = try_join_all((0..RUNS).map(|run| talk(&servers, run, storm.clone())));
     let (ended, installation, killed, last) = {
         let mut talking = std::pin::pin!(talking);
         let mut striking = std::pin::pin!(striking);
@@ -372,8 +372,8 @@ async fn storm() -> Result<()> {
         assert_eq!(output.parse::<u64>()?, expected, "run {run}");
         assert_eq!(turns, (1..=TURNS).collect::<Vec<_>>(), "run {run}");
     }
-    println!("storm: the servers answered {:?}, another was asked {:?} times", doors.answered, doors.turned);
-    assert!(doors.answered.iter().all(|count| count.load(Ordering::Relaxed) > 0), "{:?}", doors.answered);
+    println!("storm: the servers answered {:?}, another was asked {:?} times", servers.answered, servers.failed_over);
+    assert!(servers.answered.iter().all(|count| count.load(Ordering::Relaxed) > 0), "{:?}", servers.answered);
     let again = repeated(&installation.log());
     println!("storm: {} steps, {again} of them started again, each while it was in flight", RUNS * TURNS * 2);
     Ok(())

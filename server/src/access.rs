@@ -1,4 +1,4 @@
-//! Who may call: tokens, the org each speaks for, and what it allows. One identity per request, made here alone.
+//! Authentication: tokens, their org and their scopes. Each request gets one identity, made here alone.
 
 use axum::http::{HeaderMap, header};
 use flovyn_core::clock::Timestamp;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
 
-/// How long a look at a key holds: a revoked one works so long at most.
+/// How long a key is cached: a revoked one works that long at most.
 const KEY_TTL: Duration = Duration::from_secs(5);
-/// How often, at most, the audit is told that a key was refused.
+/// How often, at most, the refusal of a key is recorded in the audit.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
-/// Tokens that are remembered at a time.
+/// Tokens that are cached at a time.
 const MAX_CACHED: usize = 10_000;
 
-/// Who calls.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub struct Identity {
     org: Option<OrgId>,
@@ -74,17 +74,17 @@ impl Identity {
         self.org
     }
 
-    /// Who it is, for the audit and for limits.
+    /// Its name, for the audit and for limits.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// What it may do.
+    /// Its scopes.
     pub fn scopes(&self) -> &Scopes {
         &self.scopes
     }
 
-    /// When it stops working; never without.
+    /// When it expires; none for never.
     pub(crate) fn expires_at(&self) -> Option<Timestamp> {
         self.expires_at
     }
@@ -95,8 +95,8 @@ impl Identity {
     }
 }
 
-/// The tokens that are known: some by themselves, others as keys of the store. By their hash: none is kept in clear, and
-/// looking one up tells nothing by its time.
+/// The known tokens: fixed ones, and the keys of the store. Both are looked up by hash, so that no token is kept in clear, and
+/// the time of a look-up reveals nothing.
 #[derive(Clone, Default)]
 pub struct Access(Arc<Credentials>);
 
@@ -109,7 +109,7 @@ struct Credentials {
 struct Keys {
     storage: Arc<dyn Storage>,
     seen: Mutex<HashMap<TokenHash, (Instant, Option<ApiKey>)>>,
-    /// When the audit was last told that a key was refused.
+    /// When the refusal of a key was last recorded in the audit.
     refused: Mutex<HashMap<KeyId, Instant>>,
 }
 
@@ -126,13 +126,13 @@ impl Access {
         Self(Arc::new(Credentials { tokens: HashMap::new(), keys: Some(keys) }))
     }
 
-    /// Whether a token was found when it was looked for last.
+    /// Whether a token is fixed, or was found when it was last looked up.
     pub(crate) fn is_cached_valid(&self, token: &str) -> bool {
         let hash = TokenHash::of(token);
         self.0.tokens.contains_key(&hash) || self.0.keys.as_ref().is_some_and(|keys| keys.is_cached_valid(&hash))
     }
 
-    /// Who a bearer token stands for; an error where the store could not be asked.
+    /// The identity of a bearer token; an error where the store could not be read.
     pub async fn identify(&self, token: &str) -> Result<Option<Identity>> {
         let hash = TokenHash::of(token);
         if let Some(identity) = self.0.tokens.get(&hash) {
@@ -147,15 +147,15 @@ impl Access {
         Ok(None)
     }
 
-    /// Ends when somebody's key is revoked or expires, for what was begun with it and goes on. What the server knows by
-    /// itself never does.
+    /// Resolves when the caller's key is revoked or expires: streams that it has opened have to end. For fixed tokens it
+    /// never resolves.
     pub(crate) fn until_revoked(&self, who: &Identity) -> impl Future<Output = ()> + Send + 'static {
         let (credentials, key) = (self.0.clone(), who.key);
         async move {
             let (Some(hash), Some(keys)) = (key, &credentials.keys) else { return pending().await };
             loop {
                 tokio::time::sleep(KEY_TTL).await;
-                // A store that cannot be asked now is asked again.
+                // The store is asked again later.
                 let Ok(key) = keys.find(hash).await else { continue };
                 if !key.is_some_and(|key| key.is_live(keys.storage.clock().now())) {
                     return;
@@ -194,7 +194,7 @@ impl Keys {
         Ok(key)
     }
 
-    /// Tells the audit, at most once a minute, that a key which no longer works was tried.
+    /// Records in the audit, at most once a minute, that a revoked or expired key was used.
     async fn note_refusal(&self, key: &ApiKey) {
         {
             let mut refused = self.refused.lock();
@@ -266,9 +266,9 @@ mod tests {
         tokio::time::advance(REFUSAL_INTERVAL).await;
         assert!(access.identify(&token).await.unwrap().is_none());
         let rows = storage.audit(org, PageRequest::default()).await.unwrap().items;
-        let told = |row: &AuditRow| (row.actor.clone(), row.action.clone(), row.subject.clone());
+        let fields = |row: &AuditRow| (row.actor.clone(), row.action.clone(), row.subject.clone());
         let refused = (format!("key {}", key.id), "key.refused".to_owned(), "revoked".to_owned());
-        assert_eq!(rows.iter().take(2).map(told).collect::<Vec<_>>(), [refused.clone(), refused]);
+        assert_eq!(rows.iter().take(2).map(fields).collect::<Vec<_>>(), [refused.clone(), refused]);
         assert_eq!(rows[2].action, "key.revoked");
         // An expired one needs no look at the store.
         let short = fresh_token();

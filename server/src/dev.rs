@@ -53,7 +53,7 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
         Ok(serving) => {
             let db = runtime.storage().describe();
             startup_log::dev_server_started(&serving, &db);
-            Ok(Dev { serving, runtime, disk: disk::look_after(&db), token, token_files })
+            Ok(Dev { serving, runtime, disk: disk::watch(&db), token, token_files })
         }
         Err(error) => {
             remove_all(&token_files);
@@ -78,7 +78,7 @@ impl Dev {
         &self.token_files
     }
 
-    /// Stops listening, removes the files that say that it is there, closes the backend.
+    /// Stops listening, removes the token files, closes the backend.
     pub async fn stop(self) -> Result<()> {
         if let Some(disk) = &self.disk {
             disk.abort();
@@ -89,22 +89,22 @@ impl Dev {
     }
 }
 
-/// The token of this user's servers. It stays the same over restarts, so that who has it goes on with the next one: it is kept
-/// beside the files that say which servers there are, and made where there is none.
+/// The token of this user's servers. It stays the same over restarts, so that clients go on with the next server: it is stored
+/// beside the token files of running servers, and created where there is none.
 fn own_token() -> Result<String> {
-    let made = || format!("fd_{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-    let Some(file) = dev_token_file(0).map(|file| file.with_file_name("dev.token")) else { return Ok(made()) };
-    if let Ok(kept) = std::fs::read_to_string(&file)
-        && is_token(kept.trim())
+    let fresh_token = || format!("fd_{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    let Some(file) = dev_token_file(0).map(|file| file.with_file_name("dev.token")) else { return Ok(fresh_token()) };
+    if let Ok(stored) = std::fs::read_to_string(&file)
+        && is_token(stored.trim())
     {
-        return Ok(kept.trim().to_owned());
+        return Ok(stored.trim().to_owned());
     }
-    let token = made();
+    let token = fresh_token();
     write_all(std::slice::from_ref(&file), &token)?;
     Ok(token)
 }
 
-/// Whether it is as this server makes them: what somebody else put there is worth nothing.
+/// Whether a text has the form of a token: a file that was changed by hand is not used.
 fn is_token(text: &str) -> bool {
     let random = text.strip_prefix("fd_").unwrap_or_default();
     random.len() == 64 && random.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -115,8 +115,8 @@ fn write_all(files: &[PathBuf], token: &str) -> Result<()> {
     for (written, file) in files.iter().enumerate() {
         write_private(file, token).map_err(|error| {
             remove_all(&files[..written]);
-            let asked = format!("write the token to {}: {error}", file.display());
-            Error::new(Code::InvalidArgument, format!("{asked}; make it writable, or set FLOVYN_HOME"))
+            let attempt = format!("write the token to {}: {error}", file.display());
+            Error::new(Code::InvalidArgument, format!("{attempt}; make it writable, or set FLOVYN_HOME"))
         })?;
     }
     Ok(())

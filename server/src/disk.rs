@@ -1,4 +1,4 @@
-//! The disk of a SQLite database: the log says when it is nearly full, before the database takes no writes any more.
+//! Watches the disk of a SQLite database, and warns in the log before it is full.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,56 +6,56 @@ use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 /// How often it is looked at.
-const LOOK: Duration = Duration::from_secs(30);
-/// Less room than both of these is little: so many bytes, and this part of the disk.
-const LITTLE: u64 = 1 << 30;
-const PART: u64 = 20;
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// The disk counts as nearly full when less is free than this many bytes and than this part of it.
+const MIN_FREE_BYTES: u64 = 1 << 30;
+const MIN_FREE_PART: u64 = 20;
 
 /// Room on a disk, in bytes.
 #[derive(Debug, Clone, Copy)]
-struct Room {
+struct DiskSpace {
     free: u64,
     size: u64,
 }
 
-impl Room {
-    fn is_little(self) -> bool {
-        self.free < LITTLE && self.free < self.size / PART
+impl DiskSpace {
+    fn is_nearly_full(self) -> bool {
+        self.free < MIN_FREE_BYTES && self.free < self.size / MIN_FREE_PART
     }
 }
 
 /// Looks after the disk until it is aborted, where the backend is a file: `db` as it describes itself.
-pub(crate) fn look_after(db: &str) -> Option<JoinHandle<()>> {
+pub(crate) fn watch(db: &str) -> Option<JoinHandle<()>> {
     let file = Path::new(db.strip_prefix("sqlite:")?);
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
         _ => Path::new(".").to_owned(),
     };
     Some(tokio::spawn(async move {
-        let mut was_little = false;
-        while let Some(room) = room(&folder) {
-            let Room { free, size } = room;
+        let mut was_nearly_full = false;
+        while let Some(space) = disk_space(&folder) {
+            let DiskSpace { free, size } = space;
             let path = folder.display();
-            match (room.is_little(), was_little) {
+            match (space.is_nearly_full(), was_nearly_full) {
                 (true, false) => warn!(%path, free, size, "the disk of the database is nearly full; make room"),
                 (false, true) => info!(%path, free, size, "the disk of the database has room again"),
                 _ => {}
             }
-            was_little = room.is_little();
-            tokio::time::sleep(LOOK).await;
+            was_nearly_full = space.is_nearly_full();
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }))
 }
 
 #[cfg(unix)]
-fn room(folder: &Path) -> Option<Room> {
-    let found = rustix::fs::statvfs(folder).ok()?;
-    Some(Room { free: found.f_bavail * found.f_frsize, size: found.f_blocks * found.f_frsize })
+fn disk_space(folder: &Path) -> Option<DiskSpace> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    Some(DiskSpace { free: stat.f_bavail * stat.f_frsize, size: stat.f_blocks * stat.f_frsize })
 }
 
-/// Nothing tells here.
+/// Not known on this system.
 #[cfg(not(unix))]
-fn room(_folder: &Path) -> Option<Room> {
+fn disk_space(_folder: &Path) -> Option<DiskSpace> {
     None
 }
 
@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn little_is_both_few_bytes_and_a_small_part() {
-        let is_little = |free, size| Room { free, size }.is_little();
-        assert!(is_little(LITTLE - 1, 1 << 40) && is_little(1, 100));
-        assert!(!is_little(LITTLE, 1 << 40), "there is a gigabyte");
-        assert!(!is_little(10, 100), "a small disk with a tenth of it free");
+        let is_nearly_full = |free, size| DiskSpace { free, size }.is_nearly_full();
+        assert!(is_nearly_full(MIN_FREE_BYTES - 1, 1 << 40) && is_nearly_full(1, 100));
+        assert!(!is_nearly_full(MIN_FREE_BYTES, 1 << 40), "there is a gigabyte");
+        assert!(!is_nearly_full(10, 100), "a small disk with a tenth of it free");
     }
 }

@@ -1,4 +1,4 @@
-//! Faults of the server's own: one ends one call alone, is told as what it is, and its particulars stand in the log.
+//! Panics and internal errors: a panic ends only its own call, with the code `Internal`; the details go to the log.
 
 use crate::request_id::RequestId;
 use crate::rest::Problem;
@@ -41,7 +41,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a word")
 }
 
-/// Logs what a caller is not told of an error.
+/// Logs the details of an error that callers must not see.
 pub(crate) fn log_hidden(error: &Error) {
     if error.tells_inside() {
         warn!(%error, "a call failed; the caller is told less");

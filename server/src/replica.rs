@@ -1,4 +1,4 @@
-//! One of the servers of an installation: any number serve one database, and none knows of the others.
+//! One server of an installation. Any number serve one database, and none needs to know of the others.
 
 use crate::disk;
 use crate::startup_log;
@@ -49,12 +49,12 @@ impl Replica {
         };
         let db = runtime.storage().describe();
         startup_log::server_started(&serving, metrics, &db, config);
-        let disk = disk::look_after(&db);
+        let disk = disk::watch(&db);
         Ok(Self { serving, metrics, runtime, disk, config: Mutex::new(config.clone()) })
     }
 
-    /// Goes by another file from now on: the certificate, the limits of keys and addresses, retention, the time to drain. What
-    /// takes another start stays as it was, and is warned of.
+    /// Applies another configuration: the certificate, the limits of keys and addresses, retention, the time to drain. Settings that
+    /// need a restart stay as they are, with a warning.
     ///
     /// Errors: `InvalidArgument` for what cannot be gone by: then all is as it was.
     pub fn reload(&self, config: &Config) -> Result<()> {
@@ -79,7 +79,7 @@ impl Replica {
         Ok(())
     }
 
-    /// How long it is to go on taking calls once it was told to end.
+    /// How long it goes on taking calls while it drains.
     pub fn drain_time(&self) -> Duration {
         self.config.lock().drain().unwrap_or_default()
     }
@@ -94,7 +94,7 @@ impl Replica {
         self.metrics
     }
 
-    /// What it serves, in words without a password.
+    /// The backend it serves, without a password.
     pub fn db(&self) -> String {
         self.runtime.storage().describe()
     }

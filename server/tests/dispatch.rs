@@ -66,13 +66,13 @@ async fn until_waiting(handle: &Handle) -> Result<()> {
 }
 
 /// Wakes 20 runs ten times each, over two idle workers, and counts the wake-ups that its parked copy answered.
-async fn parked_copies_go_on(doors: [Runtime; 2]) -> Result<()> {
+async fn parked_copies_go_on(runtimes: [Runtime; 2]) -> Result<()> {
     let entered = Arc::new(AtomicUsize::new(0));
-    for door in &doors {
+    for runtime in &runtimes {
         let host = NativeHost::default().agent(Waits(entered.clone()))?;
-        door.worker(Arc::new(host), WorkerOptions::default()).await?;
+        runtime.worker(Arc::new(host), WorkerOptions::default()).await?;
     }
-    let client = doors[0].client();
+    let client = runtimes[0].client();
     let mut handles = Vec::new();
     for n in 0..20 {
         handles.push(client.start("waits", Payload::null(), StartOptions::with_id(format!("waits-{n}"))).await?);
@@ -91,8 +91,8 @@ async fn parked_copies_go_on(doors: [Runtime; 2]) -> Result<()> {
     let missed = entered.load(Ordering::SeqCst) - handles.len();
     println!("{} of {wakes} wake-ups were answered by the parked copy", wakes - missed);
     assert!(missed * 20 <= wakes, "{missed} of {wakes} wake-ups entered the run again");
-    for door in doors {
-        door.close().await?;
+    for runtime in runtimes {
+        runtime.close().await?;
     }
     Ok(())
 }
@@ -180,9 +180,9 @@ impl Process {
         let (db, gauges) = (db.to_owned(), gauges.clone());
         let (ready, worker) = tokio::sync::oneshot::channel();
         runtime.spawn(async move {
-            let door = Runtime::open(&db).await?;
+            let flovyn = Runtime::open(&db).await?;
             let host = NativeHost::default().agent(Alone(gauges))?;
-            let worker = door.worker(Arc::new(host), WorkerOptions::default()).await?;
+            let worker = flovyn.worker(Arc::new(host), WorkerOptions::default()).await?;
             let _ = ready.send(worker.id());
             std::future::pending::<Result<()>>().await
         });
@@ -227,8 +227,8 @@ async fn of_a_concurrency_key_one_run_advances_whoever_dies() -> Result<()> {
     let (began, storm) = (Instant::now(), Duration::from_secs(10 * scale));
     let db = Cluster::shared().fresh().expect("a database");
     let schema = db.rsplit("%3D").next().expect("a schema").to_owned();
-    let door = Runtime::open(&db).await?;
-    let (client, gauges, over) = (door.client(), Gauges::default(), Arc::new(AtomicBool::new(false)));
+    let runtime = Runtime::open(&db).await?;
+    let (client, gauges, over) = (runtime.client(), Gauges::default(), Arc::new(AtomicBool::new(false)));
     let looking = {
         // All keys at one moment: how many runs each has that are RUNNING.
         let running = format!(
@@ -262,7 +262,7 @@ async fn of_a_concurrency_key_one_run_advances_whoever_dies() -> Result<()> {
             over.store(began.elapsed() >= storm, Ordering::SeqCst);
             // As a server does when a worker's connection breaks; a claim that the dead had asked for may have come since.
             for worker in &dead {
-                door.storage().cut_leases(OrgId::DEFAULT, *worker, Duration::ZERO).await?;
+                runtime.storage().cut_leases(OrgId::DEFAULT, *worker, Duration::ZERO).await?;
             }
         }
         Ok(())
@@ -281,16 +281,16 @@ async fn of_a_concurrency_key_one_run_advances_whoever_dies() -> Result<()> {
     assert_eq!(most[..KEYS], LIMITS);
     assert!(most[KEYS] > 1, "those without a key advance together");
     assert!(deaths > 3 && seen > 10 && ended > 30, "{deaths} deaths, {seen} seen, {ended} runs");
-    door.close().await
+    runtime.close().await
 }
 
 /// The answer of a commit over gRPC hands the tasks of its batch straight to its sender, as many as it has places for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_brings_its_tasks_along() -> Result<()> {
     let house = House::open().await;
-    let door = house.remote().await;
-    let storage = door.storage();
-    let handle = door.client().start("agent", Payload::null(), StartOptions::default()).await?;
+    let runtime = house.remote().await;
+    let storage = runtime.storage();
+    let handle = runtime.client().start("agent", Payload::null(), StartOptions::default()).await?;
     let claim = |kind: &str, limit: usize, worker: WorkerId| ClaimRequest {
         org: OrgId::DEFAULT,
         worker,
@@ -351,7 +351,7 @@ async fn a_commit_brings_its_tasks_along() -> Result<()> {
     let (again, more) = storage.commit_and_claim(request, &wanted).await?;
     assert_eq!((again.number, more.len()), (1, 1));
     assert!(storage.claim_tasks(claim("fetch", 9, worker)).await?.is_empty());
-    door.close().await
+    runtime.close().await
 }
 
 /// Schedules tasks on its own queue, one after the other.
@@ -383,27 +383,27 @@ impl AgentDefinition for Fetches {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_with_few_places_gets_every_task() -> Result<()> {
     let house = House::open().await;
-    let door = house.remote().await;
+    let runtime = house.remote().await;
     let fetch = job("fetch", TaskOptions::default(), |_, n| Box::pin(async move { Ok(n) }));
     let host = NativeHost::default().agent(Fetches)?.task(fetch)?;
     let options = WorkerOptions { max_tasks: 1, max_agents: 3, ..WorkerOptions::default() };
-    door.worker(Arc::new(host), options).await?;
+    runtime.worker(Arc::new(host), options).await?;
     let mut handles = Vec::new();
     for _ in 0..6 {
-        handles.push(door.client().start("fetches", Payload::of(&10u64)?, StartOptions::default()).await?);
+        handles.push(runtime.client().start("fetches", Payload::of(&10u64)?, StartOptions::default()).await?);
     }
     for handle in &handles {
         assert_eq!(handle.result(Some(PATIENCE)).await?.parse::<u64>()?, 45);
     }
-    door.close().await
+    runtime.close().await
 }
 
 /// Ten thousand runs of one org are queued; another's one is in its next claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_of_another_org_delays_nobody() -> Result<()> {
     let db = Cluster::shared().fresh().expect("a database");
-    let door = Runtime::open(&db).await?;
-    let storage = door.storage();
+    let runtime = Runtime::open(&db).await?;
+    let storage = runtime.storage();
     let new = |org: OrgId| -> Result<NewExecution> {
         let mut new = NewExecution::new(ExecutionId::fresh(), "agent", Payload::null())?;
         new.org = org;
@@ -428,5 +428,5 @@ async fn a_backlog_of_another_org_delays_nobody() -> Result<()> {
     assert_eq!(storage.claim_agents(claim(busy, 100)).await?.len(), 100);
     let claims = storage.claim_agents(claim(quiet, 100)).await?;
     assert_eq!(claims.iter().map(|claim| claim.execution.new.id).collect::<Vec<_>>(), [one]);
-    door.close().await
+    runtime.close().await
 }

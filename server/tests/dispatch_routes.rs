@@ -65,9 +65,9 @@ async fn a_schedule_starts_runs_until_it_is_removed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tick_has_one_run_however_many_keep_house() {
     let db = Cluster::shared().fresh().expect("a database");
-    let doors = [Runtime::open(&db).await.unwrap(), Runtime::open(&db).await.unwrap()];
-    let storage = doors[0].storage();
-    let org = doors[0].client().org();
+    let runtimes = [Runtime::open(&db).await.unwrap(), Runtime::open(&db).await.unwrap()];
+    let storage = runtimes[0].storage();
+    let org = runtimes[0].client().org();
     let spec = ScheduleSpec {
         id: "tick".into(),
         kind: "agent".into(),
@@ -90,8 +90,8 @@ async fn a_tick_has_one_run_however_many_keep_house() {
     let ticks: BTreeSet<_> = runs.iter().map(|run| run.new.metadata["scheduledAt"].clone()).collect();
     assert!(runs.len() >= 4);
     assert_eq!(ticks.len(), runs.len());
-    for door in doors {
-        door.close().await.unwrap();
+    for runtime in runtimes {
+        runtime.close().await.unwrap();
     }
 }
 

@@ -82,7 +82,7 @@ impl Matrix {
     }
 
     /// Tokens that open nothing.
-    fn strangers(&self) -> [(&'static str, String); 5] {
+    fn foreign_tokens(&self) -> [(&'static str, String); 5] {
         [
             ("an expired key", self.expired.clone()),
             ("a revoked key", self.revoked.clone()),

@@ -151,12 +151,12 @@ async fn the_ceiling_of_payloads_is_set_by_the_url() {
     assert_eq!(told[0], "PayloadTooLarge");
     assert!(told[1].as_str().unwrap().contains("1048576"), "{told}");
     worker.close(Duration::ZERO).await.unwrap();
-    for door in [&house.runtime, &remote] {
+    for runtime in [&house.runtime, &remote] {
         let large = Payload::raw(vec![1; CEILING as usize + 1]);
-        let refused = door.storage().store_payload(OrgId::DEFAULT, large).await.unwrap_err();
+        let refused = runtime.storage().store_payload(OrgId::DEFAULT, large).await.unwrap_err();
         assert_eq!(refused.code(), Code::PayloadTooLarge);
         let fits = Payload::raw(vec![1; CEILING as usize]);
-        door.storage().store_payload(OrgId::DEFAULT, fits).await.unwrap();
+        runtime.storage().store_payload(OrgId::DEFAULT, fits).await.unwrap();
     }
     let body = "1".repeat(CEILING as usize + 1);
     let json = [("content-type", "application/json")];

@@ -207,7 +207,7 @@ async fn listen(port: u16) -> io::Result<impl Stream<Item = io::Result<Wire>>> {
     }))
 }
 
-/// A server's process: its doors and the house's keeping, over what outlives it.
+/// The process of a server: its listeners and housekeeping, over a storage that outlives it.
 async fn server(storage: Arc<dyn Storage>) -> turmoil::Result {
     let runtime = Runtime::over(storage.clone());
     let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);

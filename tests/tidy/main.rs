@@ -327,6 +327,109 @@ fn names_say_what_they_hold() {
     }
 }
 
+/// Words that are no names in the server, the command line and the toolkit, with the field's names for what they were used for.
+const PRIVATE_WORDS: &[(&str, &str)] = &[
+    ("Door", "Listener"),
+    ("Doors", "ServeOptions"),
+    ("Latch", "ListenerCloser"),
+    ("Hall", "Acceptor"),
+    ("Papers", "CertificateResolver"),
+    ("Neighbours", "ConnectionLimiter"),
+    ("Strangers", "AuthFailureLimiter"),
+    ("Entered", "ConnectionPermit"),
+    ("Bus", "NatsBridge"),
+    ("Word", "Message"),
+    ("Ears", "Subscriber"),
+    ("Post", "Publisher"),
+    ("Happening", "ChatEvent"),
+    ("Inquiry", "Elicitation"),
+    ("Kit", "Toolkit"),
+    ("Scene", "the context or the environment of what"),
+    ("Talk", "LiveSession"),
+    ("Asked", "the request or the kind of what"),
+    ("Heard", "the request or the cache of what"),
+    ("Held", "the lease, permit or reservation it is"),
+    ("Kept", "the cache or entry it is"),
+    ("Made", "the value it is"),
+    ("Place", "the position or location of what"),
+    ("Shown", "the content or preview it is"),
+    ("Told", "the response, fault or signal it is"),
+    ("Unasked", "the origin of the call"),
+    ("door", "listener"),
+    ("guests", "connections_with_peer"),
+    ("happening", "event"),
+    ("inquiry", "elicitation"),
+    ("kit", "toolkit"),
+    ("latch", "closer"),
+    ("neighbours", "limiter"),
+    ("papers", "certificates"),
+    ("say", "send, append or write"),
+    ("tell", "emit, log, push or report"),
+    ("told", "to_status, to_value, print_… or message"),
+];
+
+/// The identifiers of Rust code, without those of comments and literals.
+fn identifiers(mut code: &str) -> Vec<&str> {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let mut found = Vec::new();
+    while let Some(first) = code.chars().next() {
+        let raw = code.strip_prefix('r').map(|rest| (rest.trim_start_matches('#'), rest));
+        let length = match first {
+            '/' if code.starts_with("//") => code.find('\n').unwrap_or(code.len()),
+            'b' if code.starts_with("br") || code.starts_with("b\"") => 1,
+            'r' if raw.is_some_and(|(text, _)| text.starts_with('"')) => {
+                let (text, rest) = raw.expect("it begins with r");
+                let end = format!("\"{}", "#".repeat(rest.len() - text.len()));
+                let start = code.len() - text.len() + 1;
+                start + code[start..].find(&end).expect("a raw literal ends") + end.len()
+            }
+            '"' => {
+                let mut escaped = false;
+                let is_end = |letter: char| {
+                    let was_escaped = std::mem::replace(&mut escaped, false);
+                    escaped = letter == '\\' && !was_escaped;
+                    letter == '"' && !was_escaped
+                };
+                2 + code[1..].find(is_end).expect("a literal ends")
+            }
+            // A character; else a lifetime.
+            '\'' if code[1..].starts_with('\\') => 4 + code[3..].find('\'').expect("a character ends"),
+            '\'' if code.chars().nth(2) == Some('\'') => code.chars().take(3).map(char::len_utf8).sum(),
+            letter if is_part(letter) => {
+                let length = code.find(|letter| !is_part(letter)).unwrap_or(code.len());
+                found.push(&code[..length]);
+                length
+            }
+            letter => letter.len_utf8(),
+        };
+        code = &code[length..];
+    }
+    found
+}
+
+#[test]
+fn comments_and_literals_have_no_identifiers() {
+    let code = r###"fn a<'b>(c: &'b str) { d('e', '\n', "f \" g", r#"h " i"#, b"j"); } // k
+        l"###;
+    assert_eq!(identifiers(code), ["fn", "a", "b", "c", "b", "str", "d", "l"]);
+}
+
+#[test]
+fn names_are_the_words_of_the_field() {
+    let mut wrong = BTreeSet::new();
+    for (name, text) in sources(&[".rs"]) {
+        if !["server/src/", "cli/src/", "toolkit/src/"].iter().any(|folder| name.starts_with(folder)) {
+            continue;
+        }
+        for word in identifiers(&text) {
+            if let Some((word, term)) = PRIVATE_WORDS.iter().find(|(private, _)| *private == word) {
+                wrong.insert(format!("{name}: {word}; call it {term}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "names that a newcomer has to learn first: {wrong:#?}");
+}
+
 #[test]
 fn there_is_one_version() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("Cargo.toml");

@@ -1,7 +1,7 @@
-//! What pickers offer: models with their list prices and tools with their schemas, as JSON.
+//! The catalogue for pickers: models with their list prices and tools with their schemas, as JSON.
 //!
-//! Models come from the table that this version was built with and from a [`Registry`]; tools from a [`Toolbox`]. Nothing is
-//! asked of a provider.
+//! Models come from the table that this version was built with and from a [`Registry`]; tools from a [`Toolbox`]. No provider is
+//! called.
 
 use crate::message::Usage;
 use crate::pricing::PriceTable;

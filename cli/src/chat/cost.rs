@@ -1,4 +1,4 @@
-//! What the model calls of a turn used and cost, in a line.
+//! Sums the usage and cost of the model calls of a turn.
 
 use flovyn_toolkit::message::Usage;
 use serde_json::{Value, json};

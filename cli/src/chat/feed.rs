@@ -1,6 +1,6 @@
-//! What happens in a session, in the words of a chat: made of the durable events of its run, with previews in between.
+//! The events of a chat, made of the durable events of its run and the previews between them.
 //!
-//! Entries are the truth: an answer is told whole when it is durable, whatever was streamed of it before.
+//! Entries are the truth: when an answer is durable it comes as a whole, whatever was streamed of it before.
 
 use super::history::History;
 use crate::Result;
@@ -16,65 +16,65 @@ use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// Something that happened.
+/// An event of a chat.
 #[derive(Debug)]
-pub enum Happening {
+pub enum ChatEvent {
     /// More text of the answer that is being given.
     Text(String),
-    /// More of what the model thinks.
+    /// More of the model's thinking.
     Thinking(String),
-    /// What was streamed of the answer is void; it is given again.
-    Void,
-    /// The user was heard.
-    Heard(Message),
+    /// The streamed part of the answer is discarded; the answer is streamed again.
+    Discarded,
+    /// The agent has read a message of the user.
+    UserMessage(Message),
     /// The model has answered; its tool calls come with it.
-    Answered(Message),
+    AssistantMessage(Message),
     /// A call is about to run.
-    Started(String),
+    ToolStarted(String),
     /// More output of a running call.
-    Output { call: String, text: String },
-    /// A call runs again from its beginning.
-    Again(String),
-    /// A call has its result, after so long where it ran.
-    Ended { result: ToolResult, took: Option<Duration> },
-    /// A person is asked.
-    Asked(ApprovalRequest),
-    /// Somebody answered.
-    Decided(ApprovalAnswer),
-    /// An MCP server asks a person in the middle of a call.
-    Inquired(InputRequest),
-    /// Somebody answered it, and the call goes on.
-    Replied(InputReply),
-    /// Somebody answered it, and the answer does not do.
-    Refused(InputRefused),
-    /// A model call was paid.
-    Paid(Box<LlmCall>),
-    /// Something worth a line.
+    ToolOutput { call: String, text: String },
+    /// A call is run again from its beginning.
+    ToolRestarted(String),
+    /// A call has its result; with its duration where it ran.
+    ToolEnded { result: ToolResult, duration: Option<Duration> },
+    /// A person is asked whether a call may run.
+    ApprovalRequested(ApprovalRequest),
+    /// Somebody has answered.
+    ApprovalAnswered(ApprovalAnswer),
+    /// An MCP server asks a person for input during a call.
+    InputRequested(InputRequest),
+    /// Somebody has given the input, and the call goes on.
+    InputAnswered(InputReply),
+    /// The input was refused.
+    InputRefused(InputRefused),
+    /// A model call has ended, with its usage and cost.
+    ModelCalled(Box<LlmCall>),
+    /// A notice of one line.
     Notice(String),
-    /// Nobody works for the session.
+    /// No worker serves the session.
     Unserved,
     /// The agent waits for the user.
     Idle,
-    /// The run is over; why, unless it completed.
-    Over(Option<String>),
+    /// The run has ended; with the reason, unless it completed.
+    SessionEnded(Option<String>),
 }
 
-/// What is said of a session that nobody works for.
+/// The notice of a session that no worker serves.
 pub const UNSERVED: &str = "No worker serves this session: start `flovyn worker` for its server.";
 
-/// The happenings of a session, from a position on.
+/// The chat events of a session, from a position on.
 pub struct Feed {
     watching: Watching,
-    ready: VecDeque<Happening>,
+    queue: VecDeque<ChatEvent>,
     /// The tools of calls that have no result yet.
     tools: HashMap<String, String>,
     /// Calls that may run, in the order in which they are started.
     allowed: Vec<String>,
-    /// Calls that go on with what their server asked for.
-    told: Vec<String>,
-    /// The op that streams the answer.
+    /// Calls that go on with the input that their server asked for.
+    resumed_calls: Vec<String>,
+    /// The op that is streaming the answer.
     answering: Option<(u32, u32)>,
-    /// Tools that run, by their op.
+    /// Running calls, by their op.
     running: HashMap<(u32, u32), String>,
     since: HashMap<String, Timestamp>,
 }
@@ -85,56 +85,56 @@ impl Feed {
         Self::over(handle.stream(None))
     }
 
-    /// Follows a session from where it was found.
+    /// Follows a session from the end of its history.
     pub fn resumed(handle: &Handle, history: &History) -> Self {
         let mut feed = Self::over(handle.stream(Some(EventId { number: history.after, chunk: 0 })));
-        let asked = |id: &String| {
-            let questions = history.inquired.iter().map(|(request, _)| &request.id);
+        let is_pending = |id: &String| {
+            let questions = history.input_requests.iter().map(|(request, _)| &request.id);
             history
-                .asked
+                .approvals
                 .iter()
                 .map(|request| &request.id)
                 .chain(questions)
-                .chain(&history.told)
-                .any(|asked| asked == id)
+                .chain(&history.resumed_calls)
+                .any(|pending| pending == id)
         };
         feed.tools = history.open.iter().map(|call| (call.id.clone(), call.name.clone())).collect();
-        feed.told.clone_from(&history.told);
-        feed.allowed = history.open.iter().map(|call| call.id.clone()).filter(|id| !asked(id)).collect();
+        feed.resumed_calls.clone_from(&history.resumed_calls);
+        feed.allowed = history.open.iter().map(|call| call.id.clone()).filter(|id| !is_pending(id)).collect();
         feed
     }
 
     fn over(watching: Watching) -> Self {
         Self {
             watching,
-            ready: VecDeque::new(),
+            queue: VecDeque::new(),
             tools: HashMap::new(),
             allowed: Vec::new(),
-            told: Vec::new(),
+            resumed_calls: Vec::new(),
             answering: None,
             running: HashMap::new(),
             since: HashMap::new(),
         }
     }
 
-    /// The next happening; none after the end. Whoever drops the future loses nothing.
-    pub async fn next(&mut self) -> Result<Option<Happening>> {
+    /// The next event; none after the end. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Option<ChatEvent>> {
         loop {
-            if let Some(ready) = self.ready.pop_front() {
-                return Ok(Some(ready));
+            if let Some(queue) = self.queue.pop_front() {
+                return Ok(Some(queue));
             }
             match self.watching.next().await? {
                 None => return Ok(None),
                 Some(StreamEvent::Durable(event)) => self.durable(&event),
                 Some(StreamEvent::Chunk(_, chunk)) => self.preview(&chunk),
                 Some(StreamEvent::Retract { op, .. }) => self.retracted(op),
-                Some(StreamEvent::Gap(_)) => self.tell(Happening::Void),
+                Some(StreamEvent::Gap(_)) => self.push(ChatEvent::Discarded),
             }
         }
     }
 
-    fn tell(&mut self, happening: Happening) {
-        self.ready.push_back(happening);
+    fn push(&mut self, event: ChatEvent) {
+        self.queue.push_back(event);
     }
 
     fn preview(&mut self, chunk: &Chunk) {
@@ -142,13 +142,13 @@ impl Feed {
         match chunk.kind {
             ChunkKind::Token => {
                 self.answering = Some(op);
-                self.tell(Happening::Text(chunk.data.to_string()));
+                self.push(ChatEvent::Text(chunk.data.to_string()));
             }
             ChunkKind::Data => {
                 let event: Value = serde_json::from_str(&chunk.data).unwrap_or_default();
                 self.structured(op, &event);
             }
-            ChunkKind::Error => self.tell(Happening::Notice(chunk.data.to_string())),
+            ChunkKind::Error => self.push(ChatEvent::Notice(chunk.data.to_string())),
             ChunkKind::Progress | ChunkKind::Void => {}
         }
     }
@@ -158,20 +158,20 @@ impl Feed {
         match event["type"].as_str() {
             Some("thinking_delta") => {
                 self.answering = Some(op);
-                self.tell(Happening::Thinking(text(&event["delta"])));
+                self.push(ChatEvent::Thinking(text(&event["delta"])));
             }
             Some("terminal") => {
                 if let Some(call) = self.running.get(&op).cloned() {
-                    self.tell(Happening::Output { call, text: text(&event["data"]) });
+                    self.push(ChatEvent::ToolOutput { call, text: text(&event["data"]) });
                 }
             }
             Some("retrying") => {
                 let seconds = event["delay_ms"].as_u64().unwrap_or_default() as f64 / 1_000.0;
                 let reason = text(&event["reason"]);
-                self.tell(Happening::Notice(format!("{reason}; the model is asked again in {seconds:.1} s")));
+                self.push(ChatEvent::Notice(format!("{reason}; the model is asked again in {seconds:.1} s")));
             }
             Some("status") if event["status"] == "compacting" => {
-                self.tell(Happening::Notice("The window is full: what is old is being summarised.".into()));
+                self.push(ChatEvent::Notice("The window is full: what is old is being summarised.".into()));
             }
             _ => {}
         }
@@ -179,8 +179,8 @@ impl Feed {
 
     fn retracted(&mut self, op: (u32, u32)) {
         match self.running.get(&op).cloned() {
-            Some(call) => self.tell(Happening::Again(call)),
-            None if self.answering == Some(op) => self.tell(Happening::Void),
+            Some(call) => self.push(ChatEvent::ToolRestarted(call)),
+            None if self.answering == Some(op) => self.push(ChatEvent::Discarded),
             None => {}
         }
     }
@@ -195,31 +195,31 @@ impl Feed {
                 let tool = kind.strip_prefix("tool.");
                 let of_tool = |call: &String| self.tools.get(call).map(String::as_str) == tool;
                 let started = match kind {
-                    McpInputTask::KIND if !self.told.is_empty() => Some(self.told.remove(0)),
+                    McpInputTask::KIND if !self.resumed_calls.is_empty() => Some(self.resumed_calls.remove(0)),
                     _ => self.allowed.iter().position(of_tool).map(|place| self.allowed.remove(place)),
                 };
                 if let (Some(op), Some(call)) = (op, started) {
                     self.running.insert(op, call.clone());
                     self.since.insert(call.clone(), event.at);
-                    self.tell(Happening::Started(call));
+                    self.push(ChatEvent::ToolStarted(call));
                 }
             }
             EventKind::TaskRetry => {
                 let why = data["error"]["message"].as_str().unwrap_or("the attempt failed");
-                self.tell(Happening::Notice(format!("{why}; it is tried again")));
+                self.push(ChatEvent::Notice(format!("{why}; it is tried again")));
             }
             EventKind::Waiting => {
                 let signals = data["signals"].as_array().cloned().unwrap_or_default();
-                // With a timer it is a provider that is waited for.
+                // A wait with a timer is a retry of a model call, not a wait for the user.
                 if signals.len() == 1 && signals[0] == USER_MESSAGE && data["timers"] == false {
-                    self.tell(Happening::Idle);
+                    self.push(ChatEvent::Idle);
                 }
             }
-            EventKind::NoWorker => self.tell(Happening::Unserved),
-            EventKind::Paused => self.tell(Happening::Over(Some(why(data, "the run is paused")))),
-            EventKind::Failed => self.tell(Happening::Over(Some(why(data, "the run failed")))),
-            EventKind::Cancelled => self.tell(Happening::Over(Some("the run was cancelled".into()))),
-            EventKind::Completed => self.tell(Happening::Over(None)),
+            EventKind::NoWorker => self.push(ChatEvent::Unserved),
+            EventKind::Paused => self.push(ChatEvent::SessionEnded(Some(why(data, "the run is paused")))),
+            EventKind::Failed => self.push(ChatEvent::SessionEnded(Some(why(data, "the run failed")))),
+            EventKind::Cancelled => self.push(ChatEvent::SessionEnded(Some("the run was cancelled".into()))),
+            EventKind::Completed => self.push(ChatEvent::SessionEnded(None)),
             _ => {}
         }
     }
@@ -230,33 +230,33 @@ impl Feed {
             Some("message") => {
                 let Some(message) = read::<Message>(content) else { return };
                 match message.role {
-                    Role::User => self.tell(Happening::Heard(message)),
+                    Role::User => self.push(ChatEvent::UserMessage(message)),
                     Role::Assistant => {
                         self.answering = None;
                         for call in message.tool_calls() {
                             self.tools.insert(call.id.clone(), call.name.clone());
                             self.allowed.push(call.id.clone());
                         }
-                        self.tell(Happening::Answered(message));
+                        self.push(ChatEvent::AssistantMessage(message));
                     }
                     Role::Tool => {
                         for result in message.tool_results() {
-                            let took = self.since.remove(&result.id).map(|since| event.at.since(since));
+                            let duration = self.since.remove(&result.id).map(|since| event.at.since(since));
                             self.running.retain(|_, call| *call != result.id);
                             self.allowed.retain(|call| *call != result.id);
-                            self.told.retain(|call| *call != result.id);
+                            self.resumed_calls.retain(|call| *call != result.id);
                             self.tools.remove(&result.id);
-                            self.tell(Happening::Ended { result: result.clone(), took });
+                            self.push(ChatEvent::ToolEnded { result: result.clone(), duration });
                         }
                     }
                     Role::System | Role::Other(_) => {}
                 }
             }
-            Some("llm_call") => self.ready.extend(read(content).map(|call| Happening::Paid(Box::new(call)))),
+            Some("llm_call") => self.queue.extend(read(content).map(|call| ChatEvent::ModelCalled(Box::new(call)))),
             Some("approval_request") => {
                 if let Some(request) = read::<ApprovalRequest>(content) {
                     self.allowed.retain(|call| *call != request.id);
-                    self.tell(Happening::Asked(request));
+                    self.push(ChatEvent::ApprovalRequested(request));
                 }
             }
             Some("approval") => {
@@ -264,29 +264,29 @@ impl Feed {
                     if answer.approved {
                         self.allowed.push(answer.id.clone());
                     }
-                    self.tell(Happening::Decided(answer));
+                    self.push(ChatEvent::ApprovalAnswered(answer));
                 }
             }
             Some("input_request") => {
                 if let Some(request) = read::<InputRequest>(content) {
-                    // While somebody thinks, nothing of the call runs.
+                    // The call does not run while its server waits for an answer.
                     self.running.retain(|_, call| *call != request.id);
                     self.since.remove(&request.id);
-                    self.tell(Happening::Inquired(request));
+                    self.push(ChatEvent::InputRequested(request));
                 }
             }
             Some("input") => {
                 if let Some(reply) = read::<InputReply>(content) {
-                    self.told.push(reply.id.clone());
-                    self.tell(Happening::Replied(reply));
+                    self.resumed_calls.push(reply.id.clone());
+                    self.push(ChatEvent::InputAnswered(reply));
                 }
             }
-            Some("input_refused") => self.ready.extend(read(content).map(Happening::Refused)),
+            Some("input_refused") => self.queue.extend(read(content).map(ChatEvent::InputRefused)),
             Some("compaction") => {
                 let tokens = content["tokensBefore"].as_u64().unwrap_or_default();
-                self.tell(Happening::Notice(format!("{tokens} tokens of the conversation were summarised.")));
+                self.push(ChatEvent::Notice(format!("{tokens} tokens of the conversation were summarised.")));
             }
-            Some("budget_low") => self.tell(Happening::Notice("Little is left of the budget.".into())),
+            Some("budget_low") => self.push(ChatEvent::Notice("Little is left of the budget.".into())),
             _ => {}
         }
     }
@@ -301,7 +301,7 @@ fn why(data: &Value, otherwise: &str) -> String {
     reason.map_or_else(|| otherwise.to_owned(), |reason| format!("{otherwise}: {reason}"))
 }
 
-/// The text that a model is shown of a result.
+/// The text of a result, as the model gets it.
 pub fn text_of(result: &ToolResult) -> String {
     result.content.iter().filter_map(Part::as_text).collect()
 }

@@ -1,4 +1,4 @@
-//! One field of a form: what may be written in it, and what a line that somebody wrote there means.
+//! A field of a form: which values it takes, and how a line of the user becomes a value.
 
 use crate::print::plain;
 use serde_json::{Map, Number, Value, json};
@@ -8,14 +8,14 @@ use serde_json::{Map, Number, Value, json};
 pub struct Field {
     /// Its name in the answer.
     pub name: String,
-    /// What it is called.
+    /// Its name for people.
     pub title: String,
-    /// What it is for.
+    /// Its description.
     pub description: Option<String>,
-    /// Whether the form wants it.
+    /// Whether the form requires it.
     pub is_required: bool,
-    /// What an empty line stands for: what was answered before, else what the server proposes.
-    pub usual: Option<Value>,
+    /// The value of an empty line: the answer so far, else the default of the server.
+    pub default: Option<Value>,
     kind: Kind,
     schema: Value,
 }
@@ -28,21 +28,21 @@ enum Kind {
     YesNo,
     One(Vec<Choice>),
     Many(Vec<Choice>),
-    /// Nothing that forms have: it is written as JSON.
+    /// A type that forms do not have: it is written as JSON.
     Other,
 }
 
-/// Something to choose.
+/// A choice of a field.
 #[derive(Debug)]
 pub struct Choice {
-    /// What is answered.
+    /// Its value in the answer.
     pub value: String,
-    /// What it is called, where that is something else.
+    /// Its name for people, where it differs.
     pub title: Option<String>,
 }
 
 impl Field {
-    /// The fields of a form, those that it wants first and in the order in which it wants them.
+    /// The fields of a form: first the required ones, in the order of `required`.
     pub fn all_of(schema: &Value) -> Vec<Self> {
         let empty = Map::new();
         let properties = schema["properties"].as_object().unwrap_or(&empty);
@@ -74,13 +74,13 @@ impl Field {
             title: text("title").unwrap_or_else(|| name.to_owned()),
             description: text("description"),
             is_required,
-            usual: schema.get("default").cloned(),
+            default: schema.get("default").cloned(),
             kind,
             schema: schema.clone(),
         }
     }
 
-    /// What there is to choose.
+    /// Its choices.
     pub fn choices(&self) -> &[Choice] {
         match &self.kind {
             Kind::One(choices) | Kind::Many(choices) => choices,
@@ -88,8 +88,8 @@ impl Field {
         }
     }
 
-    /// What may be written, for people.
-    pub fn wants(&self) -> String {
+    /// The values it takes, for people.
+    pub fn constraint(&self) -> String {
         let limit = |key: &str| self.schema[key].as_number().map(Number::to_string);
         let between = |low: &str, high: &str, of: &str| match (limit(low), limit(high)) {
             (Some(low), Some(high)) => format!(", {low} to {high}{of}"),
@@ -117,15 +117,15 @@ impl Field {
         }
     }
 
-    /// What a line means: a value, or nothing where the field is left out.
+    /// The value of a line; none where the field is left out.
     ///
     /// # Errors
     ///
-    /// It is nothing that this field takes; the text says why.
-    pub fn read(&self, line: &str) -> Result<Option<Value>, String> {
+    /// The field does not take this value; the text says why.
+    pub fn parse(&self, line: &str) -> Result<Option<Value>, String> {
         if line.is_empty() {
-            return match (&self.usual, self.is_required) {
-                (Some(usual), _) => Ok(Some(usual.clone())),
+            return match (&self.default, self.is_required) {
+                (Some(default), _) => Ok(Some(default.clone())),
                 (None, false) => Ok(None),
                 (None, true) => Err("it is needed".to_owned()),
             };
@@ -139,14 +139,14 @@ impl Field {
                 "n" | "no" | "false" => Value::from(false),
                 _ => return Err(format!("{line:?} is neither y nor n")),
             },
-            Kind::One(choices) => chosen(choices, line)?,
+            Kind::One(choices) => choose(choices, line)?,
             Kind::Many(choices) => {
                 let parts = line.split(',').map(str::trim).filter(|part| !part.is_empty());
-                Value::Array(parts.map(|part| chosen(choices, part)).collect::<Result<_, _>>()?)
+                Value::Array(parts.map(|part| choose(choices, part)).collect::<Result<_, _>>()?)
             }
             Kind::Other => serde_json::from_str(line).map_err(|error| format!("it is no JSON: {error}"))?,
         };
-        // A schema that is none is for the run to find out about.
+        // An invalid schema is reported by the run.
         if let Ok(validator) = jsonschema::validator_for(&self.schema)
             && let Err(error) = validator.validate(&value)
         {
@@ -156,7 +156,7 @@ impl Field {
     }
 
     /// A value of this field, for people.
-    pub fn shown(&self, value: &Value) -> String {
+    pub fn display(&self, value: &Value) -> String {
         let named = |value: &Value| {
             let choice = self.choices().iter().find(|choice| *value == choice.value);
             choice.and_then(|choice| choice.title.clone()).unwrap_or_else(|| plain(value))
@@ -174,14 +174,14 @@ fn number(line: &str) -> Option<Value> {
     whole.or_else(|| Number::from_f64(line.parse().ok()?)).map(Value::Number)
 }
 
-/// What a schema lets one choose: constants with titles, or `enum` with `enumNames` for people.
+/// The choices of a schema: constants with titles, or `enum` with `enumNames`.
 fn choices(schema: &Value) -> Vec<Choice> {
     let list = |key: &str| schema[key].as_array().map(Vec::as_slice).unwrap_or_default();
-    let titled = list("oneOf").iter().chain(list("anyOf")).filter(|one| one["const"].is_string());
-    let titled = titled.map(|one| Choice::new(&one["const"], one["title"].as_str()));
+    let titled = list("oneOf").iter().chain(list("anyOf")).filter(|choice| choice["const"].is_string());
+    let titled = titled.map(|choice| Choice::new(&choice["const"], choice["title"].as_str()));
     let names = list("enumNames");
     let listed = list("enum").iter().enumerate();
-    titled.chain(listed.map(|(place, value)| Choice::new(value, names.get(place).and_then(Value::as_str)))).collect()
+    titled.chain(listed.map(|(index, value)| Choice::new(value, names.get(index).and_then(Value::as_str)))).collect()
 }
 
 impl Choice {
@@ -192,10 +192,10 @@ impl Choice {
     }
 }
 
-fn chosen(choices: &[Choice], line: &str) -> Result<Value, String> {
+fn choose(choices: &[Choice], line: &str) -> Result<Value, String> {
     let same = |text: &str| text.to_lowercase() == line.to_lowercase();
     let by_name = choices.iter().find(|choice| same(&choice.value) || choice.title.as_deref().is_some_and(same));
-    let by_number = || line.parse::<usize>().ok()?.checked_sub(1).and_then(|place| choices.get(place));
+    let by_number = || line.parse::<usize>().ok()?.checked_sub(1).and_then(|index| choices.get(index));
     match by_name.or_else(by_number) {
         Some(choice) => Ok(json!(choice.value)),
         None => Err(format!("{line:?} is none of these; write a number from 1 to {}, or a name", choices.len())),
@@ -223,20 +223,20 @@ mod tests {
             (json!({"type": "boolean"}), "n", json!(false)),
             (pick.clone(), "1", json!("s")),
             (pick.clone(), "small", json!("s")),
-            // A name goes before a number.
+            // A name takes precedence over a number.
             (pick, "2", json!("2")),
             (json!({"type": "string", "oneOf": [{"const": "x", "title": "Ex"}]}), "ex", json!("x")),
             (many, "bee, 1", json!(["b", "a"])),
             (json!({"type": "array", "items": {"type": "string", "enum": ["x"]}}), "x", json!(["x"])),
             (json!({"type": "object"}), "{\"a\": 1}", json!({"a": 1})),
         ] {
-            assert_eq!(field(schema.clone(), true).read(line), Ok(Some(value)), "{schema} {line}");
+            assert_eq!(field(schema.clone(), true).parse(line), Ok(Some(value)), "{schema} {line}");
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_said() {
-        for (schema, line, said) in [
+    fn invalid_values_are_refused_with_the_reason() {
+        for (schema, line, expected) in [
             (json!({"type": "integer"}), "3.5", "no whole number"),
             (json!({"type": "integer", "maximum": 5}), "9", "9 is greater than the maximum of 5"),
             (json!({"type": "number"}), "NaN", "no number"),
@@ -245,16 +245,16 @@ mod tests {
             (json!({"type": "string", "enum": ["a", "b"]}), "3", "a number from 1 to 2"),
             (json!({"type": "string"}), "", "it is needed"),
         ] {
-            let told = field(schema.clone(), true).read(line).expect_err("it does not fit");
-            assert!(told.contains(said), "{schema} {line}: {told}");
+            let message = field(schema.clone(), true).parse(line).expect_err("it does not fit");
+            assert!(message.contains(expected), "{schema} {line}: {message}");
         }
-        assert_eq!(field(json!({"type": "string"}), false).read(""), Ok(None));
-        assert_eq!(field(json!({"type": "integer", "default": 2}), true).read(""), Ok(Some(json!(2))));
+        assert_eq!(field(json!({"type": "string"}), false).parse(""), Ok(None));
+        assert_eq!(field(json!({"type": "integer", "default": 2}), true).parse(""), Ok(Some(json!(2))));
     }
 
     #[test]
     fn fields_say_what_they_want() {
-        for (schema, wants) in [
+        for (schema, constraint) in [
             (json!({"type": "integer", "minimum": 1, "maximum": 5}), "a whole number, 1 to 5"),
             (json!({"type": "string", "minLength": 3}), "text, at least 3 characters"),
             (json!({"type": "string", "format": "email"}), "an e-mail address"),
@@ -263,11 +263,11 @@ mod tests {
                 "any of these, with commas between, at most 2",
             ),
         ] {
-            assert_eq!(field(schema, true).wants(), wants);
+            assert_eq!(field(schema, true).constraint(), constraint);
         }
         let form = json!({"properties": {"a": {"type": "string"}, "b": {"type": "string", "title": "Bee"}, "c": {}}, "required": ["c", "b"]});
         let fields = Field::all_of(&form);
-        let seen: Vec<_> = fields.iter().map(|field| (field.title.as_str(), field.is_required)).collect();
-        assert_eq!(seen, [("c", true), ("Bee", true), ("a", false)]);
+        let titles: Vec<_> = fields.iter().map(|field| (field.title.as_str(), field.is_required)).collect();
+        assert_eq!(titles, [("c", true), ("Bee", true), ("a", false)]);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a session stands when it is taken up: its conversation so far, what is asked, and the position of its feed.
+//! The history of a session that is resumed: its conversation, open requests, and the position of its feed.
 
 use super::session::{Session, Store};
 use crate::Result;
@@ -7,26 +7,26 @@ use flovyn_toolkit::message::{Message, ToolCall};
 use flovyn_toolkit::react::{InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 
-/// A session as it was found.
+/// The history of a session.
 pub struct History {
-    /// What was said and done, oldest first, that of the system included.
+    /// All messages, oldest first, those of the system included.
     pub messages: Vec<Message>,
     /// Tool calls without a result.
     pub open: Vec<ToolCall>,
-    /// Requests that nobody has answered.
-    pub asked: Vec<ApprovalRequest>,
-    /// What MCP servers asked and nobody has answered, with what was wrong with answers to it.
-    pub inquired: Vec<(InputRequest, Option<InputRefused>)>,
-    /// Calls that go on with what their server asked for.
-    pub told: Vec<String>,
-    /// What model calls used.
+    /// Open approval requests.
+    pub approvals: Vec<ApprovalRequest>,
+    /// Open elicitations, with the refusal of the last reply.
+    pub input_requests: Vec<(InputRequest, Option<InputRefused>)>,
+    /// Calls that go on with the input that their server asked for.
+    pub resumed_calls: Vec<String>,
+    /// The model calls, with their usage.
     pub calls: Vec<LlmCall>,
     /// The number of the last event.
     pub after: u64,
-    /// Whether it waits for the user.
+    /// Whether it waits for a message of the user.
     pub is_idle: bool,
-    /// Why it cannot go on, where it has ended.
-    pub over: Option<Status>,
+    /// Its final status, where it has ended.
+    pub ended: Option<Status>,
 }
 
 /// Events read at a time.
@@ -39,31 +39,31 @@ impl History {
         let mut history = Self {
             messages: Vec::new(),
             open: Vec::new(),
-            asked: Vec::new(),
-            inquired: Vec::new(),
-            told: Vec::new(),
+            approvals: Vec::new(),
+            input_requests: Vec::new(),
+            resumed_calls: Vec::new(),
             calls: Vec::new(),
             after: last_event(store, &run).await?,
             is_idle: is_idle(&run),
-            over: run.status.is_terminal().then_some(run.status),
+            ended: run.status.is_terminal().then_some(run.status),
         };
         for entry in session.handle.messages().await? {
             let content = &entry.new.content;
             match entry.new.entry_type.as_str() {
-                "message" => history.message(content.parse().ok()),
+                "message" => history.add_message(content.parse().ok()),
                 "llm_call" => history.calls.extend(content.parse::<LlmCall>()),
-                "approval_request" => history.asked.extend(content.parse::<ApprovalRequest>()),
+                "approval_request" => history.approvals.extend(content.parse::<ApprovalRequest>()),
                 "input_request" => {
                     if let Ok(request) = content.parse::<InputRequest>() {
-                        history.told.retain(|call| *call != request.id);
-                        history.inquired.push((request, None));
+                        history.resumed_calls.retain(|call| *call != request.id);
+                        history.input_requests.push((request, None));
                     }
                 }
-                "input" => history.replied(content.parse().ok()),
-                "input_refused" => history.refused(content.parse().ok()),
+                "input" => history.add_input_reply(content.parse().ok()),
+                "input_refused" => history.add_input_refusal(content.parse().ok()),
                 "approval" => {
                     if let Ok(answer) = content.parse::<ApprovalAnswer>() {
-                        history.asked.retain(|request| request.id != answer.id);
+                        history.approvals.retain(|request| request.id != answer.id);
                     }
                 }
                 _ => {}
@@ -72,26 +72,26 @@ impl History {
         Ok(history)
     }
 
-    fn replied(&mut self, reply: Option<InputReply>) {
+    fn add_input_reply(&mut self, reply: Option<InputReply>) {
         let Some(reply) = reply else { return };
-        self.inquired.retain(|(request, _)| request.id != reply.id);
-        self.told.push(reply.id);
+        self.input_requests.retain(|(request, _)| request.id != reply.id);
+        self.resumed_calls.push(reply.id);
     }
 
-    fn refused(&mut self, refused: Option<InputRefused>) {
+    fn add_input_refusal(&mut self, refused: Option<InputRefused>) {
         let Some(refused) = refused else { return };
         let is_meant = |request: &InputRequest| request.id == refused.id && request.hash == refused.hash;
-        if let Some((_, last)) = self.inquired.iter_mut().find(|(request, _)| is_meant(request)) {
+        if let Some((_, last)) = self.input_requests.iter_mut().find(|(request, _)| is_meant(request)) {
             *last = Some(refused);
         }
     }
 
-    fn message(&mut self, message: Option<Message>) {
+    fn add_message(&mut self, message: Option<Message>) {
         let Some(message) = message else { return };
         let has_result = |id: &String| message.tool_results().any(|result| result.id == *id);
-        self.asked.retain(|request| !has_result(&request.id));
-        self.inquired.retain(|(request, _)| !has_result(&request.id));
-        self.told.retain(|call| !has_result(call));
+        self.approvals.retain(|request| !has_result(&request.id));
+        self.input_requests.retain(|(request, _)| !has_result(&request.id));
+        self.resumed_calls.retain(|call| !has_result(call));
         self.open.retain(|call| !has_result(&call.id));
         self.open.extend(message.tool_calls().cloned());
         self.messages.push(message);

@@ -1,17 +1,17 @@
-//! The conversation in a terminal: what the user types goes to the session, what happens there is shown.
+//! The chat in a terminal: sends what the user types to the session, and shows the events of the session.
 
-use super::approving::{Standing, answer};
-use super::feed::Happening;
+use super::approval_rules::{ApprovalRules, answer};
+use super::feed::ChatEvent;
 use super::history::History;
+use super::live_session::LiveSession;
+use super::local_agents::LocalAgents;
 use super::models::Models;
 use super::options::Chat;
-use super::pending::Wanted;
-use super::screen::editor::{Editor, Keys, Pressed};
+use super::pending::PendingRequest;
+use super::screen::editor::{Editor, KeyAction, KeyEvents};
 use super::screen::terminal::Terminal;
-use super::serving::Serving;
 use super::session::{Session, Store};
-use super::talk::Talk;
-use super::tools::{Listing, counts, trouble, troubles};
+use super::tools::{ToolListing, counts, problem_lines, problem_rows};
 use super::view::View;
 use crate::Result;
 use crate::print::Output;
@@ -21,7 +21,7 @@ use flovyn_toolkit::tools::approval::ApprovalRequest;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often what changes is drawn.
+/// How often changes are drawn.
 const FRAME: Duration = Duration::from_millis(50);
 
 const HELP: &str = "Write what you want and press Enter. While the agent works, a line is heard before its next step.\n\
@@ -31,108 +31,110 @@ const HELP: &str = "Write what you want and press Enter. While the agent works, 
 Where an MCP server asks something, each line answers one field:\n\
   /back           to the field before                   /decline    say no        /cancel   close it without an answer";
 
-/// What a line says to the chat itself while an MCP server asks; all others answer it, paths with their slash too.
-const OF_THE_CHAT: [&str; 5] = ["/help", "/tools", "/cost", "/quit", "/exit"];
+/// The commands that work during an elicitation; all other lines answer it, also paths that begin with a slash.
+const CHAT_COMMANDS: [&str; 5] = ["/help", "/tools", "/cost", "/quit", "/exit"];
 
-/// What a conversation has around it.
-pub struct Scene<'a> {
+/// What a chat needs to know about its process.
+pub struct ChatContext<'a> {
     pub store: &'a Store,
     pub models: &'a Models,
     pub chat: &'a Chat,
     pub directory: &'a Path,
-    /// What is said of a project's own MCP servers.
-    pub passed_over: Option<String>,
+    /// The notice about MCP servers of the project.
+    pub project_notice: Option<String>,
 }
 
-/// A conversation.
-struct Conversation<'a> {
-    scene: Scene<'a>,
-    standing: Standing,
+/// The chat.
+struct TerminalChat<'a> {
+    context: ChatContext<'a>,
+    rules: ApprovalRules,
     model: ModelChoice,
-    /// What this process serves the session with; none where others do.
-    serving: &'a mut Option<Serving>,
-    talk: Option<Talk>,
+    /// The agents that serve the session in this process; none where workers elsewhere do.
+    local_agents: &'a mut Option<LocalAgents>,
+    live_session: Option<LiveSession>,
     view: View,
     editor: Editor,
-    /// What was being written when an MCP server asked something, while that is answered.
-    aside: Option<String>,
-    /// Ctrl-C was pressed, and nothing else since.
+    /// The line that was being written when an elicitation began, until it is answered.
+    stashed_draft: Option<String>,
+    /// Ctrl-C was the last key.
     leaving: bool,
     over: bool,
 }
 
-/// Talks until the user leaves. A session that exists is gone on with.
+/// Runs a chat until the user leaves. An existing session is resumed.
 pub async fn converse(
-    scene: Scene<'_>,
+    context: ChatContext<'_>,
     session: Option<Session>,
     model: ModelChoice,
-    standing: Standing,
-    serving: &mut Option<Serving>,
+    rules: ApprovalRules,
+    local_agents: &mut Option<LocalAgents>,
     out: &mut Output,
 ) -> Result {
-    let mut conversation = Conversation {
-        scene,
-        standing,
+    let mut chat = TerminalChat {
+        context,
+        rules,
         model,
-        serving,
-        talk: None,
+        local_agents,
+        live_session: None,
         view: View::default(),
         editor: Editor::default(),
-        aside: None,
+        stashed_draft: None,
         leaving: false,
         over: false,
     };
     let mut terminal = Terminal::open(out.has_colours())?;
-    let ended = conversation.run(&mut terminal, session).await;
-    terminal.show(&conversation.view.settled(), &[], (0, 0))?;
+    let ended = chat.run(&mut terminal, session).await;
+    terminal.show(&chat.view.settled(), &[], (0, 0))?;
     drop(terminal);
     ended?;
-    if let Some(talk) = &conversation.talk {
-        out.line(&out.dim(&format!("\nflovyn chat --resume {}   goes on with this session", talk.session.name())))?;
+    if let Some(live_session) = &chat.live_session {
+        out.line(
+            &out.dim(&format!("\nflovyn chat --resume {}   goes on with this session", live_session.session.name())),
+        )?;
     }
-    match conversation.view.over() {
+    match chat.view.ended() {
         Some(why) => Err(Error::new(Code::AgentFailed, format!("{why}; --fork goes on from where it was")).into()),
         None => Ok(()),
     }
 }
 
-impl Conversation<'_> {
+impl TerminalChat<'_> {
     async fn run(&mut self, terminal: &mut Terminal, session: Option<Session>) -> Result {
-        let mut keys = Keys::open()?;
+        let mut key_events = KeyEvents::open()?;
         let mut frames = tokio::time::interval(FRAME);
         frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut width = terminal.size().0;
         self.welcome(width);
         if let Some(session) = session {
-            self.take_up(session, width).await?;
+            self.resume_session(session, width).await?;
         }
-        if let Some(prompt) = &self.scene.chat.prompt {
-            self.say(prompt, Delivery::NextStep).await?;
+        if let Some(prompt) = &self.context.chat.prompt {
+            self.send_text(prompt, Delivery::NextStep).await?;
         }
-        // What is typed is drawn at once, what happens with the next frame.
+        // Typed keys are drawn at once, events with the next frame.
         let (mut changed, mut stale) = (true, false);
         while !self.over {
-            self.make_way();
+            self.stash_draft();
             if changed {
                 self.draw(terminal)?;
                 (changed, stale) = (false, false);
             }
             tokio::select! {
-                event = keys.next() => {
+                event = key_events.next() => {
                     let Some(event) = event else { return Ok(()) };
-                    let pressed = self.editor.take(event);
+                    let key = self.editor.handle(event);
                     width = terminal.size().0;
-                    self.pressed(pressed, width).await?;
+                    self.on_key(key, width).await?;
                     changed = true;
                 }
-                done = opened(self.serving) => {
+                done = wait_open(self.local_agents) => {
                     done?;
-                    self.opened(width).await?;
+                    self.wait_open(width).await?;
                     changed = true;
                 }
-                happening = next(&mut self.talk) => {
-                    match happening? {
-                        Some(happening) => self.happened(happening, width).await?,
+                event = next(&mut self.live_session) => {
+                    match event? {
+                        Some(event) => self.on_event(event, width).await?,
                         None => self.over = true,
                     }
                     stale = true;
@@ -146,7 +148,7 @@ impl Conversation<'_> {
     fn draw(&mut self, terminal: &mut Terminal) -> Result {
         let width = terminal.size().0;
         let stay = self.view.settled();
-        let mut live = self.view.live(width, &self.model.to_string());
+        let mut live = self.view.live_rows(width, &self.model.to_string());
         let (line, (row, column)) = self.editor.rows(width);
         let row = live.len() + row;
         live.extend(line);
@@ -154,94 +156,95 @@ impl Conversation<'_> {
     }
 
     fn welcome(&mut self, width: usize) {
-        let directory = self.scene.directory.display();
-        self.view.note(&format!("Flovyn · {} · {directory}", self.model), width);
-        let opens_servers = self.serving.as_ref().is_some_and(Serving::has_servers);
-        self.view.opening(opens_servers);
-        if let Some(told) = self.scene.passed_over.take() {
-            self.view.note(&told, width);
+        let directory = self.context.directory.display();
+        self.view.show_note(&format!("Flovyn · {} · {directory}", self.model), width);
+        let opens_servers = self.local_agents.as_ref().is_some_and(LocalAgents::has_servers);
+        self.view.set_opening(opens_servers);
+        if let Some(line) = self.context.project_notice.take() {
+            self.view.show_note(&line, width);
         }
     }
 
-    /// The tools of this process are there: the session is worked for, and what is wrong with servers is told.
-    async fn opened(&mut self, width: usize) -> Result {
-        self.view.opening(false);
-        if let Some(kit) = self.serving.as_ref().and_then(Serving::kit) {
-            let counts = counts(kit.tools());
+    /// The tools of this process are open: serves the session, and shows problems of MCP servers.
+    async fn wait_open(&mut self, width: usize) -> Result {
+        self.view.set_opening(false);
+        if let Some(toolkit) = self.local_agents.as_ref().and_then(LocalAgents::toolkit) {
+            let counts = counts(toolkit.tools());
             let counts: Vec<_> = counts.iter().map(|(server, count)| format!("{server} ({count} tools)")).collect();
             if !counts.is_empty() {
-                self.view.note(&format!("MCP servers: {} · /tools lists them", counts.join(", ")), width);
+                self.view.show_note(&format!("MCP servers: {} · /tools lists them", counts.join(", ")), width);
             }
-            let mut troubles = troubles(kit.tools(), kit.problems());
-            let served = |name: &str| kit.tools().iter().any(|tool| tool.name == name);
-            let absent = self.view.pending.inquiries().filter(|request| !served(&request.name));
-            troubles.extend(absent.map(|request| {
+            let mut problem_lines = problem_lines(toolkit.tools(), toolkit.problems());
+            let served = |name: &str| toolkit.tools().iter().any(|tool| tool.name == name);
+            let absent = self.view.pending.elicitations().filter(|request| !served(&request.name));
+            problem_lines.extend(absent.map(|request| {
                 let server = &request.server;
                 format!(
                     "{server} is not here to take an answer: /quit, and resume with --mcp and the file that has it."
                 )
             }));
-            if !troubles.is_empty() {
-                self.view.tell(troubles.iter().flat_map(|told| trouble(told, width)).collect());
+            if !problem_lines.is_empty() {
+                self.view.show_rows(problem_lines.iter().flat_map(|line| problem_rows(line, width)).collect());
             }
         }
         self.serve().await
     }
 
     async fn serve(&self) -> Result {
-        match &self.talk {
-            Some(talk) => talk.serve(self.scene.store, self.serving.as_ref()).await,
+        match &self.live_session {
+            Some(live_session) => live_session.serve(self.context.store, self.local_agents.as_ref()).await,
             None => Ok(()),
         }
     }
 
-    /// Puts aside what is being written while an MCP server asks something: the line is for the answer.
-    fn make_way(&mut self) {
-        match (self.view.pending.inquiry().is_some(), self.aside.take()) {
-            (true, None) => self.aside = Some(self.editor.take_text()),
-            (false, Some(aside)) if self.editor.is_empty() => self.editor.put_text(aside),
-            (_, aside) => self.aside = aside,
+    /// Stashes the line that is being written during an elicitation, which needs the line for its answer.
+    fn stash_draft(&mut self) {
+        match (self.view.pending.elicitation().is_some(), self.stashed_draft.take()) {
+            (true, None) => self.stashed_draft = Some(self.editor.take_text()),
+            (false, Some(stashed_draft)) if self.editor.is_empty() => self.editor.set_text(stashed_draft),
+            (_, stashed_draft) => self.stashed_draft = stashed_draft,
         }
     }
 
-    async fn take_up(&mut self, session: Session, width: usize) -> Result {
-        let Scene { store, models, chat, .. } = self.scene;
-        let (talk, history) = Talk::resume(store, models, chat, session).await?;
-        self.view.take_up(&history, width);
-        self.talk = Some(talk);
-        let History { asked, over, .. } = history;
-        if let Some(status) = over {
-            self.view.take(&Happening::Over(Some(format!("the session has ended ({status})"))), width);
+    async fn resume_session(&mut self, session: Session, width: usize) -> Result {
+        let ChatContext { store, models, chat, .. } = self.context;
+        let (live_session, history) = LiveSession::resume(store, models, chat, session).await?;
+        self.view.show_history(&history, width);
+        self.live_session = Some(live_session);
+        let History { approvals, ended, .. } = history;
+        if let Some(status) = ended {
+            self.view.apply(&ChatEvent::SessionEnded(Some(format!("the session has ended ({status})"))), width);
             self.over = true;
         }
-        for request in asked {
-            self.asked(request).await?;
+        for request in approvals {
+            self.on_approval_request(request).await?;
         }
         self.serve().await
     }
 
-    async fn say(&mut self, text: &str, delivery: Delivery) -> Result {
-        self.view.said(text);
-        match &mut self.talk {
-            Some(talk) => talk.say(text, delivery).await,
+    async fn send_text(&mut self, text: &str, delivery: Delivery) -> Result {
+        self.view.show_queued(text);
+        match &mut self.live_session {
+            Some(live_session) => live_session.send_text(text, delivery).await,
             None => {
                 let model = self.model.clone();
-                let talk = Talk::begin(self.scene.store, self.scene.directory, model, text, &self.standing).await?;
-                self.talk = Some(talk);
+                let live_session =
+                    LiveSession::start(self.context.store, self.context.directory, model, text, &self.rules).await?;
+                self.live_session = Some(live_session);
                 self.serve().await
             }
         }
     }
 
-    async fn happened(&mut self, happening: Happening, width: usize) -> Result {
-        self.view.take(&happening, width);
-        match happening {
-            Happening::Asked(request) => self.asked(request).await,
-            Happening::Over(_) => {
+    async fn on_event(&mut self, event: ChatEvent, width: usize) -> Result {
+        self.view.apply(&event, width);
+        match event {
+            ChatEvent::ApprovalRequested(request) => self.on_approval_request(request).await,
+            ChatEvent::SessionEnded(_) => {
                 self.over = true;
                 Ok(())
             }
-            Happening::Idle => {
+            ChatEvent::Idle => {
                 self.leaving = false;
                 Ok(())
             }
@@ -249,27 +252,27 @@ impl Conversation<'_> {
         }
     }
 
-    async fn asked(&mut self, request: ApprovalRequest) -> Result {
-        match (self.standing.answer(&request), &self.talk) {
-            (Some(answer), Some(talk)) => talk.decide(&answer).await,
+    async fn on_approval_request(&mut self, request: ApprovalRequest) -> Result {
+        match (self.rules.answer(&request), &self.live_session) {
+            (Some(answer), Some(live_session)) => live_session.answer_approval(&answer).await,
             _ => {
-                self.view.pending.approve(request);
+                self.view.pending.add_approval(request);
                 Ok(())
             }
         }
     }
 
-    async fn pressed(&mut self, pressed: Pressed, width: usize) -> Result {
+    async fn on_key(&mut self, key: KeyAction, width: usize) -> Result {
         let leaving = std::mem::take(&mut self.leaving);
-        match pressed {
-            Pressed::Empty if self.view.pending.inquiry().is_some() => self.answer("").await,
-            Pressed::Changed | Pressed::Empty => Ok(()),
-            Pressed::Leave => {
+        match key {
+            KeyAction::Empty if self.view.pending.elicitation().is_some() => self.answer("").await,
+            KeyAction::Changed | KeyAction::Empty => Ok(()),
+            KeyAction::Leave => {
                 self.over = true;
                 Ok(())
             }
-            Pressed::Stop => self.stop(leaving).await,
-            Pressed::Line(line) => self.line(&line, width).await,
+            KeyAction::Stop => self.stop(leaving).await,
+            KeyAction::Line(line) => self.submit_line(&line, width).await,
         }
     }
 
@@ -282,138 +285,141 @@ impl Conversation<'_> {
             self.editor.take_text();
             self.leaving = false;
         } else if self.view.is_busy()
-            && let Some(talk) = &mut self.talk
+            && let Some(live_session) = &mut self.live_session
         {
-            self.view.stopping();
-            talk.interrupt().await?;
-            self.view.hint("stopping; Ctrl-C again leaves");
+            self.view.set_stopping();
+            live_session.interrupt().await?;
+            self.view.show_hint("stopping; Ctrl-C again leaves");
         } else {
-            self.view.hint("Ctrl-C again leaves");
+            self.view.show_hint("Ctrl-C again leaves");
         }
         Ok(())
     }
 
-    async fn line(&mut self, line: &str, width: usize) -> Result {
-        if self.view.pending.inquiry().is_some() && !OF_THE_CHAT.contains(&line) {
+    async fn submit_line(&mut self, line: &str, width: usize) -> Result {
+        if self.view.pending.elicitation().is_some() && !CHAT_COMMANDS.contains(&line) {
             return self.answer(line).await;
         }
-        if let Some(Wanted::Approval(request)) = self.view.pending.first()
-            && let Some(talk) = &self.talk
+        if let Some(PendingRequest::Approval(request)) = self.view.pending.first()
+            && let Some(live_session) = &self.live_session
         {
             let request = request.clone();
             let approved = match line.to_ascii_lowercase().as_str() {
                 "y" | "yes" => Some(true),
                 "n" | "no" => Some(false),
                 "a" | "always" => {
-                    self.standing.always(&request)?;
+                    self.rules.allow_alike(&request)?;
                     Some(true)
                 }
                 _ => None,
             };
             if let Some(approved) = approved {
-                talk.decide(&answer(&request, approved, None)).await?;
-                self.view.pending.forget(&request.id);
-                return self.answer_alike().await;
+                live_session.answer_approval(&answer(&request, approved, None)).await?;
+                self.view.pending.remove(&request.id);
+                return self.apply_rules().await;
             }
         }
         if self.view.is_busy() && ["y", "n", "a"].contains(&line) {
-            self.view.hint("nothing is asked now");
+            self.view.show_hint("nothing is asked now");
             return Ok(());
         }
         match line.strip_prefix('/').map(|words| words.split_once(' ').unwrap_or((words, ""))) {
-            Some(("help", _)) => self.view.note(HELP, width),
+            Some(("help", _)) => self.view.show_note(HELP, width),
             Some(("quit" | "exit", _)) => self.over = true,
             Some(("cost", _)) => {
                 let line = self.view.total().line();
-                self.view.note(&line, width);
+                self.view.show_note(&line, width);
             }
             Some(("tools", _)) => self.tools(width).await?,
-            Some(("model", name)) => self.ask_model(name.trim(), width),
-            _ => self.say(line, Delivery::NextStep).await?,
+            Some(("model", name)) => self.set_model(name.trim(), width),
+            _ => self.send_text(line, Delivery::NextStep).await?,
         }
         Ok(())
     }
 
-    /// Answers what a standing order given just now says.
-    async fn answer_alike(&mut self) -> Result {
-        let Some(talk) = &self.talk else { return Ok(()) };
-        let answers: Vec<_> =
-            self.view.pending.approvals().filter_map(|request| self.standing.answer(request)).collect();
+    /// Answers the open requests that a new rule decides.
+    async fn apply_rules(&mut self) -> Result {
+        let Some(live_session) = &self.live_session else { return Ok(()) };
+        let answers: Vec<_> = self.view.pending.approvals().filter_map(|request| self.rules.answer(request)).collect();
         for answer in answers {
-            talk.decide(&answer).await?;
-            self.view.pending.forget(&answer.id);
+            live_session.answer_approval(&answer).await?;
+            self.view.pending.remove(&answer.id);
         }
         Ok(())
     }
 
-    /// Takes a line for what an MCP server asks; sends the answer when it is whole.
+    /// Takes a line for the current elicitation; sends the reply when it is complete.
     async fn answer(&mut self, line: &str) -> Result {
-        let (Some(inquiry), Some(talk)) = (self.view.pending.inquiry(), &self.talk) else { return Ok(()) };
+        let (Some(elicitation), Some(live_session)) = (self.view.pending.elicitation(), &self.live_session) else {
+            return Ok(());
+        };
         let reply = match line {
-            "/decline" => inquiry.decline(),
-            "/cancel" => inquiry.cancel(),
+            "/decline" => elicitation.decline(),
+            "/cancel" => elicitation.cancel(),
             "/back" => {
-                inquiry.back();
+                elicitation.back();
                 None
             }
-            line => inquiry.line(line),
+            line => elicitation.submit_line(line),
         };
         if let Some(reply) = reply {
-            talk.reply(&reply).await?;
-            self.view.pending.answered();
+            live_session.answer_input(&reply).await?;
+            self.view.pending.mark_sent();
         }
         Ok(())
     }
 
-    /// Lists what the model may call.
+    /// Lists the tools that the model may call.
     async fn tools(&mut self, width: usize) -> Result {
-        match (&self.serving, &self.talk) {
-            (Some(serving), _) => match serving.kit() {
-                Some(kit) => {
-                    let (tools, problems) = (kit.tools(), kit.problems());
-                    self.view.tell(Listing::served(tools, &self.standing).rows(&troubles(tools, problems), width));
+        match (&self.local_agents, &self.live_session) {
+            (Some(local_agents), _) => match local_agents.toolkit() {
+                Some(toolkit) => {
+                    let (tools, problems) = (toolkit.tools(), toolkit.problems());
+                    self.view.show_rows(
+                        ToolListing::of_local_tools(tools, &self.rules).rows(&problem_lines(tools, problems), width),
+                    );
                 }
-                None => self.view.hint("the MCP servers are starting"),
+                None => self.view.show_hint("the MCP servers are starting"),
             },
-            (None, Some(talk)) => {
-                let transcript = Transcript::of(&talk.session.handle.messages().await?)?;
-                self.view.tell(Listing::offered(transcript.tools(), &self.standing).rows(&[], width));
+            (None, Some(live_session)) => {
+                let transcript = Transcript::of(&live_session.session.handle.messages().await?)?;
+                self.view.show_rows(ToolListing::of_session(transcript.tools(), &self.rules).rows(&[], width));
             }
-            (None, None) => self.view.hint("the workers say which tools there are once the session has begun"),
+            (None, None) => self.view.show_hint("the workers say which tools there are once the session has begun"),
         }
         Ok(())
     }
 
-    fn ask_model(&mut self, name: &str, width: usize) {
+    fn set_model(&mut self, name: &str, width: usize) {
         if name.is_empty() {
-            let known: Vec<_> = self.scene.models.registry().models().iter().map(|model| model.reference()).collect();
-            return self.view.note(&format!("{} is asked; known are: {}", self.model, known.join(", ")), width);
+            let known: Vec<_> = self.context.models.registry().models().iter().map(|model| model.reference()).collect();
+            return self.view.show_note(&format!("{} is asked; known are: {}", self.model, known.join(", ")), width);
         }
-        let here = self.scene.store.is_served_here();
-        let chosen = if here { self.scene.models.choose(Some(name), None) } else { Ok(ModelChoice::parse(name)) };
+        let here = self.context.store.is_served_here();
+        let chosen = if here { self.context.models.choose(Some(name), None) } else { Ok(ModelChoice::parse(name)) };
         match chosen {
             Ok(model) => {
                 self.model = model.clone();
-                self.talk.iter_mut().for_each(|talk| talk.ask(model.clone()));
-                self.view.note(&format!("{model} is asked from now on"), width);
+                self.live_session.iter_mut().for_each(|live_session| live_session.set_model(model.clone()));
+                self.view.show_note(&format!("{model} is asked from now on"), width);
             }
-            Err(error) => self.view.note(&error.to_string(), width),
+            Err(error) => self.view.show_note(&error.to_string(), width),
         }
     }
 }
 
-/// Ends when the tools of this process have been opened; never where they were before, or where there are none.
-async fn opened(serving: &mut Option<Serving>) -> Result {
-    match serving {
-        Some(serving) => serving.opened().await.map(drop),
+/// Resolves when the tools of this process have been opened; never where they were open before, or where there are none.
+async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result {
+    match local_agents {
+        Some(local_agents) => local_agents.wait_open().await.map(drop),
         None => std::future::pending().await,
     }
 }
 
-/// The next happening of a session; never one where none was begun.
-async fn next(talk: &mut Option<Talk>) -> Result<Option<Happening>> {
-    match talk {
-        Some(talk) => talk.feed.next().await,
+/// The next event of the session; never resolves where there is no session yet.
+async fn next(live_session: &mut Option<LiveSession>) -> Result<Option<ChatEvent>> {
+    match live_session {
+        Some(live_session) => live_session.feed.next().await,
         None => std::future::pending().await,
     }
 }

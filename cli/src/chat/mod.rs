@@ -1,70 +1,70 @@
 //! `flovyn chat`: a coding agent in the terminal whose sessions are durable runs.
 //!
-//! `options` are its words, `session` finds and starts runs, `serving` works for them in this process with the tools of
-//! `servers`, `feed` says what happens in them, `pending` what the user is asked; `one_shot` answers a prompt, `interactive`
-//! talks in a terminal, which `view` and `screen` draw.
+//! `options` are its arguments, `session` finds and starts runs, `local_agents` serves them in this process with the tools of
+//! `mcp_servers`, `feed` makes chat events of their events, `pending` holds requests to the user; `one_shot` answers a prompt,
+//! `interactive` is the chat in a terminal, which `view` and `screen` draw.
 
-mod approving;
+mod approval_rules;
 mod cost;
+mod elicitation;
 mod feed;
 mod field;
 mod history;
-mod inquiry;
 mod interactive;
+mod live_session;
+mod local_agents;
+mod mcp_servers;
 mod models;
 mod one_shot;
 mod options;
 mod pending;
 mod prompt;
 mod screen;
-mod servers;
-mod serving;
 mod session;
-mod talk;
 mod tools;
 mod view;
 
+pub use local_agents::{LocalAgents, WorkerSetup};
+pub use mcp_servers::of_files as servers_of_files;
 pub use models::Models;
 pub use options::{AFTER, Chat, Confinement};
-pub use servers::named as servers_of;
-pub use serving::{Place, Serving};
-pub use tools::{counts, troubles};
+pub use tools::{counts, problem_lines};
 
 use crate::print::{Output, ago};
 use crate::{Failed, Result};
-use approving::Standing;
+use approval_rules::ApprovalRules;
 use comfy_table::Cell;
 use flovyn_toolkit::react::Delivery;
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
-use interactive::Scene;
+use interactive::ChatContext;
+use live_session::LiveSession;
 use serde_json::{Map, Value, json};
 use session::{Session, Store, directory_of, name_of, title_of};
 use std::io::{IsTerminal, Read};
 use std::path::Path;
-use talk::Talk;
 
-/// Sessions that are listed.
-const LISTED: usize = 100;
+/// Sessions that are listed at most.
+const MAX_LISTED: usize = 100;
 
-/// Does what the words of `flovyn chat` say.
+/// Runs `flovyn chat`.
 pub async fn chat(chat: Chat, out: &mut Output) -> Result {
     let directory = std::env::current_dir().and_then(|here| here.canonicalize())?;
     let store = Store::open(chat.db.as_deref()).await?;
-    let mut serving = None;
+    let mut local_agents = None;
     let done = match chat.list {
         true => list(&store, &chat, &directory, out).await,
-        false => answer(&store, chat, &directory, &mut serving, out).await,
+        false => answer(&store, chat, &directory, &mut local_agents, out).await,
     };
     let closed = store.runtime().close().await;
-    // After the worker: a call that its server was taken from would have a result that says so.
-    if let Some(serving) = serving {
-        serving.close().await;
+    // After the worker: a running call whose MCP server was closed would record a failure.
+    if let Some(local_agents) = local_agents {
+        local_agents.close().await;
     }
     done.and(closed.map_err(Failed::from))
 }
 
 async fn list(store: &Store, chat: &Chat, directory: &Path, out: &mut Output) -> Result {
-    let runs = store.list((!chat.all).then_some(directory), LISTED).await?;
+    let runs = store.list((!chat.all).then_some(directory), MAX_LISTED).await?;
     if out.is_json() {
         let line = |run| json!({ "session": name_of(run), "title": title_of(run), "directory": directory_of(run), "status": run.status });
         return runs.iter().map(line).try_for_each(|line| out.value(&line));
@@ -90,59 +90,60 @@ async fn answer(
     store: &Store,
     chat: Chat,
     directory: &Path,
-    serving: &mut Option<Serving>,
+    local_agents: &mut Option<LocalAgents>,
     out: &mut Output,
 ) -> Result {
-    let standing = Standing::read(chat.policy())?;
+    let rules = ApprovalRules::read(chat.policy())?;
     let models = Models::open(chat.fake.as_ref().map(Option::as_deref))?;
     let servers = servers(store, &chat)?;
-    let session = taken_up(store, &chat, directory).await?;
-    let model = talk::model_of(store, &models, &chat, session.as_ref().map(|session| &session.input.model))?;
-    let place = session.as_ref().and_then(Session::directory).unwrap_or_else(|| directory.to_owned());
-    let people = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let converses = people && !chat.print && !out.is_json();
-    let prompt = if converses { None } else { prompt_of(&chat)? };
+    let session = existing_session(store, &chat, directory).await?;
+    let model = live_session::model_of(store, &models, &chat, session.as_ref().map(|session| &session.input.model))?;
+    let directory_of_session = session.as_ref().and_then(Session::directory).unwrap_or_else(|| directory.to_owned());
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let is_interactive = is_terminal && !chat.print && !out.is_json();
+    let prompt = if is_interactive { None } else { prompt_of(&chat)? };
     let missing = || Failed::Usage("there is no prompt; write one behind `flovyn chat`".into());
-    if !converses && session.is_none() && prompt.is_none() {
+    if !is_interactive && session.is_none() && prompt.is_none() {
         return Err(missing());
     }
-    let passed_over = servers.as_ref().and_then(|_| servers::passed_over(&place, &chat.mcp));
-    *serving = servers.map(|servers| {
+    let project_notice = servers.as_ref().and_then(|_| mcp_servers::project_notice(&directory_of_session, &chat.mcp));
+    *local_agents = servers.map(|servers| {
         let (roots, store, confinement) = (Vec::new(), store.url(), chat.confinement);
-        let place = Place { directory: &place, roots, store, confinement, servers };
-        // The session's own policy asks; who answers is decided where it is followed.
-        Serving::open(place, &models, ApprovalPolicy::allow_all())
+        let setup = WorkerSetup { directory: &directory_of_session, roots, store, confinement, servers };
+        // The policy of the session decides what is asked, the approval rules of this process answer.
+        LocalAgents::open(setup, &models, ApprovalPolicy::allow_all())
     });
-    if converses {
-        let scene = Scene { store, models: &models, chat: &chat, directory, passed_over };
-        return interactive::converse(scene, session, model, standing, serving, out).await;
+    if is_interactive {
+        let context = ChatContext { store, models: &models, chat: &chat, directory, project_notice };
+        return interactive::converse(context, session, model, rules, local_agents, out).await;
     }
-    passed_over.iter().for_each(|told| eprintln!("{told}"));
-    one_shot::opened(serving).await?;
+    project_notice.iter().for_each(|notice| eprintln!("{notice}"));
+    one_shot::wait_open(local_agents).await?;
     let Some(session) = session else {
         let prompt = prompt.ok_or_else(missing)?;
-        let mut talk = Talk::begin(store, directory, model, &prompt, &standing).await?;
-        talk.serve(store, serving.as_ref()).await?;
-        return one_shot::answered(&mut talk, false, standing, out).await;
+        let mut live_session = LiveSession::start(store, directory, model, &prompt, &rules).await?;
+        live_session.serve(store, local_agents.as_ref()).await?;
+        return one_shot::follow(&mut live_session, false, rules, out).await;
     };
-    let (mut talk, history) = Talk::resume(store, &models, &chat, session).await?;
-    talk.serve(store, serving.as_ref()).await?;
-    if let Some(status) = history.over {
-        let message = format!("the session {} has ended ({status}); --fork goes on from it", talk.session.name());
+    let (mut live_session, history) = LiveSession::resume(store, &models, &chat, session).await?;
+    live_session.serve(store, local_agents.as_ref()).await?;
+    if let Some(status) = history.ended {
+        let message =
+            format!("the session {} has ended ({status}); --fork goes on from it", live_session.session.name());
         return Err(Failed::Usage(message));
     }
     match &prompt {
-        Some(prompt) => talk.say(prompt, Delivery::NextStep).await?,
+        Some(prompt) => live_session.send_text(prompt, Delivery::NextStep).await?,
         None if history.is_idle => return Err(missing()),
         None => {}
     }
-    one_shot::answered(&mut talk, prompt.is_none(), standing, out).await
+    one_shot::follow(&mut live_session, prompt.is_none(), rules, out).await
 }
 
-/// The MCP servers of sessions that this process serves; none where the workers of a server serve them.
+/// The MCP servers of sessions that this process serves; none where workers of a server do.
 fn servers(store: &Store, chat: &Chat) -> Result<Option<Map<String, Value>>> {
     match (store.is_served_here(), chat.mcp.first()) {
-        (true, _) => servers::named_or_own(&chat.mcp).map(Some),
+        (true, _) => mcp_servers::of_files_or_user(&chat.mcp).map(Some),
         (false, None) => Ok(None),
         (false, Some(file)) => Err(Failed::Usage(format!(
             "the workers of {} do the work there, and start MCP servers: flovyn worker {} --mcp {}",
@@ -153,8 +154,8 @@ fn servers(store: &Store, chat: &Chat) -> Result<Option<Map<String, Value>>> {
     }
 }
 
-/// The session that is gone on with, or its fork; none for a new one.
-async fn taken_up(store: &Store, chat: &Chat, directory: &Path) -> Result<Option<Session>> {
+/// The session to resume, or its fork; none for a new one.
+async fn existing_session(store: &Store, chat: &Chat, directory: &Path) -> Result<Option<Session>> {
     if let Some(id) = &chat.fork {
         let session = store.find(Some(id), directory).await?;
         return store.fork(&session).await.map(Some);
@@ -165,7 +166,7 @@ async fn taken_up(store: &Store, chat: &Chat, directory: &Path) -> Result<Option
     }
 }
 
-/// The prompt, with what comes in by a pipe behind it.
+/// The prompt, followed by the text of a pipe.
 fn prompt_of(chat: &Chat) -> Result<Option<String>> {
     let mut prompt = chat.prompt.clone().unwrap_or_default();
     if !std::io::stdin().is_terminal() {

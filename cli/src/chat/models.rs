@@ -1,9 +1,9 @@
-//! Which models can be asked, and which one is: the environment's, or a scripted one of this process.
+//! The models that are available, and the choice of one: those of the environment, or a scripted one in this process.
 
 use crate::Result;
 use flovyn_core::error::{Code, Error};
+use flovyn_toolkit::config::{ProviderDescription, registry};
 use flovyn_toolkit::fake_llm::{FakeLlm, Script};
-use flovyn_toolkit::kit::{ProviderDescription, registry};
 use flovyn_toolkit::message::ModelError;
 use flovyn_toolkit::provider::{Api, Registry, catalogued};
 use flovyn_toolkit::react::ModelChoice;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// The name of the scripted model.
 pub const FAKE: &str = "fake/scripted";
-/// What it says without a script of the user's.
+/// Its script, where the user gives none.
 const SCRIPT: &str = include_str!("fake.toml");
 
 /// The models of this process. A scripted one lives as long as this.
@@ -22,7 +22,7 @@ pub struct Models {
 }
 
 impl Models {
-    /// Those whose keys are in the environment; with `fake` also the scripted one, which then is the first choice.
+    /// The models whose keys are in the environment; with `fake` also the scripted one, which is then the default.
     pub fn open(fake: Option<Option<&Path>>) -> Result<Self> {
         let Some(script) = fake else { return Ok(Self { registry: registry(&BTreeMap::new())?, fake: None }) };
         let script = match script {
@@ -42,18 +42,18 @@ impl Models {
         Ok(Self { registry, fake: Some(fake) })
     }
 
-    /// All that can be asked.
+    /// All available models.
     pub fn registry(&self) -> Registry {
         self.registry.clone()
     }
 
-    /// The model that is asked: the named one, else that of the session, else the scripted one, else the first that can be.
+    /// Chooses a model: the named one, else that of the session, else the scripted one, else the first available one.
     pub fn choose(&self, named: Option<&str>, session: Option<&ModelChoice>) -> Result<ModelChoice> {
         let session = session.map(ToString::to_string);
         let first = || self.registry.models().first().map(|model| model.reference());
         let fake = self.fake.as_ref().map(|_| FAKE.to_owned());
         let chosen = named.map(str::to_owned).or(session).or(fake).or_else(first);
-        let Some(chosen) = chosen else { return Err(self.nothing().into()) };
+        let Some(chosen) = chosen else { return Err(self.no_model().into()) };
         match self.registry.resolve(&chosen) {
             Ok(_) => Ok(ModelChoice::parse(&chosen)),
             Err(_) if chosen.starts_with("fake/") => {
@@ -61,15 +61,15 @@ impl Models {
                     format!("the session speaks to the scripted model {chosen}; add --fake, or another --model");
                 Err(Error::new(Code::InvalidArgument, message).into())
             }
-            Err(error) => Err(refused(error).into()),
+            Err(error) => Err(model_error(error).into()),
         }
     }
 
-    /// What to do where no model can be asked.
-    fn nothing(&self) -> Error {
+    /// The error where no model is available.
+    fn no_model(&self) -> Error {
         let references: Vec<_> = catalogued().iter().map(|model| (model.provider.clone(), model.reference())).collect();
-        let mut told = BTreeSet::new();
-        let missing = references.iter().filter(|(provider, _)| told.insert(provider.clone()));
+        let mut seen = BTreeSet::new();
+        let missing = references.iter().filter(|(provider, _)| seen.insert(provider.clone()));
         let lines = missing.filter_map(|(_, reference)| self.registry.resolve(reference).err());
         let lines: Vec<_> = lines.map(|error| format!("  {}", error.message)).collect();
         let message = format!(
@@ -81,6 +81,6 @@ impl Models {
     }
 }
 
-fn refused(error: ModelError) -> Error {
+fn model_error(error: ModelError) -> Error {
     Error::new(Code::InvalidArgument, error.message)
 }

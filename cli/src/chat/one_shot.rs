@@ -1,13 +1,13 @@
-//! A prompt answered without a conversation: text to standard output, tools and cost to standard error.
+//! Answers one prompt and ends: text to standard output, tools and cost to standard error.
 
-use super::approving::{Standing, answer};
+use super::approval_rules::{ApprovalRules, answer};
 use super::cost::Tally;
-use super::feed::{Happening, UNSERVED, text_of};
-use super::inquiry::Inquiry;
+use super::elicitation::Elicitation;
+use super::feed::{ChatEvent, UNSERVED, text_of};
+use super::live_session::LiveSession;
+use super::local_agents::LocalAgents;
 use super::screen::style::clean;
-use super::serving::Serving;
-use super::talk::Talk;
-use super::tools::{Named, troubles};
+use super::tools::{ToolName, problem_lines};
 use crate::Result;
 use crate::print::{Output, short, took};
 use flovyn_core::error::{Code, Error};
@@ -18,94 +18,100 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// What the model is told where nobody can be asked.
-const NOBODY: &str = "Nobody can be asked in this session: it allows looking alone.";
+/// The reason of a refused call where nobody can be asked.
+const NOT_ALLOWED: &str = "Nobody can be asked in this session: it allows looking alone.";
 
-/// How long MCP servers may take to start before it is said that they do.
-const SOON: Duration = Duration::from_secs(3);
+/// How long MCP servers may take to start before a notice says that they are starting.
+const START_NOTICE_AFTER: Duration = Duration::from_secs(3);
 
-/// One answer in the making.
+/// An answer that is being written.
 struct OneShot<'a> {
     out: &'a mut Output,
-    standing: Standing,
+    rules: ApprovalRules,
     tally: Tally,
-    /// Text of the answer that was shown, and whether a line of it is open.
-    shown: String,
-    /// The user's words were heard: what comes is the answer.
-    heard: bool,
-    /// The last answer whole.
+    /// The text of the answer that was printed.
+    printed: String,
+    /// The agent has read the prompt: what follows is the answer.
+    turn_begun: bool,
+    /// The last complete answer.
     last: Option<Message>,
 }
 
-/// Waits for the tools of this process, and tells what is wrong with MCP servers.
-pub async fn opened(serving: &mut Option<Serving>) -> Result {
-    let Some(serving) = serving else { return Ok(()) };
-    match timeout(SOON, serving.opened()).await {
-        Ok(opened) => drop(opened?),
+/// Waits for the tools of this process, and prints problems of MCP servers.
+pub async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result {
+    let Some(local_agents) = local_agents else { return Ok(()) };
+    match timeout(START_NOTICE_AFTER, local_agents.wait_open()).await {
+        Ok(wait_open) => drop(wait_open?),
         Err(_) => {
             eprintln!("The MCP servers are starting…");
-            serving.opened().await?;
+            local_agents.wait_open().await?;
         }
     }
-    let troubles = serving.kit().map(|kit| troubles(kit.tools(), kit.problems())).unwrap_or_default();
-    troubles.iter().for_each(|told| eprintln!("{told}"));
+    let lines =
+        local_agents.toolkit().map(|toolkit| problem_lines(toolkit.tools(), toolkit.problems())).unwrap_or_default();
+    lines.iter().for_each(|line| eprintln!("{line}"));
     Ok(())
 }
 
-/// Follows a session until it waits for the user again, and tells what it says. `heard`: the turn has begun already.
-pub async fn answered(talk: &mut Talk, heard: bool, standing: Standing, out: &mut Output) -> Result {
-    let mut shot = OneShot { out, standing, tally: Tally::default(), shown: String::new(), heard, last: None };
-    for request in std::mem::take(&mut talk.asked) {
-        shot.asked(talk, &request).await?;
+/// Follows a session until it waits for the user again, and prints it. `turn_begun`: the turn has begun already.
+pub async fn follow(
+    live_session: &mut LiveSession,
+    turn_begun: bool,
+    rules: ApprovalRules,
+    out: &mut Output,
+) -> Result {
+    let mut shot = OneShot { out, rules, tally: Tally::default(), printed: String::new(), turn_begun, last: None };
+    for request in std::mem::take(&mut live_session.approvals) {
+        shot.answer_approval(live_session, &request).await?;
     }
-    for request in std::mem::take(&mut talk.inquired) {
-        inquired(talk, request).await?;
+    for request in std::mem::take(&mut live_session.input_requests) {
+        close_input_request(live_session, request).await?;
     }
     loop {
-        let Some(happening) = talk.feed.next().await? else { break };
-        match happening {
-            Happening::Text(text) => shot.text(&text)?,
-            Happening::Void => shot.void()?,
-            Happening::Heard(_) => shot.heard = true,
-            Happening::Answered(message) => shot.whole(message)?,
-            Happening::Ended { result, took: time } => shot.tool(&result, time.map(took)),
-            Happening::Asked(request) => shot.asked(talk, &request).await?,
-            Happening::Inquired(request) => inquired(talk, request).await?,
-            Happening::Refused(refused) => eprintln!("{}", refused.message),
-            Happening::Paid(call) => shot.tally.add(call.usage.as_ref()),
-            Happening::Notice(notice) => eprintln!("{notice}"),
-            Happening::Unserved => eprintln!("{UNSERVED}"),
-            Happening::Idle if shot.heard => break,
-            Happening::Over(Some(why)) => return Err(Error::new(Code::AgentFailed, why).into()),
-            Happening::Over(None) => break,
-            Happening::Idle
-            | Happening::Thinking(_)
-            | Happening::Started(_)
-            | Happening::Output { .. }
-            | Happening::Again(_)
-            | Happening::Decided(_)
-            | Happening::Replied(_) => {}
+        let Some(event) = live_session.feed.next().await? else { break };
+        match event {
+            ChatEvent::Text(text) => shot.text(&text)?,
+            ChatEvent::Discarded => shot.discard()?,
+            ChatEvent::UserMessage(_) => shot.turn_begun = true,
+            ChatEvent::AssistantMessage(message) => shot.answer_text(message)?,
+            ChatEvent::ToolEnded { result, duration } => shot.tool(&result, duration.map(took)),
+            ChatEvent::ApprovalRequested(request) => shot.answer_approval(live_session, &request).await?,
+            ChatEvent::InputRequested(request) => close_input_request(live_session, request).await?,
+            ChatEvent::InputRefused(refused) => eprintln!("{}", refused.message),
+            ChatEvent::ModelCalled(call) => shot.tally.add(call.usage.as_ref()),
+            ChatEvent::Notice(notice) => eprintln!("{notice}"),
+            ChatEvent::Unserved => eprintln!("{UNSERVED}"),
+            ChatEvent::Idle if shot.turn_begun => break,
+            ChatEvent::SessionEnded(Some(why)) => return Err(Error::new(Code::AgentFailed, why).into()),
+            ChatEvent::SessionEnded(None) => break,
+            ChatEvent::Idle
+            | ChatEvent::Thinking(_)
+            | ChatEvent::ToolStarted(_)
+            | ChatEvent::ToolOutput { .. }
+            | ChatEvent::ToolRestarted(_)
+            | ChatEvent::ApprovalAnswered(_)
+            | ChatEvent::InputAnswered(_) => {}
         }
     }
-    shot.end(&talk.session.name())
+    shot.end(&live_session.session.name())
 }
 
-/// Closes what a server asks, for nobody is there to answer.
-async fn inquired(talk: &Talk, request: InputRequest) -> Result {
-    let (server, tool) = (request.server.clone(), Named::of(&request.name).tool.to_owned());
+/// Cancels an elicitation, since nobody can answer here.
+async fn close_input_request(live_session: &LiveSession, request: InputRequest) -> Result {
+    let (server, tool) = (request.server.clone(), ToolName::of(&request.name).tool.to_owned());
     for question in request.questions.values() {
-        let asked = short(question.message(), 200);
-        eprintln!("{server} asks before {tool} goes on: {asked} Nobody can answer here, so it was closed.");
+        let question = short(question.message(), 200);
+        eprintln!("{server} asks before {tool} goes on: {question} Nobody can answer here, so it was closed.");
     }
-    match Inquiry::new(request).cancel() {
-        Some(reply) => talk.reply(&reply).await,
+    match Elicitation::new(request).cancel() {
+        Some(reply) => live_session.answer_input(&reply).await,
         None => Ok(()),
     }
 }
 
 impl OneShot<'_> {
     fn text(&mut self, text: &str) -> Result {
-        self.shown.push_str(text);
+        self.printed.push_str(text);
         match (self.out.is_json(), self.out.is_terminal()) {
             (true, _) => Ok(()),
             (_, true) => self.out.part(&clean(text)),
@@ -113,27 +119,27 @@ impl OneShot<'_> {
         }
     }
 
-    fn void(&mut self) -> Result {
-        if !self.shown.is_empty() {
+    fn discard(&mut self) -> Result {
+        if !self.printed.is_empty() {
             self.line()?;
             eprintln!("(the answer was cut off and is given again)");
         }
         Ok(())
     }
 
-    /// Ends the answer that is being shown.
+    /// Ends the line of the answer.
     fn line(&mut self) -> Result {
-        let open = !self.shown.is_empty() && !self.shown.ends_with('\n');
-        self.shown.clear();
+        let open = !self.printed.is_empty() && !self.printed.ends_with('\n');
+        self.printed.clear();
         if open && !self.out.is_json() { self.out.line("") } else { Ok(()) }
     }
 
-    fn whole(&mut self, message: Message) -> Result {
+    fn answer_text(&mut self, message: Message) -> Result {
         let text = message.text();
-        match text.strip_prefix(&self.shown) {
+        match text.strip_prefix(&self.printed) {
             Some(rest) => self.text(rest)?,
             None => {
-                self.void()?;
+                self.discard()?;
                 self.text(&text)?;
             }
         }
@@ -142,19 +148,19 @@ impl OneShot<'_> {
         Ok(())
     }
 
-    fn tool(&mut self, result: &ToolResult, took: Option<String>) {
+    fn tool(&mut self, result: &ToolResult, duration: Option<String>) {
         let mark = if result.is_error { "✗" } else { "✓" };
-        let took = took.map(|took| format!(" ({took})")).unwrap_or_default();
-        eprintln!("{mark} {}{took}: {}", Named::of(&result.name), short(&text_of(result), 100));
+        let duration = duration.map(|duration| format!(" ({duration})")).unwrap_or_default();
+        eprintln!("{mark} {}{duration}: {}", ToolName::of(&result.name), short(&text_of(result), 100));
     }
 
-    async fn asked(&mut self, talk: &Talk, request: &ApprovalRequest) -> Result {
-        let answered = self.standing.answer(request);
+    async fn answer_approval(&mut self, live_session: &LiveSession, request: &ApprovalRequest) -> Result {
+        let by_rules = self.rules.answer(request);
         let refused = || {
-            eprintln!("{} was not allowed; --yes or --approve allows it", Named::of(&request.name));
-            answer(request, false, Some(NOBODY.to_owned()))
+            eprintln!("{} was not allowed; --yes or --approve allows it", ToolName::of(&request.name));
+            answer(request, false, Some(NOT_ALLOWED.to_owned()))
         };
-        talk.decide(&answered.unwrap_or_else(refused)).await
+        live_session.answer_approval(&by_rules.unwrap_or_else(refused)).await
     }
 
     fn end(self, session: &str) -> Result {

@@ -1,4 +1,4 @@
-//! The words of `flovyn chat`.
+//! The arguments of `flovyn chat`.
 
 use clap::Args;
 use std::path::PathBuf;

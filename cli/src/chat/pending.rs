@@ -1,124 +1,129 @@
-//! What the user is asked and has not answered, in the order in which it came.
+//! The requests that the user has not answered yet, in order of arrival.
 
-use super::inquiry::Inquiry;
+use super::elicitation::Elicitation;
 use flovyn_toolkit::react::{InputRefused, InputReply, InputRequest};
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use std::collections::VecDeque;
 
-/// Something that the user is asked.
+/// A request to the user.
 #[derive(Debug)]
-pub enum Wanted {
+pub enum PendingRequest {
     /// Whether a call may run.
     Approval(ApprovalRequest),
-    /// What an MCP server wants to know.
-    Answer(Inquiry),
+    /// Input that an MCP server asks for.
+    Elicitation(Elicitation),
 }
 
 /// Requests without an answer.
 #[derive(Debug, Default)]
 pub struct Pending {
-    open: VecDeque<Wanted>,
-    /// Those whose answer was sent; the run may yet refuse it.
-    sent: Vec<Inquiry>,
+    open: VecDeque<PendingRequest>,
+    /// Elicitations whose reply was sent; the run may still refuse it.
+    sent: Vec<Elicitation>,
 }
 
-impl Wanted {
+impl PendingRequest {
     /// The call that it is about.
     pub fn call(&self) -> &str {
         match self {
             Self::Approval(request) => &request.id,
-            Self::Answer(inquiry) => &inquiry.request().id,
+            Self::Elicitation(elicitation) => &elicitation.request().id,
         }
     }
 }
 
 impl Pending {
-    /// What the user is asked now.
-    pub fn first(&self) -> Option<&Wanted> {
+    /// The current request.
+    pub fn first(&self) -> Option<&PendingRequest> {
         self.open.front()
     }
 
-    /// The request of a server that the user answers now.
-    pub fn inquiry(&mut self) -> Option<&mut Inquiry> {
+    /// The current request, if it is an elicitation.
+    pub fn elicitation(&mut self) -> Option<&mut Elicitation> {
         match self.open.front_mut() {
-            Some(Wanted::Answer(inquiry)) => Some(inquiry),
+            Some(PendingRequest::Elicitation(elicitation)) => Some(elicitation),
             _ => None,
         }
     }
 
-    /// All that servers want to know.
-    pub fn inquiries(&self) -> impl Iterator<Item = &InputRequest> {
-        self.open.iter().filter_map(|wanted| match wanted {
-            Wanted::Answer(inquiry) => Some(inquiry.request()),
-            Wanted::Approval(_) => None,
+    /// All open elicitations.
+    pub fn elicitations(&self) -> impl Iterator<Item = &InputRequest> {
+        self.open.iter().filter_map(|request| match request {
+            PendingRequest::Elicitation(elicitation) => Some(elicitation.request()),
+            PendingRequest::Approval(_) => None,
         })
     }
 
-    /// All calls that the user is asked to allow.
+    /// All open approval requests.
     pub fn approvals(&self) -> impl Iterator<Item = &ApprovalRequest> {
-        self.open.iter().filter_map(|wanted| match wanted {
-            Wanted::Approval(request) => Some(request),
-            Wanted::Answer(_) => None,
+        self.open.iter().filter_map(|request| match request {
+            PendingRequest::Approval(request) => Some(request),
+            PendingRequest::Elicitation(_) => None,
         })
     }
 
-    /// Asks whether a call may run.
-    pub fn approve(&mut self, request: ApprovalRequest) {
-        self.forget(&request.id);
-        self.open.push_back(Wanted::Approval(request));
+    /// Adds an approval request.
+    pub fn add_approval(&mut self, request: ApprovalRequest) {
+        self.remove(&request.id);
+        self.open.push_back(PendingRequest::Approval(request));
     }
 
-    /// Asks what a server wants to know. A request that is known already is not asked twice.
-    pub fn ask(&mut self, request: InputRequest) {
-        let is_same = |known: &Inquiry| *known.request() == request;
-        if !self.open.iter().any(|wanted| matches!(wanted, Wanted::Answer(known) if is_same(known))) {
-            self.forget(&request.id);
-            self.open.push_back(Wanted::Answer(Inquiry::new(request)));
+    /// Adds an elicitation, unless it is open already.
+    pub fn add_elicitation(&mut self, request: InputRequest) {
+        let is_same = |open: &Elicitation| *open.request() == request;
+        if !self.open.iter().any(|request| matches!(request, PendingRequest::Elicitation(open) if is_same(open))) {
+            self.remove(&request.id);
+            self.open.push_back(PendingRequest::Elicitation(Elicitation::new(request)));
         }
     }
 
-    /// Asks no more for what was just answered here; the run has yet to take it.
-    pub fn answered(&mut self) {
+    /// Marks the current elicitation as sent; the run has yet to accept the reply.
+    pub fn mark_sent(&mut self) {
         match self.open.pop_front() {
-            Some(Wanted::Answer(inquiry)) => self.sent.push(inquiry),
+            Some(PendingRequest::Elicitation(elicitation)) => self.sent.push(elicitation),
             Some(other) => self.open.push_front(other),
             None => {}
         }
     }
 
-    /// The run has taken an answer: the inquiry that it was for.
-    pub fn taken(&mut self, reply: &InputReply) -> Option<Inquiry> {
-        let is_meant = |inquiry: &Inquiry| inquiry.request().id == reply.id;
-        if let Some(place) = self.sent.iter().position(is_meant) {
-            return Some(self.sent.remove(place));
+    /// The run has accepted a reply; returns its elicitation.
+    pub fn accept(&mut self, reply: &InputReply) -> Option<Elicitation> {
+        let is_for = |elicitation: &Elicitation| elicitation.request().id == reply.id;
+        if let Some(index) = self.sent.iter().position(is_for) {
+            return Some(self.sent.remove(index));
         }
-        let place = self.open.iter().position(|wanted| matches!(wanted, Wanted::Answer(open) if is_meant(open)))?;
-        match self.open.remove(place) {
-            Some(Wanted::Answer(inquiry)) => Some(inquiry),
+        let index = self
+            .open
+            .iter()
+            .position(|request| matches!(request, PendingRequest::Elicitation(open) if is_for(open)))?;
+        match self.open.remove(index) {
+            Some(PendingRequest::Elicitation(elicitation)) => Some(elicitation),
             _ => None,
         }
     }
 
-    /// The run has refused an answer: it is asked for again, before all else.
-    pub fn refused(&mut self, refused: &InputRefused) {
-        let is_meant = |inquiry: &Inquiry| inquiry.request().id == refused.id && inquiry.request().hash == refused.hash;
-        if let Some(place) = self.sent.iter().position(is_meant) {
-            let mut inquiry = self.sent.remove(place);
-            inquiry.again();
-            self.open.push_front(Wanted::Answer(inquiry));
+    /// The run has refused a reply: its elicitation becomes the current request again.
+    pub fn refuse(&mut self, refused: &InputRefused) {
+        let is_for = |elicitation: &Elicitation| {
+            elicitation.request().id == refused.id && elicitation.request().hash == refused.hash
+        };
+        if let Some(index) = self.sent.iter().position(is_for) {
+            let mut elicitation = self.sent.remove(index);
+            elicitation.restart();
+            self.open.push_front(PendingRequest::Elicitation(elicitation));
         }
-        for wanted in &mut self.open {
-            if let Wanted::Answer(inquiry) = wanted
-                && is_meant(inquiry)
+        for request in &mut self.open {
+            if let PendingRequest::Elicitation(elicitation) = request
+                && is_for(elicitation)
             {
-                inquiry.refused(refused);
+                elicitation.set_fault(refused);
             }
         }
     }
 
-    /// Asks no more about a call.
-    pub fn forget(&mut self, call: &str) {
-        self.open.retain(|wanted| wanted.call() != call);
-        self.sent.retain(|inquiry| inquiry.request().id != call);
+    /// Removes the requests of a call.
+    pub fn remove(&mut self, call: &str) {
+        self.open.retain(|request| request.call() != call);
+        self.sent.retain(|elicitation| elicitation.request().id != call);
     }
 }

@@ -8,14 +8,14 @@ use flovyn_core::client::{Client, Handle, StartOptions};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::model::{Execution, ExecutionFilter, ForkFrom, PageRequest};
 use flovyn_core::runtime::{Backend, Runtime, parse_url};
-use flovyn_toolkit::kit::home;
+use flovyn_toolkit::config::home;
 use flovyn_toolkit::react::{AgentInput, KIND};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The metadata that says where a session works.
+/// The metadata that has the directory of a session.
 const DIRECTORY: &str = "directory";
-/// The metadata that says what it was asked first.
+/// The metadata that has its first prompt.
 const TITLE: &str = "title";
 /// Letters of a session's name.
 const NAME: usize = 8;
@@ -34,7 +34,7 @@ pub struct Store {
 pub struct Session {
     /// The run.
     pub handle: Handle,
-    /// What it was started with.
+    /// Its input.
     pub input: AgentInput,
     /// The queue of its workers.
     pub queue: String,
@@ -42,9 +42,9 @@ pub struct Session {
 
 impl Store {
     /// Opens the store of `--db`, `FLOVYN_URL` or the user's own file; makes a file that is not there.
-    pub async fn open(given: Option<&str>) -> Result<Self> {
+    pub async fn open(named: Option<&str>) -> Result<Self> {
         let url =
-            match given.map(str::to_owned).or_else(|| std::env::var("FLOVYN_URL").ok().filter(|it| !it.is_empty())) {
+            match named.map(str::to_owned).or_else(|| std::env::var("FLOVYN_URL").ok().filter(|url| !url.is_empty())) {
                 Some(url) if is_url(&url) => url,
                 Some(file) => format!("sqlite:{file}"),
                 None => {
@@ -66,12 +66,12 @@ impl Store {
         &self.runtime
     }
 
-    /// Its URL, for people and for names of folders.
+    /// Its URL, also for the names of folders.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Whether this process does the work; else the workers of a server do.
+    /// Whether this process serves the sessions; else the workers of a server do.
     pub fn is_served_here(&self) -> bool {
         self.served_here
     }
@@ -112,10 +112,10 @@ impl Store {
             )),
             _ => error.into(),
         })?;
-        self.of(handle).await
+        self.open_session(handle).await
     }
 
-    async fn of(&self, handle: Handle) -> Result<Session> {
+    async fn open_session(&self, handle: Handle) -> Result<Session> {
         let run = handle.describe().await?;
         if run.new.kind != KIND {
             let message = format!("{} is a run of the agent {:?} and no chat", name_of(&run), run.new.kind);
@@ -129,7 +129,7 @@ impl Store {
     /// Starts a session that shares another's conversation.
     pub async fn fork(&self, session: &Session) -> Result<Session> {
         let name = fresh_name();
-        self.of(session.handle.fork(ForkFrom::Latest, Some(&name), None, None).await?).await
+        self.open_session(session.handle.fork(ForkFrom::Latest, Some(&name), None, None).await?).await
     }
 
     /// Sessions, newest first: those of a directory, or all.
@@ -145,28 +145,28 @@ impl Store {
 }
 
 impl Session {
-    /// What people call it.
+    /// Its name for people.
     pub fn name(&self) -> String {
         self.handle.key().map_or_else(|| self.handle.id().to_string(), str::to_owned)
     }
 
-    /// Where its tools work, where it says so.
+    /// The directory of its tools, where it names one.
     pub fn directory(&self) -> Option<PathBuf> {
         self.input.working_directory.as_ref().map(PathBuf::from)
     }
 }
 
-/// What people call a session's run.
+/// The name of a session's run.
 pub fn name_of(run: &Execution) -> String {
     run.new.key.clone().unwrap_or_else(|| run.new.id.to_string())
 }
 
-/// What a session was asked first.
+/// The first prompt of a session.
 pub fn title_of(run: &Execution) -> &str {
     run.new.metadata.get(TITLE).map_or("", String::as_str)
 }
 
-/// Where a session works.
+/// The directory of a session.
 pub fn directory_of(run: &Execution) -> &str {
     run.new.metadata.get(DIRECTORY).map_or("", String::as_str)
 }

@@ -1,6 +1,6 @@
-//! Tools as their user sees them: under the server that they come from, with what is asked before each.
+//! Tools as their user sees them: by MCP server, and by whether the user is asked before a call.
 
-use super::approving::Standing;
+use super::approval_rules::ApprovalRules;
 use super::screen::style::{Row, Style, span, wrap};
 use flovyn_toolkit::mcp::{McpProblem, tool_name};
 use flovyn_toolkit::provider::ToolSpec;
@@ -9,20 +9,20 @@ use flovyn_toolkit::tools::{ToolDefinition, Toolbox};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What the names of MCP tools begin with, and what parts them.
+/// The prefix of the names of MCP tools, and the separator in them.
 const MCP: (&str, &str) = ("mcp__", "__");
 
-/// A tool's name taken apart.
+/// The parts of a tool's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Named<'a> {
+pub struct ToolName<'a> {
     /// The MCP server; none for a tool of the host.
     pub server: Option<&'a str>,
     /// The tool, as its server calls it.
     pub tool: &'a str,
 }
 
-impl<'a> Named<'a> {
-    /// Takes a name apart. Where a server's own name holds `__`, a part of it goes with the tool.
+impl<'a> ToolName<'a> {
+    /// Splits a name. Where the name of a server contains `__`, the rest of it is taken for a part of the tool's name.
     pub fn of(name: &'a str) -> Self {
         let (head, between) = MCP;
         match name.strip_prefix(head).and_then(|rest| rest.split_once(between)) {
@@ -32,7 +32,7 @@ impl<'a> Named<'a> {
     }
 }
 
-impl fmt::Display for Named<'_> {
+impl fmt::Display for ToolName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.server {
             Some(server) => write!(f, "{server}: {}", self.tool),
@@ -41,21 +41,21 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// What happens before a call.
+/// Whether the user is asked before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Before {
-    /// Nothing.
+pub enum CallPolicy {
+    /// It runs without asking.
     Runs,
     /// The user is asked.
     Asks,
     /// It is refused.
     Refused,
-    /// Its worker knows what it does to the world.
+    /// Only its worker knows the effect of the tool.
     Unknown,
 }
 
-impl Before {
-    fn word(self) -> &'static str {
+impl CallPolicy {
+    fn describe(self) -> &'static str {
         match self {
             Self::Runs => "without asking",
             Self::Asks => "asked first",
@@ -65,60 +65,60 @@ impl Before {
     }
 }
 
-/// Tools by their server, then by what happens before a call; the host's under no name.
+/// Tools by server, then by policy; those of the host have no server.
 #[derive(Debug, Default)]
-pub struct Listing(BTreeMap<Option<String>, BTreeMap<Before, Vec<String>>>);
+pub struct ToolListing(BTreeMap<Option<String>, BTreeMap<CallPolicy, Vec<String>>>);
 
-impl Listing {
+impl ToolListing {
     /// The tools that this process serves.
-    pub fn served(tools: &[ToolDefinition], standing: &Standing) -> Self {
+    pub fn of_local_tools(tools: &[ToolDefinition], rules: &ApprovalRules) -> Self {
         let mut listing = Self::default();
         for tool in tools {
-            listing.add(&tool.name, standing.before(&tool.name, tool.effect));
+            listing.add(&tool.name, rules.before(&tool.name, tool.effect));
         }
         listing
     }
 
-    /// The tools that the model of a session was told of, whoever serves them.
-    pub fn offered(tools: &[ToolSpec], standing: &Standing) -> Self {
+    /// The tools that the model of a session was offered, wherever they run.
+    pub fn of_session(tools: &[ToolSpec], rules: &ApprovalRules) -> Self {
         let mut listing = Self::default();
-        // What tools of this name do is known here, too.
+        // Host tools have the same effect in every process.
         let host = Toolbox::host().unwrap_or_default();
         for ToolSpec { name, .. } in tools {
-            let known = host.get(name).map(|tool| standing.before(name, tool.effect()));
-            listing.add(name, known.unwrap_or(Before::Unknown));
+            let policy = host.get(name).map(|tool| rules.before(name, tool.effect()));
+            listing.add(name, policy.unwrap_or(CallPolicy::Unknown));
         }
         listing
     }
 
-    fn add(&mut self, name: &str, before: Before) {
-        let Named { server, tool } = Named::of(name);
+    fn add(&mut self, name: &str, before: CallPolicy) {
+        let ToolName { server, tool } = ToolName::of(name);
         let group = self.0.entry(server.map(str::to_owned)).or_default();
         group.entry(before).or_default().push(tool.to_owned());
     }
 
-    /// For the screen, with what is wrong with servers.
-    pub fn rows(&self, troubles: &[String], width: usize) -> Vec<Row> {
+    /// The rows of the listing, with problems of servers.
+    pub fn rows(&self, problem_lines: &[String], width: usize) -> Vec<Row> {
         let mut rows = vec![vec![span("The model may call", Style::DIM)]];
         for (server, group) in &self.0 {
             rows.push(vec![span(server.as_deref().unwrap_or("here"), Style::BOLD)]);
             for (before, tools) in group {
-                let word = [span(format!("  {:<14}  ", before.word()), Style::DIM)];
+                let describe = [span(format!("  {:<14}  ", before.describe()), Style::DIM)];
                 let margin = [span(" ".repeat(18), Style::PLAIN)];
-                rows.extend(wrap(&[span(tools.join(", "), Style::PLAIN)], width, &word, &margin));
+                rows.extend(wrap(&[span(tools.join(", "), Style::PLAIN)], width, &describe, &margin));
             }
         }
-        rows.extend(troubles.iter().flat_map(|told| trouble(told, width)));
+        rows.extend(problem_lines.iter().flat_map(|problem| problem_rows(problem, width)));
         rows
     }
 }
 
-impl Standing {
-    fn before(&self, name: &str, effect: flovyn_toolkit::tools::Effect) -> Before {
+impl ApprovalRules {
+    fn before(&self, name: &str, effect: flovyn_toolkit::tools::Effect) -> CallPolicy {
         match self.decide(name, effect) {
-            Decision::Allow => Before::Runs,
-            Decision::Ask => Before::Asks,
-            Decision::Deny => Before::Refused,
+            Decision::Allow => CallPolicy::Runs,
+            Decision::Ask => CallPolicy::Asks,
+            Decision::Deny => CallPolicy::Refused,
         }
     }
 }
@@ -126,28 +126,28 @@ impl Standing {
 /// How many tools each MCP server has.
 pub fn counts(tools: &[ToolDefinition]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
-    for server in tools.iter().filter_map(|tool| Named::of(&tool.name).server) {
+    for server in tools.iter().filter_map(|tool| ToolName::of(&tool.name).server) {
         *counts.entry(server).or_default() += 1;
     }
     counts
 }
 
-/// What is wrong with MCP servers, for people: with one of their tools, or with all of them.
-pub fn troubles(tools: &[ToolDefinition], problems: &[McpProblem]) -> Vec<String> {
+/// The problems of MCP servers, for people.
+pub fn problem_lines(tools: &[ToolDefinition], problems: &[McpProblem]) -> Vec<String> {
     let counts = counts(tools);
-    let told = |McpProblem { server, message }: &McpProblem| {
-        // Tools carry the server's name in the letters that providers take.
+    let problem = |McpProblem { server, message }: &McpProblem| {
+        // Names of tools contain the server's name with the characters that providers accept.
         let name = tool_name(server, "x");
-        let has_tools = Named::of(&name).server.is_some_and(|server| counts.contains_key(server));
+        let has_tools = ToolName::of(&name).server.is_some_and(|server| counts.contains_key(server));
         let rest = if has_tools { "" } else { " It goes on without it." };
         format!("The MCP server {server:?}: {}.{rest}", message.trim_end_matches('.'))
     };
-    problems.iter().map(told).collect()
+    problems.iter().map(problem).collect()
 }
 
-/// What is wrong, for the screen.
-pub fn trouble(told: &str, width: usize) -> Vec<Row> {
-    wrap(&[span(told, Style::YELLOW)], width, &[span("! ", Style::YELLOW)], &[span("  ", Style::PLAIN)])
+/// The rows of a problem.
+pub fn problem_rows(problem: &str, width: usize) -> Vec<Row> {
+    wrap(&[span(problem, Style::YELLOW)], width, &[span("! ", Style::YELLOW)], &[span("  ", Style::PLAIN)])
 }
 
 #[cfg(test)]
@@ -166,12 +166,12 @@ mod tests {
             ("mcp__", "mcp__"),
             ("mcp__a", "mcp__a"),
         ] {
-            assert_eq!(Named::of(name).to_string(), shown);
+            assert_eq!(ToolName::of(name).to_string(), shown);
         }
     }
 
     #[test]
-    fn tools_are_listed_by_server_and_by_what_is_asked() {
+    fn tools_are_listed_by_server_and_by_policy() {
         let tool = |name: &str, effect| ToolDefinition {
             name: name.into(),
             description: String::new(),
@@ -185,11 +185,12 @@ mod tests {
             tool("mcp__lake__open", Effect::Exec),
             tool("read", Effect::Read),
         ];
-        let standing = Standing::read("reads").expect("a policy");
-        let listing = Listing::served(&tools, &standing);
+        let rules = ApprovalRules::read("reads").expect("a policy");
+        let listing = ToolListing::of_local_tools(&tools, &rules);
         let broken = [("sea", "it is dry"), ("lake", "a tool is left out")];
         let broken = broken.map(|(server, message)| McpProblem { server: server.into(), message: message.into() });
-        let rows: Vec<_> = listing.rows(&troubles(&tools, &broken), 60).iter().map(|row| painted(row, false)).collect();
+        let rows: Vec<_> =
+            listing.rows(&problem_lines(&tools, &broken), 60).iter().map(|row| painted(row, false)).collect();
         let expected = [
             "The model may call",
             "here",

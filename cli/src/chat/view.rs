@@ -1,11 +1,10 @@
-//! What a conversation shows: rows that stay, and those at the end that still change. No terminal, no waiting: happenings
-//! in, rows out.
+//! The view of a conversation: settled rows, and rows at the end that still change. Pure: events go in, rows come out.
 
-use super::approving::always_means;
+use super::approval_rules::allow_alike_means;
 use super::cost::Tally;
-use super::feed::{Happening, UNSERVED};
+use super::feed::{ChatEvent, UNSERVED};
 use super::history::History;
-use super::pending::{Pending, Wanted};
+use super::pending::{Pending, PendingRequest};
 use super::screen::card;
 use super::screen::form;
 use super::screen::markdown::Markdown;
@@ -14,47 +13,47 @@ use crate::print::short;
 use flovyn_toolkit::message::{Message, Role, Stop, ToolCall};
 use std::time::{Duration, Instant};
 
-/// Output of a running call that is kept for showing, in bytes.
-const OUTPUT: usize = 8 << 10;
-/// Messages of a session that are shown when it is taken up.
-const SHOWN: usize = 60;
+/// Bytes of the output of a running call that are kept.
+const MAX_OUTPUT: usize = 8 << 10;
+/// Messages that are shown when a session is resumed.
+const MAX_EARLIER_MESSAGES: usize = 60;
 
 /// A tool call without a result.
-struct Open {
+struct OpenCall {
     call: ToolCall,
     since: Option<Instant>,
     output: String,
 }
 
-/// A conversation as it is shown.
+/// The view of a conversation.
 #[derive(Default)]
 pub struct View {
-    stay: Vec<Row>,
+    settled_rows: Vec<Row>,
     markdown: Markdown,
-    /// What was streamed of the answer.
+    /// The part of the answer that was streamed.
     streamed: String,
-    thought: String,
-    open: Vec<Open>,
-    /// What was said and not heard yet.
-    said: Vec<String>,
-    /// What the user is asked.
+    thinking: String,
+    open: Vec<OpenCall>,
+    /// Messages that the agent has not read yet.
+    queued: Vec<String>,
+    /// The requests to the user.
     pub pending: Pending,
     /// The tools of this process are being opened.
     opening: bool,
     busy: Option<Instant>,
     /// The user pressed Ctrl-C, and the agent has not stopped yet.
     stopping: bool,
-    /// A word for the status line.
+    /// A hint for the status line.
     hint: Option<String>,
     turn: Tally,
     total: Tally,
-    over: Option<String>,
+    ended: Option<String>,
 }
 
 impl View {
-    /// The rows that stay since this was asked last.
+    /// The rows that have settled since the last call.
     pub fn settled(&mut self) -> Vec<Row> {
-        std::mem::take(&mut self.stay)
+        std::mem::take(&mut self.settled_rows)
     }
 
     /// Whether the agent works.
@@ -63,8 +62,8 @@ impl View {
     }
 
     /// Why the session cannot go on.
-    pub fn over(&self) -> Option<&str> {
-        self.over.as_deref()
+    pub fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
     }
 
     /// What all turns cost.
@@ -73,101 +72,101 @@ impl View {
     }
 
     /// Shows a line of the chat itself.
-    pub fn note(&mut self, text: &str, width: usize) {
-        self.gap();
-        self.stay.extend(wrap(&[span(text, Style::DIM)], width, &[], &[]));
+    pub fn show_note(&mut self, text: &str, width: usize) {
+        self.blank_row();
+        self.settled_rows.extend(wrap(&[span(text, Style::DIM)], width, &[], &[]));
     }
 
     /// Shows rows of the chat itself.
-    pub fn tell(&mut self, rows: Vec<Row>) {
-        self.gap();
-        self.stay.extend(rows);
+    pub fn show_rows(&mut self, rows: Vec<Row>) {
+        self.blank_row();
+        self.settled_rows.extend(rows);
     }
 
     /// Shows whether the tools of this process are being opened.
-    pub fn opening(&mut self, opening: bool) {
+    pub fn set_opening(&mut self, opening: bool) {
         self.opening = opening;
     }
 
-    /// Puts a word into the status line until the next thing happens.
-    pub fn hint(&mut self, text: &str) {
+    /// Shows a hint in the status line until the next event.
+    pub fn show_hint(&mut self, text: &str) {
         self.hint = Some(text.to_owned());
     }
 
-    /// Shows what the user said until it is heard.
-    pub fn said(&mut self, text: &str) {
+    /// Shows a message of the user until the agent has read it.
+    pub fn show_queued(&mut self, text: &str) {
         self.hint = None;
-        self.said.push(text.to_owned());
+        self.queued.push(text.to_owned());
         self.busy.get_or_insert_with(Instant::now);
     }
 
-    /// Shows that the agent was told to stop.
-    pub fn stopping(&mut self) {
+    /// Shows that the agent was asked to stop.
+    pub fn set_stopping(&mut self) {
         self.stopping = true;
     }
 
-    /// Shows a session that is taken up.
-    pub fn take_up(&mut self, history: &History, width: usize) {
-        let earlier = history.messages.len().saturating_sub(SHOWN);
+    /// Shows a session that is resumed.
+    pub fn show_history(&mut self, history: &History, width: usize) {
+        let earlier = history.messages.len().saturating_sub(MAX_EARLIER_MESSAGES);
         if earlier > 0 {
-            self.note(&format!("… {earlier} earlier messages"), width);
+            self.show_note(&format!("… {earlier} earlier messages"), width);
         }
         for message in &history.messages[earlier..] {
             match message.role {
-                Role::User => self.heard(message, width),
-                Role::Assistant => self.answered(message, width),
-                Role::Tool => message.tool_results().for_each(|result| self.ended(result, None, width)),
+                Role::User => self.user_message(message, width),
+                Role::Assistant => self.assistant_message(message, width),
+                Role::Tool => message.tool_results().for_each(|result| self.call_ended(result, None, width)),
                 Role::System | Role::Other(_) => {}
             }
         }
-        for (request, refused) in &history.inquired {
-            self.pending.ask(request.clone());
-            refused.iter().for_each(|refused| self.pending.refused(refused));
+        for (request, refused) in &history.input_requests {
+            self.pending.add_elicitation(request.clone());
+            refused.iter().for_each(|refused| self.pending.refuse(refused));
         }
         history.calls.iter().for_each(|call| self.total.add(call.usage.as_ref()));
         self.busy = (!history.is_idle).then(Instant::now);
     }
 
-    /// Takes what happened. Requests are not asked here: standing orders may answer them.
-    pub fn take(&mut self, happening: &Happening, width: usize) {
+    /// Applies an event. Approval requests are added elsewhere, since the approval rules may answer them.
+    pub fn apply(&mut self, event: &ChatEvent, width: usize) {
         self.hint = None;
-        match happening {
-            Happening::Text(text) => self.text(text, width),
-            Happening::Thinking(text) => self.thought.push_str(text),
-            Happening::Void => self.void(width),
-            Happening::Heard(message) => self.heard(message, width),
-            Happening::Answered(message) => self.answered(message, width),
-            Happening::Started(id) => self.of(id, |open| open.since = Some(Instant::now())),
-            Happening::Output { call, text } => self.of(call, |open| open.output.push_str(text)),
-            Happening::Again(call) => self.of(call, |open| open.output.clear()),
-            Happening::Ended { result, took } => self.ended(result, *took, width),
-            Happening::Decided(answer) => self.pending.forget(&answer.id),
-            Happening::Inquired(request) => self.pending.ask(request.clone()),
-            Happening::Replied(reply) => {
-                if let Some(inquiry) = self.pending.taken(reply) {
-                    self.tell(form::taken(&inquiry, reply, width));
+        match event {
+            ChatEvent::Text(text) => self.text(text, width),
+            ChatEvent::Thinking(text) => self.thinking.push_str(text),
+            ChatEvent::Discarded => self.discard_streamed(width),
+            ChatEvent::UserMessage(message) => self.user_message(message, width),
+            ChatEvent::AssistantMessage(message) => self.assistant_message(message, width),
+            ChatEvent::ToolStarted(id) => self.update_call(id, |open| open.since = Some(Instant::now())),
+            ChatEvent::ToolOutput { call, text } => self.update_call(call, |open| open.output.push_str(text)),
+            ChatEvent::ToolRestarted(call) => self.update_call(call, |open| open.output.clear()),
+            ChatEvent::ToolEnded { result, duration } => self.call_ended(result, *duration, width),
+            ChatEvent::ApprovalAnswered(answer) => self.pending.remove(&answer.id),
+            ChatEvent::InputRequested(request) => self.pending.add_elicitation(request.clone()),
+            ChatEvent::InputAnswered(reply) => {
+                if let Some(elicitation) = self.pending.accept(reply) {
+                    self.show_rows(form::answered(&elicitation, reply, width));
                 }
             }
-            Happening::Refused(refused) => self.pending.refused(refused),
-            Happening::Paid(call) => self.turn.add(call.usage.as_ref()),
-            Happening::Notice(text) => self.note(text, width),
-            // This process will, when its servers have started.
-            Happening::Unserved if self.opening => {}
-            Happening::Unserved => self.note(UNSERVED, width),
-            Happening::Idle => self.idle(width),
-            Happening::Over(why) => {
+            ChatEvent::InputRefused(refused) => self.pending.refuse(refused),
+            ChatEvent::ModelCalled(call) => self.turn.add(call.usage.as_ref()),
+            ChatEvent::Notice(text) => self.show_note(text, width),
+            // This process will serve it once its MCP servers have started.
+            ChatEvent::Unserved if self.opening => {}
+            ChatEvent::Unserved => self.show_note(UNSERVED, width),
+            ChatEvent::Idle => self.on_idle(width),
+            ChatEvent::SessionEnded(why) => {
                 self.busy = None;
-                self.over = Some(why.clone().unwrap_or_else(|| "the session is over".to_owned()));
+                self.ended = Some(why.clone().unwrap_or_else(|| "the session is over".to_owned()));
             }
-            Happening::Asked(_) => {}
+            ChatEvent::ApprovalRequested(_) => {}
         }
     }
 
-    fn of(&mut self, call: &str, change: impl FnOnce(&mut Open)) {
+    fn update_call(&mut self, call: &str, change: impl FnOnce(&mut OpenCall)) {
         if let Some(open) = self.open.iter_mut().find(|open| open.call.id == call) {
             change(open);
-            if open.output.len() > 2 * OUTPUT {
-                let old = open.output.len() - OUTPUT;
+            if open.output.len() > 2 * MAX_OUTPUT {
+                let old = open.output.len() - MAX_OUTPUT;
                 let cut = (old..).find(|place| open.output.is_char_boundary(*place));
                 open.output.drain(..cut.unwrap_or(old));
             }
@@ -176,102 +175,107 @@ impl View {
 
     fn text(&mut self, text: &str, width: usize) {
         if self.streamed.is_empty() {
-            self.gap();
+            self.blank_row();
         }
-        self.thought.clear();
+        self.thinking.clear();
         self.streamed.push_str(text);
-        self.stay.extend(self.markdown.push(text, width));
+        self.settled_rows.extend(self.markdown.push(text, width));
     }
 
-    fn void(&mut self, width: usize) {
-        self.thought.clear();
+    fn discard_streamed(&mut self, width: usize) {
+        self.thinking.clear();
         if !self.streamed.is_empty() {
             self.streamed.clear();
             self.markdown.drop_open();
-            self.note("(the answer was cut off and is given again)", width);
+            self.show_note("(the answer was cut off and is given again)", width);
         }
     }
 
-    fn heard(&mut self, message: &Message, width: usize) {
+    fn user_message(&mut self, message: &Message, width: usize) {
         let text = message.text();
-        self.said.retain(|said| *said != text);
-        self.gap();
-        self.stay.extend(user(&text, width));
+        self.queued.retain(|queued| *queued != text);
+        self.blank_row();
+        self.settled_rows.extend(user_rows(&text, width));
         self.busy.get_or_insert_with(Instant::now);
     }
 
-    fn answered(&mut self, message: &Message, width: usize) {
+    fn assistant_message(&mut self, message: &Message, width: usize) {
         let whole = message.text();
         match whole.strip_prefix(&self.streamed).map(str::to_owned) {
             Some(rest) if rest.is_empty() => {}
             Some(rest) => self.text(&rest, width),
             None => {
-                self.void(width);
+                self.discard_streamed(width);
                 self.text(&whole, width);
             }
         }
-        self.stay.extend(self.markdown.finish(width));
+        self.settled_rows.extend(self.markdown.finish(width));
         self.streamed.clear();
-        self.thought.clear();
+        self.thinking.clear();
         if message.stop() == Stop::Error
             && let Some(error) = message.assistant.as_ref().and_then(|meta| meta.error.as_ref())
         {
-            self.gap();
+            self.blank_row();
             let text = format!("The model gave no answer: {}", error.message);
-            self.stay.extend(wrap(&[span(text, Style::RED)], width, &[], &[]));
+            self.settled_rows.extend(wrap(&[span(text, Style::RED)], width, &[], &[]));
         }
         let calls = message.tool_calls().cloned();
-        self.open.extend(calls.map(|call| Open { call, since: None, output: String::new() }));
+        self.open.extend(calls.map(|call| OpenCall { call, since: None, output: String::new() }));
     }
 
-    fn ended(&mut self, result: &flovyn_toolkit::message::ToolResult, took: Option<Duration>, width: usize) {
-        self.pending.forget(&result.id);
+    fn call_ended(&mut self, result: &flovyn_toolkit::message::ToolResult, duration: Option<Duration>, width: usize) {
+        self.pending.remove(&result.id);
         let Some(place) = self.open.iter().position(|open| open.call.id == result.id) else { return };
-        let Open { call, .. } = self.open.remove(place);
-        self.gap();
-        self.stay.extend(card::ended(&call.name, &call.arguments, result, took, width));
+        let OpenCall { call, .. } = self.open.remove(place);
+        self.blank_row();
+        self.settled_rows.extend(card::ended(&call.name, &call.arguments, result, duration, width));
     }
 
-    fn idle(&mut self, width: usize) {
+    fn on_idle(&mut self, width: usize) {
         self.busy = None;
         if std::mem::take(&mut self.stopping) {
-            self.gap();
-            self.stay.push(vec![span("■ stopped by Ctrl-C", Style::YELLOW)]);
+            self.blank_row();
+            self.settled_rows.push(vec![span("■ stopped by Ctrl-C", Style::YELLOW)]);
         }
         let turn = std::mem::take(&mut self.turn);
         if !turn.is_empty() {
             self.total.merge(&turn);
-            self.note(&turn.line(), width);
+            self.show_note(&turn.line(), width);
         }
     }
 
-    /// An empty row before what comes.
-    fn gap(&mut self) {
-        self.stay.push(Row::new());
+    /// Adds an empty row.
+    fn blank_row(&mut self) {
+        self.settled_rows.push(Row::new());
     }
 
     /// The rows that change, above the user's line.
-    pub fn live(&self, width: usize, model: &str) -> Vec<Row> {
+    pub fn live_rows(&self, width: usize, model: &str) -> Vec<Row> {
         let mut rows = self.markdown.tail(width);
-        for Open { call, since, output } in &self.open {
+        for OpenCall { call, since, output } in &self.open {
             if self.pending.first().is_some_and(|wanted| wanted.call() == call.id) {
                 continue;
             }
             rows.push(Row::new());
             rows.extend(card::open(&call.name, &call.arguments, output, since.map(|since| since.elapsed()), width));
         }
-        for said in &self.said {
+        for queued in &self.queued {
             rows.push(Row::new());
-            rows.extend(wrap(&[span(said, Style::DIM)], width, &[span("› ", Style::DIM)], &[span("  ", Style::PLAIN)]));
+            rows.extend(wrap(
+                &[span(queued, Style::DIM)],
+                width,
+                &[span("› ", Style::DIM)],
+                &[span("  ", Style::PLAIN)],
+            ));
         }
         rows.push(Row::new());
         match self.pending.first() {
-            Some(Wanted::Answer(inquiry)) => rows.extend(form::open(inquiry, width)),
-            Some(Wanted::Approval(request)) => {
-                rows.extend(card::asked(&request.name, &request.arguments, width));
+            Some(PendingRequest::Elicitation(elicitation)) => rows.extend(form::pending(elicitation, width)),
+            Some(PendingRequest::Approval(request)) => {
+                rows.extend(card::approval(&request.name, &request.arguments, width));
                 let text = format!(
                     "Allow it? y yes · n no · a always ({}) · or say what to do instead",
-                    always_means(request)
+                    allow_alike_means(request)
                 );
                 rows.extend(wrap(&[span(text, Style::YELLOW)], width, &[], &[]));
             }
@@ -281,20 +285,20 @@ impl View {
     }
 
     fn status(&self, width: usize, model: &str) -> Vec<Row> {
-        const TURNING: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+        const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
         let Some(since) = self.busy else {
             let opening = if self.opening { " · MCP servers are starting" } else { "" };
             let text = self.hint.clone().unwrap_or_else(|| format!("{model} · /help{opening}"));
             return wrap(&[span(text, Style::DIM)], width, &[], &[]);
         };
         let elapsed = since.elapsed();
-        let mark = TURNING[(elapsed.as_millis() / 100) as usize % TURNING.len()];
-        let doing = match (&self.hint, self.thought.is_empty(), self.open.is_empty()) {
+        let mark = SPINNER[(elapsed.as_millis() / 100) as usize % SPINNER.len()];
+        let doing = match (&self.hint, self.thinking.is_empty(), self.open.is_empty()) {
             (Some(hint), ..) => hint.clone(),
             _ if self.stopping => "stopping".to_owned(),
             (None, false, _) => {
-                let thought: Vec<char> = self.thought.chars().collect();
-                let end: String = thought[thought.len().saturating_sub(width.saturating_sub(40))..].iter().collect();
+                let thinking: Vec<char> = self.thinking.chars().collect();
+                let end: String = thinking[thinking.len().saturating_sub(width.saturating_sub(40))..].iter().collect();
                 format!("thinking: {}", short(&end, width))
             }
             _ if self.opening => "waiting for MCP servers to start".to_owned(),
@@ -306,7 +310,7 @@ impl View {
     }
 }
 
-/// What the user said.
-fn user(text: &str, width: usize) -> Vec<Row> {
+/// The rows of a message of the user.
+fn user_rows(text: &str, width: usize) -> Vec<Row> {
     wrap(&[span(text, Style::BOLD)], width, &[span("› ", Style::CYAN)], &[span("  ", Style::PLAIN)])
 }

@@ -1,4 +1,4 @@
-//! `flovyn audit`: what was done to an organization, and whether its rows are as they were written.
+//! `flovyn audit`: shows the audit of an organization, and checks that no row was changed.
 
 use super::keys::{directory, find};
 use crate::Result;
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 /// Rows that are read at a time.
 const PAGE: usize = 1_000;
 
-/// What a walk over all rows came to.
+/// The result of a check of all rows.
 #[derive(Default)]
-struct Walked {
-    /// The newest, as many as are shown.
+struct AuditCheck {
+    /// The newest rows, as many as are shown.
     newest: Vec<AuditRow>,
     rows: u64,
     /// The oldest row that does not follow the one before it.
@@ -27,26 +27,26 @@ struct Walked {
 
 /// Shows the newest rows, and checks all of them.
 pub async fn audit(args: Audit, out: &mut Output) -> Result {
-    let target = Target::of(args.of.words.words, &[])?;
+    let target = Target::parse(args.of.words.words, &[])?;
     let runtime = target.open().await?;
     let directory = directory(&runtime)?;
     let org = find(directory, &args.of.org).await?;
-    let walked = walk(directory, org, args.limit).await?;
-    let seal = walked.newest.first().and_then(|row| row.seal).map(|seal| seal.to_string());
+    let checked = check_rows(directory, org, args.limit).await?;
+    let seal = checked.newest.first().and_then(|row| row.seal).map(|seal| seal.to_string());
     if out.is_json() {
-        let items: Vec<_> = walked.newest.iter().map(view).collect();
-        out.value(&json!({ "items": items, "rows": walked.rows, "seal": seal, "broken": walked.broken }))?;
+        let items: Vec<_> = checked.newest.iter().map(view).collect();
+        out.value(&json!({ "items": items, "rows": checked.rows, "seal": seal, "broken": checked.broken }))?;
     } else {
         let row = |row: &AuditRow| {
             vec![Cell::new(moment(row.at)), Cell::new(&row.actor), Cell::new(&row.action), Cell::new(&row.subject)]
         };
-        out.table(&["AT", "WHO", "DID", "TO WHAT"], walked.newest.iter().map(row).collect())?;
-        if walked.broken.is_none() {
+        out.table(&["AT", "WHO", "DID", "TO WHAT"], checked.newest.iter().map(row).collect())?;
+        if checked.broken.is_none() {
             let sealed = seal.map_or_else(String::new, |seal| format!(", sealed by {seal}"));
-            out.line(&out.dim(&format!("{} rows, none changed{sealed}", walked.rows)))?;
+            out.line(&out.dim(&format!("{} rows, none changed{sealed}", checked.rows)))?;
         }
     }
-    let Some(number) = walked.broken else { return Ok(()) };
+    let Some(number) = checked.broken else { return Ok(()) };
     let message = format!(
         "row {number} of the audit does not follow the one before it: rows were changed, taken out or added by other means than \
          Flovyn; compare with what GET …/audit told before"
@@ -54,29 +54,29 @@ pub async fn audit(args: Audit, out: &mut Output) -> Result {
     Err(Error::new(Code::InvalidArgument, message).into())
 }
 
-/// Reads all rows, newest first, each beside the one before it.
-async fn walk(directory: &dyn Directory, org: OrgId, shown: usize) -> Result<Walked> {
-    let mut walked = Walked::default();
+/// Reads all rows, newest first, and checks each against the one before it.
+async fn check_rows(directory: &dyn Directory, org: OrgId, limit: usize) -> Result<AuditCheck> {
+    let mut checked = AuditCheck::default();
     let (mut later, mut after) = (None::<AuditRow>, None);
     loop {
         let page = directory.audit(org, PageRequest { limit: PAGE, after }).await?;
         for row in page.items {
-            walked.rows += 1;
-            walked.check(org, later.as_ref(), Some(&row));
-            if walked.newest.len() < shown {
-                walked.newest.push(row.clone());
+            checked.rows += 1;
+            checked.check(org, later.as_ref(), Some(&row));
+            if checked.newest.len() < limit {
+                checked.newest.push(row.clone());
             }
             later = Some(row);
         }
         after = page.next;
         if after.is_none() {
-            walked.check(org, later.as_ref(), None);
-            return Ok(walked);
+            checked.check(org, later.as_ref(), None);
+            return Ok(checked);
         }
     }
 }
 
-impl Walked {
+impl AuditCheck {
     fn check(&mut self, org: OrgId, later: Option<&AuditRow>, before: Option<&AuditRow>) {
         if let Some(later) = later.filter(|later| !later.follows(org, before)) {
             self.broken = Some(later.number);

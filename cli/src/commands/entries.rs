@@ -1,7 +1,7 @@
 //! `flovyn runs entries`: the conversation, as the branch the run stands on or as the whole tree.
 
 use crate::args::Entries;
-use crate::event::words;
+use crate::event::content_text;
 use crate::print::{Output, short};
 use crate::target::{Run, Target};
 use crate::{Result, view};
@@ -11,26 +11,26 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
 pub async fn entries(args: Entries, out: &mut Output) -> Result {
-    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let run = Target::parse(args.words.words, &["ID"])?.run().await?;
     let branch = run.handle.messages().await?;
     let on_branch: HashSet<EntryId> = branch.iter().map(|entry| entry.new.id).collect();
-    let shown = if args.tree { every(&run, branch).await? } else { branch };
+    let entries = if args.tree { all_entries(&run, branch).await? } else { branch };
     if out.is_json() {
-        let items: Vec<_> = shown.iter().map(|entry| view::entry(entry, on_branch.contains(&entry.new.id))).collect();
+        let items: Vec<_> = entries.iter().map(|entry| view::entry(entry, on_branch.contains(&entry.new.id))).collect();
         return out.value(&json!({ "items": items, "nextCursor": null }));
     }
-    if shown.is_empty() {
+    if entries.is_empty() {
         return out.line("no entries");
     }
     if args.tree {
-        let lines = Tree::of(&shown, &on_branch).lines(|entry| line(entry, out));
+        let lines = Tree::of(&entries, &on_branch).lines(|entry| line(entry, out));
         return lines.iter().try_for_each(|line| out.line(line));
     }
-    shown.iter().try_for_each(|entry| out.line(&line(entry, out)))
+    entries.iter().try_for_each(|entry| out.line(&line(entry, out)))
 }
 
 /// The branch with everything the run itself appended, on whatever branch.
-async fn every(run: &Run, branch: Vec<Entry>) -> Result<Vec<Entry>> {
+async fn all_entries(run: &Run, branch: Vec<Entry>) -> Result<Vec<Entry>> {
     let mut all: BTreeMap<EntryId, Entry> = branch.into_iter().map(|entry| (entry.new.id, entry)).collect();
     let mut request = PageRequest { limit: 1_000, after: None };
     loop {
@@ -48,12 +48,12 @@ async fn every(run: &Run, branch: Vec<Entry>) -> Result<Vec<Entry>> {
 
 fn line(entry: &Entry, out: &Output) -> String {
     let id = entry.new.id.to_string();
-    let words = words(&view::entry(entry, true)["content"]);
+    let text = content_text(&view::entry(entry, true)["content"]);
     let role = match entry.new.entry_type.as_str() {
         "message" => entry.new.role.clone(),
         other => format!("{} ({other})", entry.new.role),
     };
-    format!("{}  {role}: {}", out.dim(&id), short(&words, 400))
+    format!("{}  {role}: {}", out.dim(&id), short(&text, 400))
 }
 
 /// Entries by the entry they follow.
@@ -64,10 +64,10 @@ struct Tree<'a> {
 
 impl<'a> Tree<'a> {
     fn of(entries: &'a [Entry], on_branch: &'a HashSet<EntryId>) -> Self {
-        let known: HashSet<_> = entries.iter().map(|entry| entry.new.id).collect();
+        let ids: HashSet<_> = entries.iter().map(|entry| entry.new.id).collect();
         let mut children: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for entry in entries {
-            let parent = entry.new.parent.filter(|parent| known.contains(parent));
+            let parent = entry.new.parent.filter(|parent| ids.contains(parent));
             children.entry(parent).or_default().push(entry);
         }
         Self { children, on_branch }
@@ -90,14 +90,14 @@ impl<'a> Tree<'a> {
         let Some(children) = self.children.get(&parent) else { return Vec::new() };
         let lead = prefix.replace("├─ ", "│  ").replace("└─ ", "   ");
         let count = children.len();
-        let placed = children.iter().enumerate().map(|(place, entry)| match (count, place + 1 == count) {
+        let lines = children.iter().enumerate().map(|(index, entry)| match (count, index + 1 == count) {
             (1, _) => (*entry, lead.clone()),
             (_, false) => (*entry, format!("{lead}├─ ")),
             (_, true) => (*entry, format!("{lead}└─ ")),
         });
-        let mut placed: Vec<_> = placed.collect();
-        placed.reverse();
-        placed
+        let mut lines: Vec<_> = lines.collect();
+        lines.reverse();
+        lines
     }
 }
 

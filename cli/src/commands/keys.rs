@@ -1,4 +1,4 @@
-//! `flovyn keys` and `flovyn migrate`: what an operator does where the database is.
+//! `flovyn keys` and `flovyn migrate`: commands for operators, on the database itself.
 
 use crate::args::{CreateKey, Keys, Migrate, OfOrg, RevokeKey};
 use crate::print::{Output, ago, moment};
@@ -23,19 +23,19 @@ pub async fn keys(command: Keys, out: &mut Output) -> Result {
 
 /// Brings a database to this version's schema, and makes it if it is not there.
 pub async fn migrate(args: Migrate, out: &mut Output) -> Result {
-    let target = Target::of(args.words.words, &[])?;
+    let target = Target::parse(args.words.words, &[])?;
     let runtime = Runtime::open(target.url()).await?;
     directory(&runtime)?;
-    let told = runtime.storage().describe();
+    let db = runtime.storage().describe();
     runtime.close().await?;
     if out.is_json() {
-        return out.value(&json!({ "db": told, "schema": "current" }));
+        return out.value(&json!({ "db": db, "schema": "current" }));
     }
-    out.line(&format!("{told} has this version's schema"))
+    out.line(&format!("{db} has this version's schema"))
 }
 
 async fn create(args: CreateKey, out: &mut Output) -> Result {
-    let target = Target::of(args.words.words, &[])?;
+    let target = Target::parse(args.words.words, &[])?;
     let scopes = args.scopes.join(" ").parse()?;
     let runtime = target.open().await?;
     let directory = directory(&runtime)?;
@@ -54,12 +54,12 @@ async fn create(args: CreateKey, out: &mut Output) -> Result {
     }
     out.line(&token)?;
     let until = key.expires_at.map_or_else(|| "for ever".to_owned(), |at| format!("until {}", moment(at)));
-    let told = format!("key {} of {}: {}, {until}. It is shown this once.", key.id, args.org, key.scopes);
-    out.line(&out.dim(&told))
+    let note = format!("key {} of {}: {}, {until}. It is shown this once.", key.id, args.org, key.scopes);
+    out.line(&out.dim(&note))
 }
 
 async fn list(args: OfOrg, out: &mut Output) -> Result {
-    let target = Target::of(args.words.words, &[])?;
+    let target = Target::parse(args.words.words, &[])?;
     let runtime = target.open().await?;
     let directory = directory(&runtime)?;
     let org = find(directory, &args.org).await?;
@@ -90,7 +90,7 @@ async fn list(args: OfOrg, out: &mut Output) -> Result {
 }
 
 async fn revoke(args: RevokeKey, out: &mut Output) -> Result {
-    let mut target = Target::of(args.of.words.words, &["KEY"])?;
+    let mut target = Target::parse(args.of.words.words, &["KEY"])?;
     let word = target.word("the KEY's id")?;
     let id: KeyId =
         word.parse().map_err(|_| Failed::Usage(format!("{word:?} is no id of a key; flovyn keys list names them")))?;
@@ -120,8 +120,8 @@ pub(super) async fn find(directory: &dyn Directory, name: &str) -> Result<OrgId>
         return Ok(OrgId::DEFAULT);
     }
     let organizations = directory.organizations().await?;
-    if let Some(there) = organizations.iter().find(|org| org.name == name) {
-        return Ok(there.id);
+    if let Some(org) = organizations.iter().find(|org| org.name == name) {
+        return Ok(org.id);
     }
     let known: Vec<_> = organizations.into_iter().map(|org| org.name).collect();
     let message = format!(

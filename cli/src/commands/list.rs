@@ -9,7 +9,7 @@ use flovyn_core::model::{Cursor, Execution, ExecutionFilter, PageRequest, Status
 use serde_json::json;
 
 pub async fn list(args: List, out: &mut Output) -> Result {
-    let target = Target::of(args.words.words, &[])?;
+    let target = Target::parse(args.words.words, &[])?;
     let filter = ExecutionFilter {
         statuses: args.status.iter().map(|word| status_of(word)).collect::<Result<_>>()?,
         kind: args.kind,

@@ -1,4 +1,4 @@
-//! `flovyn orgs`: the organizations of a database, where the database is.
+//! `flovyn orgs`: the organizations of a database, on the database itself.
 
 use super::keys::{actor, directory, find};
 use crate::args::{Confirmed, LimitOrg, Orgs, Words};
@@ -22,46 +22,46 @@ pub async fn orgs(command: Orgs, out: &mut Output) -> Result {
 }
 
 async fn create(words: Words, out: &mut Output) -> Result {
-    let mut target = Target::of(words.words, &["NAME"])?;
+    let mut target = Target::parse(words.words, &["NAME"])?;
     let name = target.word("the NAME of the organization")?;
     let runtime = target.open().await?;
     let directory = directory(&runtime)?;
-    if directory.organizations().await?.iter().any(|there| there.name == name) {
+    if directory.organizations().await?.iter().any(|org| org.name == name) {
         let message = format!("there is an organization {name:?} already; flovyn orgs list shows it");
         return Err(Error::new(Code::AlreadyExists, message).into());
     }
-    let made = directory.create_organization(&name, &actor()).await?;
-    told(&made, "is there; flovyn keys create --org makes keys of it", out)
+    let created = directory.create_organization(&name, &actor()).await?;
+    print_organization(&created, "is there; flovyn keys create --org makes keys of it", out)
 }
 
 async fn list(words: Words, out: &mut Output) -> Result {
-    let runtime = Target::of(words.words, &[])?.open().await?;
-    let there = directory(&runtime)?.organizations().await?;
+    let runtime = Target::parse(words.words, &[])?.open().await?;
+    let organizations = directory(&runtime)?.organizations().await?;
     if out.is_json() {
-        return out.value(&json!({ "items": there.iter().map(view).collect::<Vec<_>>() }));
+        return out.value(&json!({ "items": organizations.iter().map(view).collect::<Vec<_>>() }));
     }
-    if there.is_empty() {
+    if organizations.is_empty() {
         return out.line("no organization was made; calls that name none are of `default`");
     }
     let now = runtime.storage().clock().now();
     let row = |org: &Organization| {
         vec![Cell::new(&org.name), Cell::new(org.id), Cell::new(ago(org.created_at, now)), Cell::new(limits(org))]
     };
-    out.table(&["NAME", "ID", "MADE", "LIMITS"], there.iter().map(row).collect())
+    out.table(&["NAME", "ID", "MADE", "LIMITS"], organizations.iter().map(row).collect())
 }
 
 async fn rename(words: Words, out: &mut Output) -> Result {
-    let mut target = Target::of(words.words, &["NAME", "NEW"])?;
+    let mut target = Target::parse(words.words, &["NAME", "NEW"])?;
     let (name, new) = (target.word("the NAME of the organization")?, target.word("its NEW name")?);
     let runtime = target.open().await?;
     let directory = directory(&runtime)?;
     let renamed = directory.rename_organization(find(directory, &name).await?, &new, &actor()).await?;
-    told(&renamed, &format!("is the name of what was {name}"), out)
+    print_organization(&renamed, &format!("is the name of what was {name}"), out)
 }
 
 async fn limit(args: LimitOrg, out: &mut Output) -> Result {
     let LimitOrg { words, create, signal, poll, streams } = args;
-    let mut target = Target::of(words.words, &["NAME"])?;
+    let mut target = Target::parse(words.words, &["NAME"])?;
     let name = target.word("the NAME of the organization")?;
     let runtime = target.open().await?;
     let directory = directory(&runtime)?;
@@ -71,12 +71,12 @@ async fn limit(args: LimitOrg, out: &mut Output) -> Result {
         directory.create_organization(&name, &actor()).await?;
     }
     let limited = directory.limit_organization(org, OrgLimits { create, signal, poll, streams }, &actor()).await?;
-    let so = limits(&limited);
-    told(&limited, &format!("has these limits within 5 s: {so}"), out)
+    let limits = limits(&limited);
+    print_organization(&limited, &format!("has these limits within 5 s: {limits}"), out)
 }
 
 async fn delete(args: Confirmed, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words.words, &["NAME"])?;
+    let mut target = Target::parse(args.words.words, &["NAME"])?;
     let name = target.word("the NAME of the organization")?;
     let runtime = target.open().await?;
     let directory = directory(&runtime)?;
@@ -92,7 +92,7 @@ async fn delete(args: Confirmed, out: &mut Output) -> Result {
     out.line(&format!("{name} is gone with all it had"))
 }
 
-fn told(org: &Organization, what: &str, out: &mut Output) -> Result {
+fn print_organization(org: &Organization, what: &str, out: &mut Output) -> Result {
     if out.is_json() {
         return out.value(&view(org));
     }
@@ -102,7 +102,7 @@ fn told(org: &Organization, what: &str, out: &mut Output) -> Result {
 fn limits(org: &Organization) -> String {
     let OrgLimits { create, signal, poll, streams } = org.limits;
     let all = [("starts/s", create), ("signals/s", signal), ("polls/s", poll), ("streams", streams)];
-    let set: Vec<_> = all.iter().filter_map(|(what, most)| Some(format!("{} {what}", (*most)?))).collect();
+    let set: Vec<_> = all.iter().filter_map(|(what, max)| Some(format!("{} {what}", (*max)?))).collect();
     if set.is_empty() { "none".to_owned() } else { set.join(", ") }
 }
 

@@ -1,4 +1,4 @@
-//! `flovyn queues`: what a queue hands out at most.
+//! `flovyn queues`: the limits of queues.
 
 use crate::Result;
 use crate::args::{LimitQueue, Queues, Words};
@@ -17,7 +17,7 @@ pub async fn queues(command: Queues, out: &mut Output) -> Result {
 }
 
 async fn limit(args: LimitQueue, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words.words, &["QUEUE"])?;
+    let mut target = Target::parse(args.words.words, &["QUEUE"])?;
     let queue = target.word("the QUEUE")?;
     let limit = QueueLimit { concurrency: args.concurrency, rate: args.rate };
     let runtime = target.open().await?;
@@ -28,13 +28,13 @@ async fn limit(args: LimitQueue, out: &mut Output) -> Result {
     if limit == QueueLimit::default() {
         return out.line(&format!("queue {queue} has no limit"));
     }
-    let most = limit.concurrency.map(|most| format!("{most} at a time"));
-    let told: Vec<_> = most.into_iter().chain(limit.rate.map(told)).collect();
-    out.line(&format!("queue {queue} hands out {}", told.join(", ")))
+    let concurrency = limit.concurrency.map(|max| format!("{max} at a time"));
+    let parts: Vec<_> = concurrency.into_iter().chain(limit.rate.map(rate_text)).collect();
+    out.line(&format!("queue {queue} hands out {}", parts.join(", ")))
 }
 
 async fn list(args: Words, out: &mut Output) -> Result {
-    let target = Target::of(args.words, &[])?;
+    let target = Target::parse(args.words, &[])?;
     let runtime = target.open().await?;
     let limits = runtime.storage().queue_limits(runtime.client().org()).await?;
     if out.is_json() {
@@ -47,14 +47,14 @@ async fn list(args: Words, out: &mut Output) -> Result {
     let rows = limits.iter().map(|(queue, limit)| {
         vec![
             Cell::new(queue),
-            Cell::new(limit.concurrency.map_or_else(|| "-".to_owned(), |most| most.to_string())),
-            Cell::new(limit.rate.map_or_else(|| "-".to_owned(), told)),
+            Cell::new(limit.concurrency.map_or_else(|| "-".to_owned(), |max| max.to_string())),
+            Cell::new(limit.rate.map_or_else(|| "-".to_owned(), rate_text)),
         ]
     });
     out.table(&["QUEUE", "AT A TIME", "RATE"], rows.collect())
 }
 
-fn told(rate: Rate) -> String {
+fn rate_text(rate: Rate) -> String {
     format!("{} in {}", rate.runs, took(rate.per))
 }
 

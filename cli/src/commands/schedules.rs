@@ -1,4 +1,4 @@
-//! `flovyn schedules`: runs that time starts.
+//! `flovyn schedules`: runs that are started by a schedule.
 
 use crate::Result;
 use crate::args::{CreateSchedule, Schedules, Words};
@@ -13,18 +13,18 @@ pub async fn schedules(command: Schedules, out: &mut Output) -> Result {
     match command {
         Schedules::Create(args) => create(args, out).await,
         Schedules::List(args) => list(args, out).await,
-        Schedules::Pause(args) => rest(args, true, out).await,
-        Schedules::Resume(args) => rest(args, false, out).await,
+        Schedules::Pause(args) => set_paused(args, true, out).await,
+        Schedules::Resume(args) => set_paused(args, false, out).await,
         Schedules::Delete(args) => delete(args, out).await,
     }
 }
 
 async fn create(args: CreateSchedule, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words.words, &["ID", "CRON", "KIND", "JSON"])?;
+    let mut target = Target::parse(args.words.words, &["ID", "CRON", "KIND", "JSON"])?;
     let id = target.word("the schedule's ID")?;
     let cron = target.word("the CRON pattern")?;
     let kind = target.word("the agent's KIND")?;
-    let input = target.more().unwrap_or_else(|| "null".to_owned());
+    let input = target.next_word().unwrap_or_else(|| "null".to_owned());
     json("the input", &input)?;
     let spec = ScheduleSpec {
         id,
@@ -41,17 +41,17 @@ async fn create(args: CreateSchedule, out: &mut Output) -> Result {
     };
     let runtime = target.open().await?;
     let schedule = runtime.storage().put_schedule(runtime.client().org(), spec).await?;
-    told(&schedule, out)
+    print_schedule(&schedule, out)
 }
 
-async fn rest(args: Words, paused: bool, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words, &["ID"])?;
+async fn set_paused(args: Words, paused: bool, out: &mut Output) -> Result {
+    let mut target = Target::parse(args.words, &["ID"])?;
     let id = target.word("the schedule's ID")?;
     let schedule = target.open().await?.client().pause_schedule(&id, paused).await?;
-    told(&schedule, out)
+    print_schedule(&schedule, out)
 }
 
-fn told(schedule: &Schedule, out: &mut Output) -> Result {
+fn print_schedule(schedule: &Schedule, out: &mut Output) -> Result {
     if out.is_json() {
         return out.value(&view(schedule));
     }
@@ -64,7 +64,7 @@ fn told(schedule: &Schedule, out: &mut Output) -> Result {
 }
 
 async fn list(args: Words, out: &mut Output) -> Result {
-    let target = Target::of(args.words, &[])?;
+    let target = Target::parse(args.words, &[])?;
     let runtime = target.open().await?;
     let org = runtime.client().org();
     let (mut all, mut after) = (Vec::new(), None);
@@ -100,7 +100,7 @@ async fn list(args: Words, out: &mut Output) -> Result {
 }
 
 async fn delete(args: Words, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words, &["ID"])?;
+    let mut target = Target::parse(args.words, &["ID"])?;
     let id = target.word("the schedule's ID")?;
     let runtime = target.open().await?;
     runtime.storage().delete_schedule(runtime.client().org(), &id).await?;

@@ -1,4 +1,4 @@
-//! `flovyn dev` and `flovyn server`: a server until it is told to end.
+//! `flovyn dev` and `flovyn server`: run a server until a signal stops it.
 
 use crate::Result;
 use crate::args::{Dev, Server};
@@ -10,9 +10,9 @@ use std::pin::pin;
 use std::time::Instant;
 use tracing::{error, info, warn};
 
-/// Serves one developer.
+/// Runs `flovyn dev`.
 pub async fn dev(args: Dev, out: &mut Output) -> Result {
-    logs::begin(args.log.format.unwrap_or(Format::Text))?;
+    logs::init(args.log.format.unwrap_or(Format::Text))?;
     let options = DevOptions {
         db: args.db,
         http_port: args.http_port,
@@ -22,7 +22,7 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
     };
     let db = options.db.clone();
     let server = flovyn_server::dev(options).await?;
-    let told = told_to_end()?;
+    let signal = stop_signal()?;
     let (grpc, http) = (server.serving().url(), server.serving().http_url());
     let files: Vec<_> = server.token_files().iter().map(|file| file.display().to_string()).collect();
     if out.is_json() {
@@ -34,15 +34,15 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
         out.line(&format!("  token                {}   ({})", server.token(), files.join(", ")))?;
         out.line("Ctrl-C ends it.")?;
     }
-    let ending = Ended::by(told.await);
-    in_order(ending, server.stop()).await
+    let termination = Termination::received(signal.await);
+    stop_gracefully(termination, server.stop()).await
 }
 
-/// Serves those who have keys.
+/// Runs `flovyn server`.
 pub async fn server(args: Server, out: &mut Output) -> Result {
-    // What is wrong with the file is told as the command line wants it.
+    // The log starts before the file is read, so that errors of the file are logged in the format of the command line.
     if let Some(format) = args.log.format {
-        logs::begin(format)?;
+        logs::init(format)?;
     }
     let read = || -> flovyn_core::Result<Config> {
         let mut config = Config::read(&args.config)?;
@@ -51,10 +51,10 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
     };
     let config = read()?;
     if args.log.format.is_none() {
-        logs::begin(config.log_format.map_or(Format::Text, Format::from))?;
+        logs::init(config.log_format.map_or(Format::Text, Format::from))?;
     }
     let server = Replica::start(&config).await?;
-    let (mut told, mut again) = (pin!(told_to_end()?), ToldToReadAgain::listen()?);
+    let (mut signal, mut again) = (pin!(stop_signal()?), ReloadSignal::listen()?);
     let (grpc, http, db) = (server.serving().url(), server.serving().http_url(), server.db());
     if out.is_json() {
         out.value(&json!({ "grpc": grpc, "http": http, "db": db }))?;
@@ -66,20 +66,20 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
             out.line(&format!("  metrics              http://{metrics}/metrics"))?;
         }
     }
-    let told = loop {
+    let signal = loop {
         tokio::select! {
-            told = &mut told => break told,
+            signal = &mut signal => break signal,
             () = again.next() => {}
         }
-        // One that cannot be gone by is told, and changes nothing.
+        // An invalid file is logged and changes nothing.
         match read().and_then(|config| server.reload(&config)) {
             Ok(()) => info!("the file was read again"),
             Err(error) => error!(%error, "the file was read again and cannot be gone by; all stays as it was"),
         }
     };
-    in_order(Ended::by(told), async {
-        // Whoever ends it by hand waits for it; whatever manages it has callers to take elsewhere first.
-        if told == Told::Terminate {
+    stop_gracefully(Termination::received(signal), async {
+        // SIGTERM comes from a process manager, which needs time to take callers elsewhere; a user with Ctrl-C does not.
+        if signal == StopSignal::Terminate {
             server.serving().drain();
             tokio::time::sleep(server.drain_time()).await;
         }
@@ -88,35 +88,38 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
     .await
 }
 
-/// Lets a server end in its order, unless the process is told once more.
-async fn in_order(ending: Ended, stop: impl Future<Output = flovyn_core::error::Result<()>>) -> Result {
-    let again = told_to_end()?;
+/// Stops a server gracefully, unless a second signal comes.
+async fn stop_gracefully(
+    termination: Termination,
+    stop: impl Future<Output = flovyn_core::error::Result<()>>,
+) -> Result {
+    let again = stop_signal()?;
     tokio::select! {
         stopped = stop => {
             stopped?;
-            ending.tell();
+            termination.log_ended();
             Ok(())
         }
-        told = again => {
-            warn!(why = told.name(), seconds = ending.seconds(), "it was told to end once more, and ends at once");
+        signal = again => {
+            warn!(why = signal.name(), seconds = termination.seconds(), "it was told to end once more, and ends at once");
             Ok(())
         }
     }
 }
 
-/// A process that was told to end: the log says when, why, and how long it took.
-pub struct Ended {
-    by: Told,
+/// The end of a process, logged with its signal and its duration.
+pub struct Termination {
+    by: StopSignal,
     since: Instant,
 }
 
-impl Ended {
-    pub fn by(by: Told) -> Self {
+impl Termination {
+    pub fn received(by: StopSignal) -> Self {
         info!(why = by.name(), "it was told to end");
         Self { by, since: Instant::now() }
     }
 
-    pub fn tell(self) {
+    pub fn log_ended(self) {
         info!(why = self.by.name(), seconds = self.seconds(), "it has ended");
     }
 
@@ -125,16 +128,16 @@ impl Ended {
     }
 }
 
-/// How a process is asked to end.
+/// A signal to end the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
-    /// By whatever manages it: SIGTERM.
+pub enum StopSignal {
+    /// SIGTERM, of a process manager.
     Terminate,
-    /// By hand: Ctrl-C.
+    /// Ctrl-C.
     Interrupt,
 }
 
-impl Told {
+impl StopSignal {
     fn name(self) -> &'static str {
         match self {
             Self::Terminate => "SIGTERM",
@@ -143,37 +146,37 @@ impl Told {
     }
 }
 
-/// Hears from now on that the process is asked to end, and ends once it is. To be called before anybody is told that the process is
-/// there: whoever is told may ask at once.
+/// Listens for signals from now on, and resolves with the first. Call it before the process announces itself: a signal may come at
+/// once.
 #[cfg(unix)]
-pub fn told_to_end() -> std::io::Result<impl Future<Output = Told>> {
+pub fn stop_signal() -> std::io::Result<impl Future<Output = StopSignal>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {
-            _ = terminated.recv() => Told::Terminate,
-            _ = interrupted.recv() => Told::Interrupt,
+            _ = terminated.recv() => StopSignal::Terminate,
+            _ = interrupted.recv() => StopSignal::Interrupt,
         }
     })
 }
 
-/// Hears that the process is asked to end, and ends once it is.
+/// Listens for signals, and resolves with the first.
 #[cfg(not(unix))]
-pub fn told_to_end() -> std::io::Result<impl Future<Output = Told>> {
+pub fn stop_signal() -> std::io::Result<impl Future<Output = StopSignal>> {
     Ok(async {
         match tokio::signal::ctrl_c().await {
-            Ok(()) => Told::Interrupt,
+            Ok(()) => StopSignal::Interrupt,
             Err(_) => std::future::pending().await,
         }
     })
 }
 
-/// Hears that the process is asked to read its file again: SIGHUP.
+/// Listens for SIGHUP: the file is to be read again.
 #[cfg(unix)]
-struct ToldToReadAgain(tokio::signal::unix::Signal);
+struct ReloadSignal(tokio::signal::unix::Signal);
 
 #[cfg(unix)]
-impl ToldToReadAgain {
+impl ReloadSignal {
     fn listen() -> std::io::Result<Self> {
         tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).map(Self)
     }
@@ -185,10 +188,10 @@ impl ToldToReadAgain {
 
 /// Nothing asks for that here.
 #[cfg(not(unix))]
-struct ToldToReadAgain;
+struct ReloadSignal;
 
 #[cfg(not(unix))]
-impl ToldToReadAgain {
+impl ReloadSignal {
     fn listen() -> std::io::Result<Self> {
         Ok(Self)
     }

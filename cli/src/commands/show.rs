@@ -2,7 +2,7 @@
 
 use super::list::waits_for;
 use crate::args::Show;
-use crate::event::told;
+use crate::event::describe;
 use crate::print::{Output, ago, moment, short, status, took, word};
 use crate::target::{Run, Target};
 use crate::{Result, view};
@@ -15,12 +15,12 @@ use std::collections::VecDeque;
 const PAGE: usize = 1_000;
 
 pub async fn show(args: Show, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words.words, &["ID"])?;
+    let mut target = Target::parse(args.words.words, &["ID"])?;
     let run = target.run().await?;
     let described = run.handle.describe().await?;
     let unserved = run.handle.unserved().await?;
-    let tasks = all(async |page| run.handle.tasks(page).await).await?;
-    let checkpoints = all(async |page| run.handle.checkpoints(page).await).await?;
+    let tasks = read_all(async |page| run.handle.tasks(page).await).await?;
+    let checkpoints = read_all(async |page| run.handle.checkpoints(page).await).await?;
     let events = last_events(&run, args.events).await?;
     let (storage, org) = (run.runtime.storage(), run.client().org());
     let input = view::payload(&**storage, org, &described.new.input).await?;
@@ -29,27 +29,27 @@ pub async fn show(args: Show, out: &mut Output) -> Result {
         None => None,
     };
     if out.is_json() {
-        let mut shown = view::run(&described);
-        shown["input"] = input;
-        shown["output"] = json!(output);
-        shown["noWorker"] = unserved.iter().map(|(kind, queue)| json!({"kind": kind, "queue": queue})).collect();
-        shown["tasks"] = tasks.iter().map(view::task).collect();
-        shown["checkpoints"] = checkpoints.iter().map(view::checkpoint).collect();
-        shown["events"] = events.iter().map(view::event).collect();
-        return out.value(&shown);
+        let mut value = view::run(&described);
+        value["input"] = input;
+        value["output"] = json!(output);
+        value["noWorker"] = unserved.iter().map(|(kind, queue)| json!({"kind": kind, "queue": queue})).collect();
+        value["tasks"] = tasks.iter().map(view::task).collect();
+        value["checkpoints"] = checkpoints.iter().map(view::checkpoint).collect();
+        value["events"] = events.iter().map(view::event).collect();
+        return out.value(&value);
     }
-    facts(&described, &input.to_string(), output.map(|output| output.to_string()), out)?;
+    print_facts(&described, &input.to_string(), output.map(|output| output.to_string()), out)?;
     for (kind, queue) in &unserved {
         out.line(&format!("No live worker serves {kind:?} of queue {queue:?}."))?;
     }
-    advice(&described, &tasks, target.url(), &run.name(), out)?;
+    print_next_steps(&described, &tasks, target.url(), &run.name(), out)?;
     usage_table(&described, out)?;
     task_table(&tasks, out)?;
     checkpoint_table(&checkpoints, storage.clock().now(), out)?;
     event_table(&events, out)
 }
 
-async fn all<T>(mut read: impl AsyncFnMut(PageRequest) -> flovyn_core::Result<Page<T>>) -> Result<Vec<T>> {
+async fn read_all<T>(mut read: impl AsyncFnMut(PageRequest) -> flovyn_core::Result<Page<T>>) -> Result<Vec<T>> {
     let mut request = PageRequest { limit: PAGE, after: None };
     let mut items = Vec::new();
     loop {
@@ -62,7 +62,7 @@ async fn all<T>(mut read: impl AsyncFnMut(PageRequest) -> flovyn_core::Result<Pa
     }
 }
 
-async fn last_events(run: &Run, wanted: usize) -> Result<Vec<Event>> {
+async fn last_events(run: &Run, count: usize) -> Result<Vec<Event>> {
     let (storage, org) = (run.runtime.storage(), run.client().org());
     let mut last = VecDeque::new();
     let mut after = 0;
@@ -71,11 +71,11 @@ async fn last_events(run: &Run, wanted: usize) -> Result<Vec<Event>> {
         let Some(newest) = events.last() else { return Ok(last.into()) };
         after = newest.number;
         last.extend(events);
-        last.drain(..last.len().saturating_sub(wanted));
+        last.drain(..last.len().saturating_sub(count));
     }
 }
 
-fn facts(run: &Execution, input: &str, output: Option<String>, out: &mut Output) -> Result {
+fn print_facts(run: &Execution, input: &str, output: Option<String>, out: &mut Output) -> Result {
     let mut facts = vec![("run", Cell::new(run.new.key.clone().unwrap_or_else(|| run.new.id.to_string())))];
     let mut add = |name, value: String| facts.push((name, Cell::new(value)));
     if run.new.key.is_some() {
@@ -137,7 +137,7 @@ fn failing_line(traceback: &str) -> Option<String> {
 }
 
 /// What a person can do for a run that does not go on by itself.
-fn advice(run: &Execution, tasks: &[Task], url: &str, name: &str, out: &mut Output) -> Result {
+fn print_next_steps(run: &Execution, tasks: &[Task], url: &str, name: &str, out: &mut Output) -> Result {
     let mut lines = Vec::new();
     if run.status == Status::Waiting {
         let signals = run.wait.iter().flat_map(|wait| &wait.signals);
@@ -240,7 +240,7 @@ fn event_table(events: &[Event], out: &mut Output) -> Result {
             Cell::new(moment(event.at)),
             Cell::new(word(&event.kind)),
             Cell::new(op.unwrap_or_default()),
-            Cell::new(told(event, 100)),
+            Cell::new(describe(event, 100)),
         ]
     });
     out.table(&["EVENT", "AT", "WHAT", "OP", "DATA"], rows.collect())

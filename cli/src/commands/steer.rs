@@ -12,9 +12,9 @@ use flovyn_core::model::{CancelMode, Delivery, Divergence, Execution, Failure, F
 use serde_json::{Value, json};
 
 pub async fn start(args: Start, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words.words, &["KIND", "JSON"])?;
+    let mut target = Target::parse(args.words.words, &["KIND", "JSON"])?;
     let kind = target.word("the agent's KIND")?;
-    let input = target.more().map_or(Ok(Payload::null()), |text| self::json("the input", &text))?;
+    let input = target.next_word().map_or(Ok(Payload::null()), |text| self::json("the input", &text))?;
     let options = StartOptions {
         priority: args.priority,
         concurrency_key: args.concurrency_key,
@@ -23,13 +23,13 @@ pub async fn start(args: Start, out: &mut Output) -> Result {
     };
     let runtime = target.open().await?;
     let handle = runtime.client().start(&kind, input, options).await?;
-    told(out, &handle.describe().await?, "started")
+    print_run(out, &handle.describe().await?, "started")
 }
 
 pub async fn signal(args: Signal, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words.words, &["ID", "NAME", "JSON"])?;
+    let mut target = Target::parse(args.words.words, &["ID", "NAME", "JSON"])?;
     let (id, name) = (target.word("the run's ID")?, target.word("the signal's NAME")?);
-    let payload = target.more().map_or(Ok(Payload::null()), |text| self::json("the signal's value", &text))?;
+    let payload = target.next_word().map_or(Ok(Payload::null()), |text| self::json("the signal's value", &text))?;
     let delivery = match args.delivery {
         When::NextStep => Delivery::NextStep,
         When::NextTurn => Delivery::NextTurn,
@@ -52,14 +52,14 @@ pub async fn signal(args: Signal, out: &mut Output) -> Result {
 }
 
 pub async fn cancel(args: Cancel, out: &mut Output) -> Result {
-    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let run = Target::parse(args.words.words, &["ID"])?.run().await?;
     let mode = if args.hard { CancelMode::Hard } else { CancelMode::Graceful };
     let execution = run.handle.cancel(mode, args.grace).await?;
-    told(out, &execution, "asked to stop")
+    print_run(out, &execution, "asked to stop")
 }
 
 pub async fn delete(args: Confirmed, out: &mut Output) -> Result {
-    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let run = Target::parse(args.words.words, &["ID"])?.run().await?;
     let execution = run.handle.describe().await?;
     let (id, name) = (execution.new.id, name(&execution));
     if !args.yes {
@@ -73,7 +73,7 @@ pub async fn delete(args: Confirmed, out: &mut Output) -> Result {
 }
 
 pub async fn resume(args: Resume, retry: bool, out: &mut Output) -> Result {
-    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let run = Target::parse(args.words.words, &["ID"])?.run().await?;
     let message = args.message.map(|text| match self::json("the message", &text) {
         Ok(payload) => Ok(payload),
         Err(_) => Payload::of(&text),
@@ -87,19 +87,19 @@ pub async fn resume(args: Resume, retry: bool, out: &mut Output) -> Result {
         ..ResumeRequest::default()
     };
     let what = if retry { "going on" } else { "resumed" };
-    told(out, &run.handle.resume(request).await?, what)
+    print_run(out, &run.handle.resume(request).await?, what)
 }
 
 pub async fn fork(args: Fork, out: &mut Output) -> Result {
-    let from = point(&args)?;
+    let from = fork_point(&args)?;
     let state = args.state.as_deref().map(|text| self::json("the state", text)).transpose()?;
     let input = args.input.as_deref().map(|text| self::json("the input", text)).transpose()?;
-    let run = Target::of(args.words.words, &["ID"])?.run().await?;
+    let run = Target::parse(args.words.words, &["ID"])?.run().await?;
     let fork = run.handle.fork(from, args.id.as_deref(), state, input).await?;
-    told(out, &fork.describe().await?, "forked")
+    print_run(out, &fork.describe().await?, "forked")
 }
 
-fn point(args: &Fork) -> Result<ForkFrom> {
+fn fork_point(args: &Fork) -> Result<ForkFrom> {
     if let Some(sequence) = args.checkpoint {
         return Ok(ForkFrom::Checkpoint(sequence));
     }
@@ -109,15 +109,15 @@ fn point(args: &Fork) -> Result<ForkFrom> {
     }
     let Some(op) = &args.op else { return Ok(ForkFrom::Latest) };
     // The short form is an op id without its run.
-    let whole = OpId::parse(op).or_else(|| OpId::parse(&format!("{}-{op}", ExecutionId::default())));
-    match whole {
+    let id = OpId::parse(op).or_else(|| OpId::parse(&format!("{}-{op}", ExecutionId::default())));
+    match id {
         Some(OpId { slot: Slot { segment, sequence }, once: None, .. }) => Ok(ForkFrom::Op(Slot { segment, sequence })),
         _ => Err(Failed::Usage(format!("{op:?} is no op; write its id or SEGMENT-SEQUENCE, such as 0-7"))),
     }
 }
 
 pub async fn resolve(args: Resolve, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words.words, &["OP"])?;
+    let mut target = Target::parse(args.words.words, &["OP"])?;
     let word = target.word("the task's OP")?;
     let op = OpId::parse(&word).ok_or_else(|| {
         Failed::Usage(format!("{word:?} is no op id; `flovyn runs show` names those that need an answer"))
@@ -139,24 +139,24 @@ pub async fn resolve(args: Resolve, out: &mut Output) -> Result {
 }
 
 pub async fn decide(args: Words, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words, &["ID", "DECISION"])?;
+    let mut target = Target::parse(args.words, &["ID", "DECISION"])?;
     let (id, word) = (target.word("the run's ID")?, target.word("the decision")?);
     let decision = serde_json::from_value::<Divergence>(Value::String(word.clone()))
         .map_err(|_| Failed::Usage(format!("{word:?} is no decision; write continue, fork or stay")))?;
     let runtime = target.open().await?;
     let decided = runtime.client().handle(&id).await?.resolve_divergence(decision).await?;
-    told(out, &decided.describe().await?, "decided")
+    print_run(out, &decided.describe().await?, "decided")
 }
 
-/// Says how a run stands now.
-fn told(out: &mut Output, run: &Execution, what: &str) -> Result {
+/// Prints a run and its status.
+fn print_run(out: &mut Output, run: &Execution, what: &str) -> Result {
     if out.is_json() {
         return out.value(&view::run(run));
     }
     out.line(&format!("run {} {what}: {}", name(run), run.status))
 }
 
-/// What a run is called: its key, else its id.
+/// The name of a run: its key, else its id.
 fn name(run: &Execution) -> String {
     run.new.key.clone().unwrap_or_else(|| run.new.id.to_string())
 }

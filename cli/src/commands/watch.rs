@@ -1,7 +1,7 @@
 //! `flovyn runs watch`: the events of a run as they happen.
 
 use crate::args::Watch;
-use crate::event::told;
+use crate::event::describe;
 use crate::print::{Output, moment, short, word};
 use crate::target::Target;
 use crate::{Failed, Result, view};
@@ -10,7 +10,7 @@ use flovyn_core::model::{ChunkKind, EventId};
 use serde_json::json;
 
 pub async fn watch(args: Watch, out: &mut Output) -> Result {
-    let mut target = Target::of(args.words.words, &["ID"])?;
+    let mut target = Target::parse(args.words.words, &["ID"])?;
     let after: Option<EventId> = args
         .after
         .map(|id| id.parse().map_err(|error: flovyn_core::Error| Failed::Usage(error.message().to_owned())))
@@ -20,7 +20,7 @@ pub async fn watch(args: Watch, out: &mut Output) -> Result {
     let mut in_tokens = false;
     while let Some(event) = stream.next().await? {
         if out.is_json() {
-            out.value(&of(&event))?;
+            out.value(&to_json(&event))?;
             continue;
         }
         let token = matches!(&event, StreamEvent::Chunk(_, chunk) if chunk.kind == ChunkKind::Token);
@@ -38,14 +38,14 @@ pub async fn watch(args: Watch, out: &mut Output) -> Result {
             StreamEvent::Durable(event) => {
                 let op = event.sequence.map(|sequence| format!(" {}-{sequence}", event.segment)).unwrap_or_default();
                 let at = out.dim(&format!("{:>5} {}", event.number, moment(event.at)));
-                out.line(&format!("{at} {}{op} {}", word(&event.kind), told(&event, 200)))?;
+                out.line(&format!("{at} {}{op} {}", word(&event.kind), describe(&event, 200)))?;
             }
         }
     }
     Ok(())
 }
 
-fn of(event: &StreamEvent) -> serde_json::Value {
+fn to_json(event: &StreamEvent) -> serde_json::Value {
     match event {
         StreamEvent::Durable(event) => view::event(event),
         StreamEvent::Chunk(id, chunk) => json!({

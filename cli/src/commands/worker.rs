@@ -1,9 +1,9 @@
 //! `flovyn worker`: the built-in agent, its model calls and the host tools of this machine, for a database or a server.
 
-use super::serve::{Ended, told_to_end};
+use super::serve::{Termination, stop_signal};
 use crate::Result;
 use crate::args::{Log, Words};
-use crate::chat::{Confinement, Models, Place, Serving, counts, servers_of, troubles};
+use crate::chat::{Confinement, LocalAgents, Models, WorkerSetup, counts, problem_lines, servers_of_files};
 use crate::logs::{self, Format};
 use crate::print::Output;
 use crate::target::Target;
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tracing::info;
 
-/// How long the tools and model calls of a worker that is told to end may take to end by themselves.
+/// How long running tools and model calls may take when the worker is stopped.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
@@ -49,14 +49,14 @@ pub struct Worker {
     log: Log,
 }
 
-/// Works until it is told to end.
+/// Runs `flovyn worker` until a signal stops it.
 pub async fn worker(args: Worker, out: &mut Output) -> Result {
-    logs::begin(args.log.format.unwrap_or(Format::Text))?;
-    let target = Target::of(args.words.words, &[])?;
+    logs::init(args.log.format.unwrap_or(Format::Text))?;
+    let target = Target::parse(args.words.words, &[])?;
     let models = Models::open(args.fake.as_ref().map(Option::as_deref))?;
-    let servers = servers_of(&args.mcp)?;
+    let servers = servers_of_files(&args.mcp)?;
     let runtime = target.open().await?;
-    let place = Place {
+    let setup = WorkerSetup {
         directory: &args.directory,
         roots: args.roots,
         store: target.url(),
@@ -64,12 +64,12 @@ pub async fn worker(args: Worker, out: &mut Output) -> Result {
         servers,
     };
     let approvals = if args.yes { ApprovalPolicy::allow_all() } else { ApprovalPolicy::default() };
-    let mut serving = Serving::open(place, &models, approvals);
-    let kit = serving.opened().await?;
+    let mut local_agents = LocalAgents::open(setup, &models, approvals);
+    let toolkit = local_agents.wait_open().await?;
     let options = WorkerOptions { queue: args.queue.clone(), max_agents: args.max_agents, ..WorkerOptions::default() };
-    let worker = runtime.worker(kit.host(), options).await?;
-    let told = told_to_end()?;
-    let (tools, troubles) = (counts(kit.tools()), troubles(kit.tools(), kit.problems()));
+    let worker = runtime.worker(toolkit.host(), options).await?;
+    let signal = stop_signal()?;
+    let (tools, problem_lines) = (counts(toolkit.tools()), problem_lines(toolkit.tools(), toolkit.problems()));
     let registry = models.registry();
     let providers: Vec<_> = registry.providers().collect();
     if out.is_json() {
@@ -78,7 +78,7 @@ pub async fn worker(args: Worker, out: &mut Output) -> Result {
             "queue": args.queue,
             "providers": providers,
             "mcpServers": tools,
-            "mcpProblems": troubles,
+            "mcpProblems": problem_lines,
         }))?;
     } else {
         out.line(&format!("Working for {} (queue {})", target.url(), args.queue))?;
@@ -87,7 +87,7 @@ pub async fn worker(args: Worker, out: &mut Output) -> Result {
             let tools: Vec<_> = tools.iter().map(|(server, count)| format!("{server} ({count} tools)")).collect();
             out.line(&format!("  tools of   {}", tools.join(", ")))?;
         }
-        troubles.iter().try_for_each(|told| out.line(&format!("  ! {told}")))?;
+        problem_lines.iter().try_for_each(|line| out.line(&format!("  ! {line}")))?;
         out.line("Ctrl-C ends it.")?;
     }
     info!(
@@ -96,10 +96,10 @@ pub async fn worker(args: Worker, out: &mut Output) -> Result {
         queue = args.queue,
         "the worker has started"
     );
-    let ending = Ended::by(told.await);
+    let termination = Termination::received(signal.await);
     worker.close(GRACE).await?;
     runtime.close().await?;
-    serving.close().await;
-    ending.tell();
+    local_agents.close().await;
+    termination.log_ended();
     Ok(())
 }

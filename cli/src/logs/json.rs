@@ -35,32 +35,33 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let mut told = Fields::default();
-        event.record(&mut told);
+        let mut recorded = Fields::default();
+        event.record(&mut recorded);
         let mut spans = Vec::new();
         for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
-            let known = span.extensions();
-            let mut fields = known.get::<FormattedFields<N>>().map(|known| read(&known.fields)).unwrap_or_default();
+            let formatted = span.extensions();
+            let mut fields =
+                formatted.get::<FormattedFields<N>>().map(|formatted| read(&formatted.fields)).unwrap_or_default();
             fields.insert("name".to_owned(), span.name().into());
             spans.push(fields.into());
         }
         let (level, target) = (event.metadata().level().as_str(), event.metadata().target());
-        writeln!(writer, "{}", line(level, target, &told.message, told.fields, spans))
+        writeln!(writer, "{}", line(level, target, &recorded.message, recorded.fields, spans))
     }
 }
 
 impl<'writer> FormatFields<'writer> for Json {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut told = Fields::default();
-        fields.record(&mut told);
-        write!(writer, "{}", Value::Object(told.fields))
+        let mut recorded = Fields::default();
+        fields.record(&mut recorded);
+        write!(writer, "{}", Value::Object(recorded.fields))
     }
 
     /// What a span learns later is one object with what it had.
     fn add_fields(&self, current: &'writer mut FormattedFields<Self>, fields: &Record<'_>) -> fmt::Result {
-        let mut told = Fields { fields: read(&current.fields), ..Fields::default() };
-        fields.record(&mut told);
-        current.fields = Value::Object(told.fields).to_string();
+        let mut recorded = Fields { fields: read(&current.fields), ..Fields::default() };
+        fields.record(&mut recorded);
+        current.fields = Value::Object(recorded.fields).to_string();
         Ok(())
     }
 }
@@ -77,7 +78,7 @@ struct Fields {
 }
 
 impl Fields {
-    fn take(&mut self, field: &Field, value: Value) {
+    fn insert(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(message)) => self.message = message,
             (name, value) => drop(self.fields.insert(name.to_owned(), value)),
@@ -87,27 +88,27 @@ impl Fields {
 
 impl Visit for Fields {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.take(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.take(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.take(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.take(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.take(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.take(field, format!("{value:?}").into());
+        self.insert(field, format!("{value:?}").into());
     }
 }
 
@@ -135,8 +136,8 @@ mod tests {
     fn a_line_is_one_object_whatever_was_said() {
         let written = Written::default();
         let to = written.clone();
-        let told = tracing_subscriber::fmt().with_writer(move || to.clone()).fmt_fields(Json).event_format(Json);
-        tracing::subscriber::with_default(told.finish(), || {
+        let recorded = tracing_subscriber::fmt().with_writer(move || to.clone()).fmt_fields(Json).event_format(Json);
+        tracing::subscriber::with_default(recorded.finish(), || {
             let span = info_span!("run", run = 7, status = tracing::field::Empty);
             span.record("status", "RUNNING");
             span.in_scope(|| warn!(level = "high", seconds = 1.5, lost = true, error = %"a \"b\"\nc", "two\nlines"));

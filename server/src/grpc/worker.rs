@@ -211,8 +211,8 @@ impl Worker for Grpc {
     }
 
     async fn poll_agents(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollAgentsResponse>, Status> {
-        let asked = request.get_ref();
-        let (org, worker) = self.authorize_queues(&request, &asked.worker, std::slice::from_ref(&asked.queue)).await?;
+        let poll = request.get_ref();
+        let (org, worker) = self.authorize_queues(&request, &poll.worker, std::slice::from_ref(&poll.queue)).await?;
         let wire = request.into_inner();
         let wait = Duration::from_micros(wire.wait);
         let claim = claim(org, worker, wire)?;
@@ -236,8 +236,8 @@ impl Worker for Grpc {
 
     async fn poll_tasks(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollTasksResponse>, Status> {
         let identity = self.identity(&request)?;
-        let asked = request.get_ref();
-        let (org, worker) = self.authorize_queues(&request, &asked.worker, std::slice::from_ref(&asked.queue)).await?;
+        let poll = request.get_ref();
+        let (org, worker) = self.authorize_queues(&request, &poll.worker, std::slice::from_ref(&poll.queue)).await?;
         let wire = request.into_inner();
         let wait = Duration::from_micros(wire.wait);
         let claim = claim(org, worker, wire)?;

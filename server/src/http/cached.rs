@@ -1,4 +1,4 @@
-//! What callers need not be sent again: answers have an `ETag`, and whoever has one already is told that it still holds.
+//! ETags: an answer that the client has already is not sent again (304).
 
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::Request;
@@ -7,23 +7,23 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Bytes of an answer that a tag is made of. Those of more are pages of values that hardly ever stay the same.
+/// Answers up to this size get a tag. Larger ones are pages of values, which hardly ever stay the same.
 const MAX_TAGGED_BYTES: u64 = 8 << 20;
-/// It may be kept by whoever asked, and is asked for again each time.
+/// The client may cache the answer, and has to revalidate it each time.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
-/// What an answer is a version of, where a part of it changes by itself: an extension of the answer.
+/// An extension of an answer: the hash to make the tag of, where a part of the answer changes with time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Version(blake3::Hash);
 
 impl Version {
-    /// The version that says this.
+    /// The version with this content.
     pub(crate) fn of(text: &[u8]) -> Self {
         Self(blake3::hash(text))
     }
 }
 
-/// Answers `GET` with a tag, and with 304 where the caller has what it would be answered.
+/// Adds a tag to answers of `GET`, and answers 304 where the client has the same version.
 pub(super) async fn revalidate(request: Request, next: Next) -> Response {
     if request.method() != Method::GET {
         return next.run(request).await;
@@ -57,14 +57,14 @@ pub(super) async fn revalidate(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether an answer is there as a whole: a stream is not, and never becomes one here.
+/// Whether an answer is complete in memory. A stream is not, and must not be collected here.
 fn is_complete(parts: &Parts, body: &Body) -> bool {
     let kind = parts.headers.get(header::CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let is_text = kind.starts_with(b"application/json") || kind.starts_with(b"text/html");
     is_text && body.size_hint().exact().is_some_and(|size| size <= MAX_TAGGED_BYTES)
 }
 
-/// The tags of what a caller has.
+/// The tags that a client has.
 struct IfNoneMatch(Vec<String>);
 
 impl IfNoneMatch {

@@ -1,5 +1,5 @@
-//! Whom a server on loopback answers: whoever calls it by a name of this machine, or by one that its operator says a proxy on
-//! this machine is called by. What a page of somebody else's can make a browser send is refused.
+//! Protection of a server on loopback: it answers only requests whose Host is a name of this machine, or a public name of a
+//! proxy on this machine. Foreign web pages could otherwise make a browser send requests to it (DNS rebinding, CSRF).
 
 use crate::rest::Problem;
 use axum::extract::{Request, State};
@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 
-/// The names that are answered beside those of this machine. Clones share them.
+/// The public names, which are allowed beside those of this machine. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Hosts(Arc<[String]>);
 
@@ -18,7 +18,7 @@ impl Hosts {
         Self(names.iter().map(|name| host(name).to_ascii_lowercase()).collect())
     }
 
-    /// What about a request is not of this machine.
+    /// The reason to refuse a request, if there is one.
     fn rejection(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let header = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let called = header(header::HOST).or_else(|| Some(uri.authority()?.to_string())).unwrap_or_default();
@@ -30,7 +30,7 @@ impl Hosts {
             ));
         }
         let origin = header(header::ORIGIN)?;
-        // A proxy may say its own name in Host, or that of this machine.
+        // A proxy may send its own name as Host, or that of this machine.
         let own = origin.split_once("://").is_some_and(|(scheme, origin)| {
             matches!(scheme, "http" | "https") && (origin == called || self.is_public(origin))
         });
@@ -48,7 +48,7 @@ impl Hosts {
     }
 }
 
-/// On loopback, refuses what a page of somebody else's can make a browser send: a name that was rebound to this machine, or a
+/// Refuses requests that a foreign web page can make a browser send: with a name that was rebound to this machine, or with a
 /// foreign origin.
 pub(super) async fn loopback_only(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     match hosts.rejection(request.headers(), request.uri()) {

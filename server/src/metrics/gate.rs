@@ -1,4 +1,4 @@
-//! Counts what goes past a server's storage.
+//! Counts the calls of the storage.
 
 use super::Metrics;
 use flovyn_core::error::Result;
@@ -43,7 +43,7 @@ impl Measured {
     }
 }
 
-/// What a batch adds to the counters.
+/// The counts of a batch.
 struct Worth {
     request: RequestId,
     bytes: u64,

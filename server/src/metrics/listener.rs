@@ -1,4 +1,4 @@
-//! `GET /metrics` on a port of its own: no token, so it is for whoever can reach that port.
+//! `GET /metrics` on a port of its own, without a token: anybody who can reach the port may read it.
 
 use super::Metrics;
 use axum::Router;
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 
 const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves until told to stop.
+/// Serves until the server stops.
 pub(crate) async fn serve(
     metrics: Metrics,
     storage: Arc<dyn Storage>,

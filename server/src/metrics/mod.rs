@@ -1,4 +1,4 @@
-//! What operators count: one registry a server, read in the text form of OpenMetrics.
+//! The metrics of a server: one registry, read in the text form of OpenMetrics.
 //!
 //! Labels come from closed lists, or are cut off after [`NAMES`] names; none is an id. What is counted of runs was committed.
 
@@ -32,13 +32,13 @@ use uuid::Uuid;
 
 /// Names of queues and of models that get a label of their own; those that come later share `other`.
 const NAMES: usize = 100;
-/// What the server is called where several services are looked at.
+/// The name of the service in dashboards of several services.
 pub(crate) const SERVICE: &str = "flovyn";
 
 type Labels<const N: usize> = [(&'static str, String); N];
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
 
-/// What a server counts. Clones share it.
+/// The counters of a server. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Metrics(Arc<Inner>);
 
@@ -93,7 +93,7 @@ fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metri
     metric
 }
 
-/// What tells this server from others, in the names of OpenTelemetry with `_` for `.`.
+/// The identity of this server, in the names of OpenTelemetry with `_` for `.`.
 fn resource(instance: &str) -> Vec<(&'static str, String)> {
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let (name, instance) = (SERVICE.to_owned(), instance.to_owned());
@@ -209,7 +209,7 @@ impl Metrics {
         Subscribed(self.clone())
     }
 
-    /// Everything, with what the backend says of its queues and connections.
+    /// All metrics, with those of the backend's queues and connections.
     pub(crate) async fn text(&self, storage: &dyn Storage) -> flovyn_core::Result<String> {
         let load = storage.load().await?;
         self.gauge(&load, storage.clock().now());

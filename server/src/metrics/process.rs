@@ -1,4 +1,4 @@
-//! What the system counts of this process, under the names that dashboards know: on Linux from `/proc`, elsewhere nothing.
+//! The metrics of this process, under the names that dashboards know: on Linux from `/proc`, elsewhere none.
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -62,7 +62,7 @@ fn figures() -> Option<Figures> {
     Some(read)
 }
 
-/// Nothing tells here.
+/// Not known on this system.
 #[cfg(not(target_os = "linux"))]
 fn figures() -> Option<Figures> {
     None

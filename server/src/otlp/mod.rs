@@ -1,7 +1,7 @@
-//! Traces over OTLP: when a run has ended here, what it did goes to a collector, made of the rows that were committed.
+//! Traces over OTLP: when a run has ended on this server, its trace is made of the committed rows and sent to a collector.
 //!
-//! Nothing is recorded while code runs, so a replay repeats no span; whoever commits the end of a run sends its trace, so no
-//! other server does. A collector that is away costs traces, never runs.
+//! Nothing is recorded while code runs, so a replay repeats no span. The server that commits the end of a run sends its trace, and no
+//! other does. When a collector is away, traces are lost, runs are not affected.
 
 mod names;
 mod spans;

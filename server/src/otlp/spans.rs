@@ -1,4 +1,4 @@
-//! The trace of a run, made of its rows: the same rows give the same spans with the same ids, whoever makes them.
+//! The trace of a run, made of its rows: the same rows give the same spans with the same ids on every server.
 //!
 //! The agent's run is `invoke_agent`; below it, each task that started is `execute_tool` and each model call whose usage was
 //! recorded is `chat`. No content goes along.
@@ -46,11 +46,11 @@ pub(super) async fn of_run(storage: &dyn Storage, org: OrgId, id: ExecutionId) -
     }
 }
 
-/// What the spans of a run share.
+/// The common parts of the spans of a run.
 struct Trace {
     run: ExecutionId,
     trace: TraceId,
-    /// The span of whoever started the run.
+    /// The span that the run was started in.
     above: SpanId,
     root: SpanId,
 }
@@ -106,7 +106,7 @@ impl Trace {
         Some(self.span(span_id(self.run, &task.slot.to_string()), name, (started, ended), attributes, failure))
     }
 
-    /// A model call, between the event before it and the one that tells what it cost.
+    /// A model call, from the preceding event to the event with its usage.
     fn call(&self, event: &Event, before: Timestamp) -> Option<SpanData> {
         if event.kind != EventKind::Usage {
             return None;

@@ -1,4 +1,4 @@
-//! What the server refuses, for the document: the numbers are those that refuse.
+//! Adds the limits of fields and parameters to the OpenAPI document; the numbers are the constants that the server checks.
 
 use super::keys::{DAYS, KEY_NAME};
 use flovyn_core::model::{MAX_ID, MAX_NAME, MAX_PAGE};
@@ -7,7 +7,7 @@ use flovyn_core::storage::directory::MAX_SLUG;
 use flovyn_core::storage::queues::PERIODS;
 use serde_json::{Value, json};
 
-/// What a field or a parameter may be.
+/// The limit of a field or a parameter.
 enum Bound {
     /// So many characters. A name is counted in bytes, so one of other letters may be refused that has fewer characters.
     Length(usize, usize),
@@ -60,7 +60,7 @@ const FIELDS: &[(&str, &str, Bound)] = &[
 /// Every parameter that is bounded, wherever it is taken.
 const PARAMETERS: &[(&str, Bound)] = &[("limit", Between(1.0, MAX_PAGE as f64)), ("Idempotency-Key", ID)];
 
-/// Says what is refused where the document says what is taken.
+/// Adds the limits to the schemas of the document.
 pub(super) fn add_bounds(api: &mut Value) {
     for (schema, field, bound) in FIELDS {
         if let Some(found) = api.pointer_mut(&format!("/components/schemas/{schema}/properties/{field}")) {

@@ -50,7 +50,7 @@ impl PartialSchema for BudgetRequest {
 
 impl ToSchema for BudgetRequest {
     fn name() -> Cow<'static, str> {
-        "BudgetRequest".into()
+        "GivenBudget".into()
     }
 }
 

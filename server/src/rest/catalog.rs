@@ -1,4 +1,4 @@
-//! What pickers show: models and host tools.
+//! The catalogue for pickers: models and host tools.
 
 use super::executions::Items;
 use super::problem::Problem;
@@ -117,7 +117,7 @@ impl From<ToolEntry> for ToolView {
     }
 }
 
-/// What is wrong with the server's own environment is no fault of the caller's.
+/// An error of the server's environment is not the caller's fault.
 fn misconfigured(error: Error) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.code(), error.message())
 }

@@ -1,4 +1,4 @@
-//! Predefined agents, and what a run of one starts with.
+//! Predefined agents, and the input of their runs.
 
 use super::executions::Items;
 use super::problem::Problem;

@@ -1,4 +1,4 @@
-//! Keys of an org: who has one may make and revoke others, and gives none more than it has itself.
+//! Keys of an org. A key with the scope `keys` may create and revoke others, but never gives more than it has itself.
 
 use super::executions::Items;
 use super::problem::Problem;

@@ -28,7 +28,7 @@ use crate::service::Service;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// What of an org is served.
+/// The routes of an org.
 pub(crate) fn of_org() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .routes(routes!(executions::start, executions::list))

@@ -1,4 +1,4 @@
-//! What operators look at and set: queues and their limits, workers, and what was done by whom.
+//! For operators: queues and their limits, workers, the audit.
 
 use super::executions::Items;
 use super::problem::Problem;

@@ -1,4 +1,4 @@
-//! Large values on their own: uploaded before the request that refers to them, read without being held.
+//! Large values: uploaded before the request that refers to them, and streamed when read.
 
 use super::problem::Problem;
 use super::request::{Caller, QueryParams};

@@ -1,4 +1,4 @@
-//! What requests bring: who calls for which org, a JSON body, the filters and page of a listing.
+//! Extractors of requests: the caller and its org, a JSON body, the query parameters of a listing.
 
 use super::problem::Problem;
 use crate::access::bearer;
@@ -21,7 +21,7 @@ use std::str::FromStr;
 /// A JSON body may have so many bytes; what is larger is uploaded as a payload.
 pub(crate) const MAX_BODY: usize = 4 << 20;
 
-/// Who calls, for the org that the path names, with what else the path names.
+/// The caller of a request, for the org in the path, with the other parameters of the path.
 pub(crate) struct Caller {
     pub(crate) service: Service,
     pub(crate) client: Client,
@@ -51,12 +51,12 @@ impl Caller {
         ExecutionId::of_key(self.org(), self.named("id"))
     }
 
-    /// Counts a stream of events for as long as what this returns lives.
+    /// Counts an event stream until the permit is dropped.
     pub(crate) async fn open_stream(&self) -> Result<StreamPermit, Problem> {
         Ok(self.service.open_stream(self.org(), &self.by.who).await?)
     }
 
-    /// Writes down what is about to be done to a run.
+    /// Records an act in the audit before it is done.
     pub(super) async fn audit(&self, act: Act, subject: impl std::fmt::Display) -> Result<(), Problem> {
         Ok(self.service.audit(self.org(), &self.by, act, subject).await?)
     }
@@ -93,7 +93,7 @@ impl FromRequestParts<Service> for Caller {
         let Path(path) = path.map_err(|error| Problem::invalid(error.body_text()))?;
         let named = path.get("org").map_or("", String::as_str);
         let org = service.org_named(named).await?;
-        // An org of others and one that there is not are the same to a caller.
+        // A foreign org and one that does not exist look the same to a caller.
         let org = org.and_then(|org| identity.org(Some(org)));
         let org = org.ok_or_else(|| Problem::not_found(format!("no org {named:?} is open to this token")))?;
         if let Some(rate) = rate {
@@ -142,7 +142,7 @@ fn is_json(kind: &[u8]) -> bool {
     kind == b"application/json" || (kind.starts_with(b"application/") && kind.ends_with(b"+json"))
 }
 
-/// The parameters of a query, each taken out by whoever knows it.
+/// Query parameters. Handlers take out those they know; the rest is rejected.
 pub(crate) struct QueryParams(Vec<(String, String)>);
 
 impl FromRequestParts<Service> for QueryParams {
@@ -160,7 +160,7 @@ impl QueryParams {
         self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value).collect()
     }
 
-    /// The one value of a parameter.
+    /// The single value of a parameter.
     pub(crate) fn get(&mut self, name: &str) -> Result<Option<String>, Problem> {
         match &mut self.get_all(name)[..] {
             [] => Ok(None),
@@ -169,7 +169,7 @@ impl QueryParams {
         }
     }
 
-    /// The one value of a parameter that goes by two names.
+    /// The single value of a parameter that has two names.
     pub(super) fn get_either(&mut self, name: &str, also: &str) -> Result<Option<String>, Problem> {
         match (self.get(name)?, self.get(also)?) {
             (Some(_), Some(_)) => {
@@ -179,7 +179,7 @@ impl QueryParams {
         }
     }
 
-    /// The one value of a parameter, read.
+    /// The single value of a parameter, parsed.
     pub(super) fn parse<T: FromStr>(&mut self, name: &str, what: &str) -> Result<Option<T>, Problem> {
         let Some(text) = self.get(name)? else { return Ok(None) };
         let read = text.parse().map(Some);
@@ -198,7 +198,7 @@ impl QueryParams {
         Ok(PageRequest { limit, after: self.get("cursor")?.map(Cursor) })
     }
 
-    /// Refuses what nobody asked for: a misspelt filter would filter nothing.
+    /// Rejects the remaining parameters: a misspelt filter would be ignored silently.
     pub(crate) fn reject_unknown(&self) -> Result<(), Problem> {
         match self.0.first() {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! The state of a run by the name of what is looked for: a member of what its last checkpoint keeps, or the conversation.
+//! The state of a run by key: a member of the state in its last checkpoint, or the conversation.
 
 use super::entries;
 use super::executions::find_checkpoint;

@@ -1,4 +1,4 @@
-//! Steering a run: signal, cancel, resume, fork, and the answers that only somebody outside can give.
+//! Steering a run: signal, cancel, resume, fork, and decisions about tasks in doubt and divergences.
 
 use super::budget::BudgetRequest;
 use super::executions::{ExecutionView, seconds, view};

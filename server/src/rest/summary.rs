@@ -1,4 +1,4 @@
-//! A run in a few words, for lists.
+//! A short summary of a run, for lists.
 
 use flovyn_core::model::{Execution, Spent, Usage};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! What model calls cost: of a run, and of the runs that an org started in a span of time.
+//! The usage and cost of model calls: of one run, and of the runs that an org started in a span of time.
 
 use super::problem::Problem;
 use super::request::{Caller, QueryParams};

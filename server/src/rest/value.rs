@@ -1,4 +1,4 @@
-//! Values over HTTP: JSON in place, what is larger or no JSON by reference.
+//! Values over HTTP: JSON inlined; larger values, and those that are no JSON, by reference.
 
 use super::problem::Problem;
 use super::request::Caller;
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// Values up to this size are told in place where one thing is asked for.
+/// Values up to this size are inlined in the answer about one resource.
 pub(super) const IN_PLACE: u64 = 1 << 20;
-/// In listings, only what sits in its row is told in place.
+/// In listings, only values that are stored in the row are inlined.
 pub(super) const IN_ROW: u64 = 0;
 
 /// A value that is not in place: `GET href` for its bytes.
@@ -64,10 +64,10 @@ pub(super) fn parse_hash(text: &str) -> Option<ContentHash> {
     blake3::Hash::from_hex(text).ok().map(|hash| ContentHash(*hash.as_bytes()))
 }
 
-/// A value as it is told: in place or by reference.
+/// A value in an answer: inlined or by reference.
 pub(super) type ValueOrRef = (Option<Box<RawValue>>, Option<PayloadRef>);
 
-/// A payload as it is told; stored JSON is fetched up to a size.
+/// A payload in an answer; stored JSON is fetched up to a size.
 pub(super) async fn to_value(caller: &Caller, payload: &Payload, fetch: u64) -> Result<ValueOrRef, Problem> {
     let json = payload.encoding == Encoding::Json;
     let bytes = match &payload.body {
@@ -100,7 +100,7 @@ pub(super) async fn to_optional_value(
     }
 }
 
-/// The payload of a value that came in place or by reference.
+/// The payload of a value in a request, inlined or by reference.
 pub(super) fn payload_from(
     name: &str,
     value: Option<Box<RawValue>>,

@@ -1,4 +1,4 @@
-//! What callers are about to do to a run, or to what all runs of an org go by, is written down first: what cannot be written is
+//! The audit: acts on runs, and on settings of an org, are recorded before they are done. An act that cannot be recorded is
 //! not done.
 
 use super::Service;
@@ -8,7 +8,7 @@ use flovyn_core::error::Result;
 use flovyn_core::id::OrgId;
 use std::fmt;
 
-/// Who asks, under which request.
+/// The caller of an act, and the id of its request.
 #[derive(Debug, Clone)]
 pub(crate) struct Requester {
     pub(crate) who: Identity,
@@ -21,7 +21,7 @@ impl fmt::Display for Requester {
     }
 }
 
-/// What is written down: a word each, which programs look for.
+/// The acts that are recorded, each by a name that programs search for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Act {
     Cancel,

@@ -1,4 +1,4 @@
-//! What pickers show: models with what they cost and whether this server's environment has a key for them, and host tools.
+//! The catalogue for pickers: models with their prices and whether this server's environment has a key for them, and host tools.
 
 use flovyn_core::clock::Timestamp;
 use flovyn_core::error::{Code, Error, Result};

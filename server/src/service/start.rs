@@ -1,4 +1,4 @@
-//! Starting a run for a caller who may ask again: the same request is the same run, another one under its id is refused.
+//! Starts a run idempotently: the same request gives the same run, a different one under the same id is refused.
 
 use flovyn_core::Payload;
 use flovyn_core::client::{Client, StartOptions};
@@ -9,9 +9,9 @@ use flovyn_core::model::{Created, NewExecution};
 ///
 /// The backend compares kind and input; what else was asked for is compared here. Errors: `ExecutionExists`.
 pub(crate) async fn start(client: &Client, kind: &str, input: Payload, options: StartOptions) -> Result<Created> {
-    let asked = options.clone();
+    let requested = options.clone();
     let created = client.create(kind, input, options).await?;
-    match created.existing.then(|| difference(&created.execution.new, &asked)).flatten() {
+    match created.existing.then(|| difference(&created.execution.new, &requested)).flatten() {
         None => Ok(created),
         Some(field) => {
             let id = created.execution.new.id;
@@ -23,15 +23,15 @@ pub(crate) async fn start(client: &Client, kind: &str, input: Payload, options: 
 }
 
 /// The first field in which a run is not what was asked for. A budget may have been raised since.
-fn difference(run: &NewExecution, asked: &StartOptions) -> Option<&'static str> {
-    let limits = (&run.limits, &asked.limits);
-    let total = asked.limits.max_total_steps;
+fn difference(run: &NewExecution, requested: &StartOptions) -> Option<&'static str> {
+    let limits = (&run.limits, &requested.limits);
+    let total = requested.limits.max_total_steps;
     [
-        ("queue", run.queue == asked.queue.as_deref().unwrap_or("default")),
-        ("metadata", run.metadata == asked.metadata),
-        ("priority", run.priority == asked.priority),
-        ("concurrencyKey", run.concurrency_key == asked.concurrency_key),
-        ("concurrencyLimit", run.concurrency_limit == asked.concurrency_limit),
+        ("queue", run.queue == requested.queue.as_deref().unwrap_or("default")),
+        ("metadata", run.metadata == requested.metadata),
+        ("priority", run.priority == requested.priority),
+        ("concurrencyKey", run.concurrency_key == requested.concurrency_key),
+        ("concurrencyLimit", run.concurrency_limit == requested.concurrency_limit),
         ("maxSteps", limits.0.max_steps == limits.1.max_steps),
         ("maxTotalSteps", total.is_none() || limits.0.max_total_steps == total),
         ("maxTail", limits.0.max_tail == limits.1.max_tail),

@@ -1,4 +1,4 @@
-//! In which step of its run something was asked for: the journal has each step's beginning, no row has its number.
+//! The number of the step in which something happened. It is counted from the journal, which records where each step begins.
 
 use flovyn_core::error::Result;
 use flovyn_core::id::{ExecutionId, OrgId, Slot};

@@ -1,4 +1,4 @@
-//! A payload on its way in: spooled to a file, so that the server never holds a large one.
+//! An upload of a payload. It is spooled to a file, so that the server never has a large one in memory.
 
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// An upload that sends nothing for so long is cut.
 pub(crate) const IDLE: Duration = Duration::from_secs(30);
 
-/// What has come of a payload so far.
+/// An upload: the bytes received so far.
 pub(crate) struct Upload {
     file: BufWriter<File>,
     hasher: blake3::Hasher,

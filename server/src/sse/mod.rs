@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// What a quiet stream sends, and how often. It has no id.
+/// The heartbeat of a quiet stream, and its interval. It has no id.
 const HEARTBEAT: &[u8] = b":\n\n";
 const QUIET: Duration = Duration::from_secs(15);
 /// A reader that takes nothing for so long is cut; it comes back with the last id it got.
@@ -28,7 +28,7 @@ const STALLED: Duration = Duration::from_secs(15);
 const BLOCKS: usize = 2;
 /// Events that are there together go in blocks of so many bytes at most.
 const BLOCK: usize = 16 << 10;
-/// Entries with more content are told by reference.
+/// Entries with larger content are sent by reference.
 const CONTENT: u64 = 256 << 10;
 
 /// The streams of a run.
@@ -106,7 +106,7 @@ async fn stream(
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-cache, no-transform"),
-        // Proxies that hold answers back are told not to.
+        // Tells proxies not to buffer the answer.
         (header::HeaderName::from_static("x-accel-buffering"), "no"),
     ];
     Ok((headers, Body::from_stream(blocks)).into_response())
@@ -167,7 +167,7 @@ async fn pump(
     }
 }
 
-/// Hands events to the network in blocks; false where nobody takes one.
+/// Sends events to the network in blocks; false where the reader is gone or too slow.
 async fn send(sender: &mpsc::Sender<Bytes>, mut events: Bytes) -> bool {
     while !events.is_empty() {
         // No block ends within a character.
@@ -194,7 +194,7 @@ mod tests {
     use std::future::pending;
     use std::sync::Arc;
 
-    /// The events of a run that nobody advances.
+    /// The events of a run without a worker.
     async fn quiet() -> (Watching, ExecutionId) {
         let storage = Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())));
         let client = Client::new(storage, Chunks::default(), OrgId::DEFAULT);

@@ -445,8 +445,8 @@ async fn every_method_refuses_whom_it_must() {
             let wanted = if allowed && !names_queue { foreign(&service, &method) } else { Code::PermissionDenied };
             check(&format!("{role} about the other org"), things, wanted);
         }
-        for (name, stranger) in matrix.strangers() {
-            let told = call(&channel, &path, Some(&stranger), None, request(&service, &method, &world)).await;
+        for (name, foreign) in matrix.foreign_tokens() {
+            let told = call(&channel, &path, Some(&foreign), None, request(&service, &method, &world)).await;
             check(name, told, Code::Unauthenticated);
         }
         let nobody = call(&channel, &path, None, None, request(&service, &method, &world)).await;

@@ -172,8 +172,8 @@ async fn every_route_refuses_whom_it_must() {
         let own = path("own", route, &world);
         let (status, told) = matrix.ask(method, &own, &matrix.foreign, &body(method, route, &world)).await;
         assert_eq!(status, 404, "another org's admin: {method} {route}: {told}");
-        for (name, stranger) in matrix.strangers() {
-            let (status, told) = matrix.ask(method, &own, &stranger, &body(method, route, &world)).await;
+        for (name, foreign) in matrix.foreign_tokens() {
+            let (status, told) = matrix.ask(method, &own, &foreign, &body(method, route, &world)).await;
             assert_eq!(status, 401, "{name}: {method} {route}: {told}");
             cells += 1;
         }
@@ -218,6 +218,6 @@ async fn what_is_foreign_is_told_as_what_is_not_there() {
             assert_eq!((foreign.0, &foreign), (404, &nothing), "{method} {route}");
         }
     }
-    let stranger = fresh_token();
-    assert_eq!(matrix.ask("get", "/api/orgs/own/agent-executions", &stranger, &json!({})).await.0, 401);
+    let foreign = fresh_token();
+    assert_eq!(matrix.ask("get", "/api/orgs/own/agent-executions", &foreign, &json!({})).await.0, 401);
 }

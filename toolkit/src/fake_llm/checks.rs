@@ -1,8 +1,8 @@
-//! What the real APIs refuse, refused here as precisely: a call without a result, an unsigned or changed thought, an id
+//! Refuses the same requests as the real APIs: with a call without a result, an unsigned or changed thought, an id
 //! that is malformed.
 
-use super::choose::{Played, Thought, sign};
-use super::heard::Heard;
+use super::choose::{Answer, Thought, sign};
+use super::request::ScriptedRequest;
 use super::script::Script;
 use crate::provider::Api;
 use serde_json::Value;
@@ -19,12 +19,12 @@ pub(super) struct Issued {
 
 impl Issued {
     /// Remembers what an answer has to come back with.
-    pub(super) fn remember(&mut self, played: &Played) {
-        let Some(Thought { text, signature, .. }) = &played.thinking else { return };
+    pub(super) fn remember(&mut self, answer: &Answer) {
+        let Some(Thought { text, signature, .. }) = &answer.thinking else { return };
         if *signature != sign(text) {
             self.signatures.insert(text.clone(), signature.clone());
         }
-        for call in &played.calls {
+        for call in &answer.calls {
             self.calls.insert(call.id.clone(), signature.clone());
         }
     }
@@ -42,12 +42,12 @@ impl Issued {
 pub(super) type Refusal = (u16, String);
 
 /// Says what is wrong with a request.
-pub(super) fn check(script: &Script, heard: &Heard, body: &Value, issued: &Issued) -> Result<(), Refusal> {
+pub(super) fn check(script: &Script, request: &ScriptedRequest, body: &Value, issued: &Issued) -> Result<(), Refusal> {
     let wrong = |why: String| Err((400, why));
-    if heard.model.is_empty() {
+    if request.model.is_empty() {
         return wrong("model: Field required".to_owned());
     }
-    let checked = match heard.api {
+    let checked = match request.api {
         Api::AnthropicMessages => anthropic(body, issued),
         Api::OpenaiChat => chat(script, body, issued),
         Api::OpenaiResponses => responses(body, issued),
@@ -230,12 +230,12 @@ fn responses(body: &Value, issued: &Issued) -> Result<(), String> {
     for (at, item) in items.iter().enumerate() {
         match word(item, "type") {
             "reasoning" => {
-                let told: Vec<_> = list(item, "summary").map(|part| word(part, "text")).collect();
-                let kept = word(item, "encrypted_content");
-                if kept != issued.signature(&told.join("\n\n")) {
+                let summaries: Vec<_> = list(item, "summary").map(|part| word(part, "text")).collect();
+                let signature = word(item, "encrypted_content");
+                if signature != issued.signature(&summaries.join("\n\n")) {
                     return Err(format!("input[{at}]: the encrypted content could not be verified"));
                 }
-                thoughts.insert(kept);
+                thoughts.insert(signature);
             }
             "function_call" => {
                 let id = word(item, "call_id");

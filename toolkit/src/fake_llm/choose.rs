@@ -1,15 +1,15 @@
-//! Which turn answers a request, with its texts filled in.
+//! Chooses the turn that answers a request, and fills in its texts.
 
-use super::heard::Heard;
+use super::request::ScriptedRequest;
 use super::script::{FaultKind, Order, Script, ScriptedThinking, Turn, When};
-use super::template::Scene;
+use super::template::TemplateValues;
 use crate::message::Stop;
 use crate::provider::Api;
 use std::collections::{BTreeMap, HashMap};
 
 /// An answer, ready to be put on a wire.
 #[derive(Debug, Clone)]
-pub(super) struct Played {
+pub(super) struct Answer {
     pub(super) id: String,
     pub(super) model: String,
     pub(super) thinking: Option<Thought>,
@@ -48,17 +48,17 @@ pub(super) struct Used {
 /// The turn that answers a request: its number and its place in its repetition, from 1.
 pub(super) fn choose<'a>(
     script: &'a Script,
-    heard: &Heard,
+    request: &ScriptedRequest,
     nth: u64,
     headers: &BTreeMap<String, String>,
 ) -> Result<(usize, &'a Turn, u64), String> {
-    let fits = |when: &When| fits(when, heard, nth, headers);
+    let fits = |when: &When| fits(when, request, nth, headers);
     if let Some((index, turn)) = script.turns.iter().enumerate().find(|(_, turn)| turn.when.as_ref().is_some_and(fits))
     {
         return Ok((index, turn, 1));
     }
     let place = match script.order {
-        Order::Conversation => heard.turn,
+        Order::Conversation => request.turn,
         Order::Arrival => nth,
     };
     let mut left = place;
@@ -73,63 +73,71 @@ pub(super) fn choose<'a>(
         Some(turn) => Ok((script.turns.len(), turn, left)),
         None => Err(format!(
             "the script has no turn for this request: it is number {nth}, turn {} of its conversation, the script has {} turns and no `otherwise`",
-            heard.turn,
+            request.turn,
             script.turns.len()
         )),
     }
 }
 
-fn fits(when: &When, heard: &Heard, nth: u64, headers: &BTreeMap<String, String>) -> bool {
+fn fits(when: &When, request: &ScriptedRequest, nth: u64, headers: &BTreeMap<String, String>) -> bool {
     when.nth.is_none_or(|wanted| wanted == nth)
-        && when.turn.is_none_or(|wanted| wanted == heard.turn)
-        && when.last_user_contains.as_ref().is_none_or(|text| heard.last_user.contains(text.as_str()))
-        && when.has_tool_result.is_none_or(|wanted| wanted == heard.has_result)
-        && when.tool_call_id.as_ref().is_none_or(|id| heard.newest_results.contains(id))
-        && when.model.as_ref().is_none_or(|model| *model == heard.model)
+        && when.turn.is_none_or(|wanted| wanted == request.turn)
+        && when.last_user_contains.as_ref().is_none_or(|text| request.last_user.contains(text.as_str()))
+        && when.has_tool_result.is_none_or(|wanted| wanted == request.has_result)
+        && when.tool_call_id.as_ref().is_none_or(|id| request.newest_results.contains(id))
+        && when.model.as_ref().is_none_or(|model| *model == request.model)
         && when.header.iter().all(|(name, value)| headers.get(&name.to_lowercase()) == Some(value))
 }
 
 /// The turn with its texts filled in.
-pub(super) fn play(index: usize, turn: &Turn, place: u64, heard: &Heard) -> Played {
-    let scene = Scene { i: place, turn: heard.turn, last_user: heard.last_user.clone(), result: heard.result.clone() };
+pub(super) fn render(index: usize, turn: &Turn, place: u64, request: &ScriptedRequest) -> Answer {
+    let values = TemplateValues {
+        i: place,
+        turn: request.turn,
+        last_user: request.last_user.clone(),
+        result: request.result.clone(),
+    };
     let thinking = turn.thinking.as_ref().map(|thinking| match thinking {
-        ScriptedThinking::Text(text) => thought(scene.fill(text), None, false),
+        ScriptedThinking::Text(text) => thought(values.fill(text), None, false),
         ScriptedThinking::Signed { text, signature, redacted } => {
-            thought(scene.fill(text), signature.clone(), *redacted)
+            thought(values.fill(text), signature.clone(), *redacted)
         }
     });
-    let prefix = if heard.api == Api::AnthropicMessages { "toolu" } else { "call" };
+    let prefix = if request.api == Api::AnthropicMessages { "toolu" } else { "call" };
     let calls: Vec<Call> = turn
         .tool_calls
         .iter()
         .enumerate()
         .map(|(number, call)| Call {
-            id: call.id.as_ref().map_or_else(|| format!("{prefix}_{}_{}", heard.turn, number + 1), |id| scene.fill(id)),
+            id: call
+                .id
+                .as_ref()
+                .map_or_else(|| format!("{prefix}_{}_{}", request.turn, number + 1), |id| values.fill(id)),
             name: call.name.clone(),
             json: call
                 .raw_arguments
                 .clone()
-                .unwrap_or_else(|| serde_json::Value::Object(scene.fill_all(&call.arguments)).to_string()),
+                .unwrap_or_else(|| serde_json::Value::Object(values.fill_all(&call.arguments)).to_string()),
         })
         .collect();
-    let text = turn.text.as_ref().map(|text| scene.fill(text));
+    let text = turn.text.as_ref().map(|text| values.fill(text));
     let length = |text: &str| text.chars().count() as u64;
-    let said = text.as_deref().map_or(0, length)
+    let text_length = text.as_deref().map_or(0, length)
         + thinking.as_ref().map_or(0, |thought| length(&thought.text))
         + calls.iter().map(|call| length(&call.json)).sum::<u64>();
     let scripted = &turn.usage;
     let usage = Used {
-        input: scripted.input.unwrap_or(heard.characters / 4),
+        input: scripted.input.unwrap_or(request.characters / 4),
         cache_read: scripted.cache_read,
         cache_write: scripted.cache_write,
         cache_write_1h: scripted.cache_write_1h,
-        output: scripted.output.unwrap_or(said / 4 + 1),
+        output: scripted.output.unwrap_or(text_length / 4 + 1),
         reasoning: scripted.reasoning,
         cost_micros: scripted.cost_micros,
     };
     let stop = turn.stop.unwrap_or(if calls.is_empty() { Stop::End } else { Stop::ToolUse });
-    let id = format!("{}_{index}", heard.turn);
-    Played { id, model: heard.model.clone(), thinking, text, calls, stop, usage }
+    let id = format!("{}_{index}", request.turn);
+    Answer { id, model: request.model.clone(), thinking, text, calls, stop, usage }
 }
 
 fn thought(text: String, signature: Option<String>, redacted: bool) -> Thought {
@@ -147,9 +155,9 @@ pub(super) fn next_fault(plays: &mut HashMap<usize, u32>, index: usize, turn: &T
     if turn.faults.is_empty() {
         return None;
     }
-    let played = plays.entry(index).or_default();
-    let now = *played;
-    *played = played.saturating_add(1);
+    let answer = plays.entry(index).or_default();
+    let now = *answer;
+    *answer = answer.saturating_add(1);
     let mut before = 0u32;
     for fault in &turn.faults {
         before = before.saturating_add(fault.times);

@@ -1,4 +1,4 @@
-//! A response as steps: what is written when, and what goes wrong in between.
+//! A response as steps: when each piece is written, and which faults occur between them.
 
 use super::script::{Cut, CutEnd, FaultKind, Pace};
 use crate::provider::Api;

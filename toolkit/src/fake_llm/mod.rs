@@ -31,8 +31,8 @@
 mod checks;
 mod choose;
 mod frames;
-mod heard;
 mod record;
+mod request;
 mod script;
 mod serve;
 mod template;

@@ -1,4 +1,4 @@
-//! What was asked and what became of it, in memory and as lines of JSON.
+//! Records of requests and their outcomes, in memory and as lines of JSON.
 
 use crate::provider::Api;
 use parking_lot::Mutex;

@@ -1,4 +1,4 @@
-//! What a script can say: turns, when they are played, how fast, and with which faults. JSON or TOML, camelCase.
+//! The format of scripts: turns, their conditions, their speed and their faults. JSON or TOML, camelCase.
 
 use crate::message::Stop;
 use serde::{Deserialize, Serialize};

@@ -2,10 +2,10 @@
 
 use super::State;
 use super::checks::check;
-use super::choose::{choose, next_fault, play};
+use super::choose::{choose, next_fault, render};
 use super::frames::{Plan, Step, plan};
-use super::heard::Heard;
 use super::record::{Outcome, Recorded};
+use super::request::ScriptedRequest;
 use super::script::{FaultKind, Pace};
 use super::{wire_anthropic, wire_chat, wire_responses};
 use crate::provider::Api;
@@ -76,7 +76,7 @@ async fn answer(state: &Arc<State>, request: Request<Incoming>) -> Answer {
 async fn model_call(state: &Arc<State>, api: Api, headers: BTreeMap<String, String>, bytes: &[u8]) -> Answer {
     let parsed = serde_json::from_slice::<Value>(bytes);
     let body = parsed.as_ref().cloned().unwrap_or(Value::Null);
-    let heard = Heard::read(api, &body, bytes.len());
+    let request = ScriptedRequest::read(api, &body, bytes.len());
     let kept: BTreeMap<_, _> = headers
         .iter()
         .filter(|(name, _)| !matches!(name.as_str(), "authorization" | "x-api-key"))
@@ -85,10 +85,10 @@ async fn model_call(state: &Arc<State>, api: Api, headers: BTreeMap<String, Stri
     let nth = state.records.arrive(|nth| Recorded {
         nth,
         api,
-        model: heard.model.clone(),
+        model: request.model.clone(),
         headers: kept,
         body: body.clone(),
-        turn: heard.turn,
+        turn: request.turn,
         played: None,
         outcome: Outcome::Answering,
     });
@@ -106,11 +106,11 @@ async fn model_call(state: &Arc<State>, api: Api, headers: BTreeMap<String, Stri
     if state.script.require.key.as_deref().is_some_and(|wanted| key != Some(wanted)) {
         return refuse(401, format!("the key {} is not the script's", key.unwrap_or("that is missing")), None);
     }
-    let checked = check(&state.script, &heard, &body, &state.issued.lock());
+    let checked = check(&state.script, &request, &body, &state.issued.lock());
     if let Err((status, reason)) = checked {
         return refuse(status, reason, None);
     }
-    let (index, turn, place) = match choose(&state.script, &heard, nth, &headers) {
+    let (index, turn, place) = match choose(&state.script, &request, nth, &headers) {
         Ok(chosen) => chosen,
         Err(reason) => return refuse(400, reason, None),
     };
@@ -125,26 +125,26 @@ async fn model_call(state: &Arc<State>, api: Api, headers: BTreeMap<String, Stri
         Some(FaultKind::SlowHead { ms }) => tokio::time::sleep(Duration::from_millis(*ms)).await,
         _ => {}
     }
-    let played = play(index, turn, place, &heard);
-    state.issued.lock().remember(&played);
+    let answer = render(index, turn, place, &request);
+    state.issued.lock().remember(&answer);
     let pace = turn.pace.unwrap_or(state.script.pace);
     let reasoning = state.script.reasoning;
-    if !heard.stream {
+    if !request.stream {
         state.records.end(nth, Outcome::Completed);
         return json_answer(
             StatusCode::OK,
             &match api {
-                Api::AnthropicMessages => wire_anthropic::whole(&played),
-                Api::OpenaiChat => wire_chat::whole(&played, reasoning),
-                Api::OpenaiResponses => wire_responses::whole(&played),
+                Api::AnthropicMessages => wire_anthropic::whole(&answer),
+                Api::OpenaiChat => wire_chat::whole(&answer, reasoning),
+                Api::OpenaiResponses => wire_responses::whole(&answer),
             },
         );
     }
     let characters = if pace.chunk_chars == 0 { Pace::default().chunk_chars } else { pace.chunk_chars };
     let (frames, error): (_, fn(&str) -> _) = match api {
-        Api::AnthropicMessages => (wire_anthropic::frames(&played, characters), wire_anthropic::error),
-        Api::OpenaiChat => (wire_chat::frames(&played, characters, reasoning), wire_chat::error),
-        Api::OpenaiResponses => (wire_responses::frames(&played, characters), wire_responses::error),
+        Api::AnthropicMessages => (wire_anthropic::frames(&answer, characters), wire_anthropic::error),
+        Api::OpenaiChat => (wire_chat::frames(&answer, characters, reasoning), wire_chat::error),
+        Api::OpenaiResponses => (wire_responses::frames(&answer, characters), wire_responses::error),
     };
     stream(state, nth, plan(api, frames, error, pace, fault.as_ref()))
 }

@@ -1,18 +1,18 @@
-//! Texts that are computed when they are played.
+//! Templates: texts that are filled in when they are sent.
 
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
 /// What texts may refer to.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Scene {
+pub(super) struct TemplateValues {
     pub(super) i: u64,
     pub(super) turn: u64,
     pub(super) last_user: String,
     pub(super) result: String,
 }
 
-impl Scene {
+impl TemplateValues {
     /// The text with what its `{{…}}` stand for; what is not known stays as it is.
     pub(super) fn fill(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
@@ -66,11 +66,11 @@ mod tests {
 
     #[test]
     fn what_is_known_is_filled_in_and_the_rest_stays() {
-        let scene = Scene { i: 3, turn: 7, last_user: "hi".into(), result: "out".into() };
-        assert_eq!(scene.fill("{{i}} of {{ turn }}: {{lastUser}}/{{result}}"), "3 of 7: hi/out");
-        assert_eq!(scene.fill("{{nothing}} {{pad:x}} {{open"), "{{nothing}} {{pad:x}} {{open");
-        assert_eq!(scene.fill("a{{pad:10}}b"), "alorem ipsub");
-        let filled = scene
+        let values = TemplateValues { i: 3, turn: 7, last_user: "hi".into(), result: "out".into() };
+        assert_eq!(values.fill("{{i}} of {{ turn }}: {{lastUser}}/{{result}}"), "3 of 7: hi/out");
+        assert_eq!(values.fill("{{nothing}} {{pad:x}} {{open"), "{{nothing}} {{pad:x}} {{open");
+        assert_eq!(values.fill("a{{pad:10}}b"), "alorem ipsub");
+        let filled = values
             .fill_all(serde_json::json!({"a": ["{{i}}", {"b": "{{turn}}"}], "n": 1}).as_object().expect("an object"));
         assert_eq!(Value::Object(filled), serde_json::json!({"a": ["3", {"b": "7"}], "n": 1}));
     }

@@ -1,39 +1,39 @@
 //! An answer on Anthropic's wire.
 
-use super::choose::{Played, Used};
+use super::choose::{Answer, Used};
 use super::frames::{Frame, pieces};
 use crate::message::Stop;
 use serde_json::{Value, json};
 
-pub(super) fn frames(played: &Played, characters: usize) -> Vec<Frame> {
+pub(super) fn frames(answer: &Answer, characters: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
-    let mut message = whole(played);
+    let mut message = whole(answer);
     message["content"] = json!([]);
     message["stop_reason"] = Value::Null;
     message["usage"]["output_tokens"] = json!(1);
     frames.push(Frame::named(json!({"type": "message_start", "message": message})));
     frames.push(Frame::named(json!({"type": "ping"})));
-    for (index, block) in blocks(played).into_iter().enumerate() {
+    for (index, block) in blocks(answer).into_iter().enumerate() {
         let mut start = block.clone();
         let mut deltas = Vec::new();
-        let mut told = |field: &str, kind: &str, name: &str| {
+        let mut delta = |field: &str, kind: &str, name: &str| {
             let text = block[field].as_str().map(str::to_owned).unwrap_or_else(|| block[field].to_string());
             deltas.extend(pieces(&text, characters).into_iter().map(|piece| json!({"type": kind, name: piece})));
         };
         match block["type"].as_str().unwrap_or_default() {
             "text" => {
-                told("text", "text_delta", "text");
+                delta("text", "text_delta", "text");
                 start["text"] = json!("");
             }
             "thinking" => {
-                told("thinking", "thinking_delta", "thinking");
+                delta("thinking", "thinking_delta", "thinking");
                 deltas.push(json!({"type": "signature_delta", "signature": block["signature"]}));
                 start["thinking"] = json!("");
                 start["signature"] = json!("");
             }
             "tool_use" => {
-                let json = &played.calls
-                    [index - (usize::from(played.thinking.is_some()) + usize::from(played.text.is_some()))]
+                let json = &answer.calls
+                    [index - (usize::from(answer.thinking.is_some()) + usize::from(answer.text.is_some()))]
                 .json;
                 deltas.push(json!({"type": "input_json_delta", "partial_json": ""}));
                 deltas.extend(
@@ -53,17 +53,17 @@ pub(super) fn frames(played: &Played, characters: usize) -> Vec<Frame> {
         );
         frames.push(Frame::named(json!({"type": "content_block_stop", "index": index})));
     }
-    let delta = json!({"stop_reason": reason(played.stop), "stop_sequence": null});
-    frames.push(Frame::named(json!({"type": "message_delta", "delta": delta, "usage": usage(&played.usage)})));
+    let delta = json!({"stop_reason": reason(answer.stop), "stop_sequence": null});
+    frames.push(Frame::named(json!({"type": "message_delta", "delta": delta, "usage": usage(&answer.usage)})));
     frames.push(Frame::named(json!({"type": "message_stop"})));
     frames
 }
 
 /// The answer that is not streamed.
-pub(super) fn whole(played: &Played) -> Value {
+pub(super) fn whole(answer: &Answer) -> Value {
     json!({
-        "id": format!("msg_{}", played.id), "type": "message", "role": "assistant", "model": played.model,
-        "content": blocks(played), "stop_reason": reason(played.stop), "stop_sequence": null, "usage": usage(&played.usage),
+        "id": format!("msg_{}", answer.id), "type": "message", "role": "assistant", "model": answer.model,
+        "content": blocks(answer), "stop_reason": reason(answer.stop), "stop_sequence": null, "usage": usage(&answer.usage),
     })
 }
 
@@ -71,17 +71,17 @@ pub(super) fn error(code: &str) -> Frame {
     Frame::named(json!({"type": "error", "error": {"type": code, "message": "played by the script"}}))
 }
 
-fn blocks(played: &Played) -> Vec<Value> {
+fn blocks(answer: &Answer) -> Vec<Value> {
     let mut blocks = Vec::new();
-    if let Some(thought) = &played.thinking {
+    if let Some(thought) = &answer.thinking {
         blocks.push(if thought.redacted {
             json!({"type": "redacted_thinking", "data": thought.signature})
         } else {
             json!({"type": "thinking", "thinking": thought.text, "signature": thought.signature})
         });
     }
-    blocks.extend(played.text.iter().map(|text| json!({"type": "text", "text": text})));
-    blocks.extend(played.calls.iter().map(|call| {
+    blocks.extend(answer.text.iter().map(|text| json!({"type": "text", "text": text})));
+    blocks.extend(answer.calls.iter().map(|call| {
         let input = serde_json::from_str(&call.json).unwrap_or(json!({}));
         json!({"type": "tool_use", "id": call.id, "name": call.name, "input": Value::clone(&input)})
     }));

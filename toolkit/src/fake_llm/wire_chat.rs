@@ -1,21 +1,21 @@
 //! An answer on OpenAI's chat wire.
 
-use super::choose::{Played, Used};
+use super::choose::{Answer, Used};
 use super::frames::{Frame, pieces};
 use super::script::Reasoning;
 use crate::message::Stop;
 use serde_json::{Value, json};
 
-pub(super) fn frames(played: &Played, characters: usize, reasoning: Reasoning) -> Vec<Frame> {
+pub(super) fn frames(answer: &Answer, characters: usize, reasoning: Reasoning) -> Vec<Frame> {
     let chunk = |delta: Value, finish: Value| {
         Frame::plain(&json!({
-            "id": id(played), "object": "chat.completion.chunk", "created": 1, "model": played.model,
+            "id": id(answer), "object": "chat.completion.chunk", "created": 1, "model": answer.model,
             "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
         }))
     };
     let mut frames = vec![chunk(json!({"role": "assistant", "content": ""}), Value::Null)];
     let mut delta = |delta: Value| frames.push(chunk(delta, Value::Null));
-    if let Some(thought) = &played.thinking {
+    if let Some(thought) = &answer.thinking {
         for piece in pieces(&thought.text, characters) {
             delta(match reasoning {
                 Reasoning::Content => json!({"reasoning_content": piece}),
@@ -31,29 +31,29 @@ pub(super) fn frames(played: &Played, characters: usize, reasoning: Reasoning) -
             delta(json!({"reasoning_details": [detail]}));
         }
     }
-    for piece in pieces(played.text.as_deref().unwrap_or_default(), characters) {
+    for piece in pieces(answer.text.as_deref().unwrap_or_default(), characters) {
         delta(json!({"content": piece}));
     }
-    for (index, call) in played.calls.iter().enumerate() {
+    for (index, call) in answer.calls.iter().enumerate() {
         let function = json!({"name": call.name, "arguments": ""});
         delta(json!({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]}));
         for piece in pieces(&call.json, characters) {
             delta(json!({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}));
         }
     }
-    frames.push(chunk(json!({}), json!(reason(played.stop))));
+    frames.push(chunk(json!({}), json!(reason(answer.stop))));
     frames.push(Frame::plain(&json!({
-        "id": id(played), "object": "chat.completion.chunk", "created": 1, "model": played.model, "choices": [],
-        "usage": usage(&played.usage),
+        "id": id(answer), "object": "chat.completion.chunk", "created": 1, "model": answer.model, "choices": [],
+        "usage": usage(&answer.usage),
     })));
     frames.push(Frame { event: None, data: "[DONE]".to_owned() });
     frames
 }
 
 /// The answer that is not streamed.
-pub(super) fn whole(played: &Played, reasoning: Reasoning) -> Value {
-    let mut message = json!({"role": "assistant", "content": played.text});
-    if let Some(thought) = &played.thinking {
+pub(super) fn whole(answer: &Answer, reasoning: Reasoning) -> Value {
+    let mut message = json!({"role": "assistant", "content": answer.text});
+    if let Some(thought) = &answer.thinking {
         match reasoning {
             Reasoning::Content => message["reasoning_content"] = json!(thought.text),
             Reasoning::Details => {
@@ -62,13 +62,13 @@ pub(super) fn whole(played: &Played, reasoning: Reasoning) -> Value {
             }
         }
     }
-    if !played.calls.is_empty() {
+    if !answer.calls.is_empty() {
         let call = |call: &super::choose::Call| json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.json}});
-        message["tool_calls"] = played.calls.iter().map(call).collect();
+        message["tool_calls"] = answer.calls.iter().map(call).collect();
     }
     json!({
-        "id": id(played), "object": "chat.completion", "created": 1, "model": played.model,
-        "choices": [{"index": 0, "message": message, "finish_reason": reason(played.stop)}], "usage": usage(&played.usage),
+        "id": id(answer), "object": "chat.completion", "created": 1, "model": answer.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason(answer.stop)}], "usage": usage(&answer.usage),
     })
 }
 
@@ -76,8 +76,8 @@ pub(super) fn error(code: &str) -> Frame {
     Frame::plain(&json!({"error": {"message": "played by the script", "type": code, "code": code}}))
 }
 
-fn id(played: &Played) -> String {
-    format!("chatcmpl-{}", played.id)
+fn id(answer: &Answer) -> String {
+    format!("chatcmpl-{}", answer.id)
 }
 
 fn usage(used: &Used) -> Value {

@@ -1,24 +1,24 @@
 //! An answer on OpenAI's Responses wire.
 
-use super::choose::{Played, Used};
+use super::choose::{Answer, Used};
 use super::frames::{Frame, pieces};
 use crate::message::Stop;
 use serde_json::{Value, json};
 
-pub(super) fn frames(played: &Played, characters: usize) -> Vec<Frame> {
+pub(super) fn frames(answer: &Answer, characters: usize) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut send = |mut event: Value| {
         event["sequence_number"] = json!(frames.len());
         frames.push(Frame::named(event));
     };
-    let mut begun = whole(played);
+    let mut begun = whole(answer);
     begun["status"] = json!("in_progress");
     begun["output"] = json!([]);
     begun["usage"] = Value::Null;
     begun["incomplete_details"] = Value::Null;
     send(json!({"type": "response.created", "response": begun}));
     send(json!({"type": "response.in_progress", "response": begun}));
-    for (index, item) in items(played).into_iter().enumerate() {
+    for (index, item) in items(answer).into_iter().enumerate() {
         let mut added = item.clone();
         let id = item["id"].clone();
         match item["type"].as_str().unwrap_or_default() {
@@ -82,20 +82,20 @@ pub(super) fn frames(played: &Played, characters: usize) -> Vec<Frame> {
         }
         send(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
     }
-    let ended = if is_complete(played.stop) { "response.completed" } else { "response.incomplete" };
-    send(json!({"type": ended, "response": whole(played)}));
+    let ended = if is_complete(answer.stop) { "response.completed" } else { "response.incomplete" };
+    send(json!({"type": ended, "response": whole(answer)}));
     frames
 }
 
 /// The answer that is not streamed.
-pub(super) fn whole(played: &Played) -> Value {
-    let reason = if played.stop == Stop::Refusal { "content_filter" } else { "max_output_tokens" };
-    let incomplete = if is_complete(played.stop) { Value::Null } else { json!({"reason": reason}) };
+pub(super) fn whole(answer: &Answer) -> Value {
+    let reason = if answer.stop == Stop::Refusal { "content_filter" } else { "max_output_tokens" };
+    let incomplete = if is_complete(answer.stop) { Value::Null } else { json!({"reason": reason}) };
     json!({
-        "id": format!("resp_{}", played.id), "object": "response", "created_at": 1, "model": played.model,
+        "id": format!("resp_{}", answer.id), "object": "response", "created_at": 1, "model": answer.model,
         "status": if incomplete.is_null() { "completed" } else { "incomplete" }, "incomplete_details": incomplete,
         "error": null, "instructions": null, "metadata": {}, "parallel_tool_calls": true, "tool_choice": "auto", "tools": [],
-        "temperature": 1, "top_p": 1, "output": items(played), "usage": usage(&played.usage),
+        "temperature": 1, "top_p": 1, "output": items(answer), "usage": usage(&answer.usage),
     })
 }
 
@@ -110,20 +110,20 @@ fn is_complete(stop: Stop) -> bool {
     !matches!(stop, Stop::Length | Stop::Refusal)
 }
 
-fn items(played: &Played) -> Vec<Value> {
+fn items(answer: &Answer) -> Vec<Value> {
     let mut items = Vec::new();
-    if let Some(thought) = &played.thinking {
+    if let Some(thought) = &answer.thinking {
         let summary =
             if thought.redacted { json!([]) } else { json!([{"type": "summary_text", "text": thought.text}]) };
-        items.push(json!({"type": "reasoning", "id": format!("rs_{}", played.id), "summary": summary, "encrypted_content": thought.signature}));
+        items.push(json!({"type": "reasoning", "id": format!("rs_{}", answer.id), "summary": summary, "encrypted_content": thought.signature}));
     }
-    if let Some(text) = &played.text {
+    if let Some(text) = &answer.text {
         let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
-        items.push(json!({"type": "message", "id": format!("msg_{}", played.id), "role": "assistant", "status": "completed", "content": content}));
+        items.push(json!({"type": "message", "id": format!("msg_{}", answer.id), "role": "assistant", "status": "completed", "content": content}));
     }
-    items.extend(played.calls.iter().enumerate().map(|(index, call)| {
+    items.extend(answer.calls.iter().enumerate().map(|(index, call)| {
         json!({
-            "type": "function_call", "id": format!("fc_{}_{index}", played.id), "call_id": call.id, "name": call.name,
+            "type": "function_call", "id": format!("fc_{}_{index}", answer.id), "call_id": call.id, "name": call.name,
             "arguments": call.json, "status": "completed",
         })
     }));

@@ -1,7 +1,7 @@
-//! One call of a server's tool: sent, waited for with its progress, called off, and sent again only where that is allowed.
+//! One call of a server's tool: sends it, reports its progress, cancels it, and sends it again only where that is allowed.
 
-use super::connection::{Absence, Connection, Live, Unavailable, is_unsent};
-use super::reading::is_unreadable;
+use super::connection::{ConnectFailure, Connection, LiveConnection, Unavailable, is_unsent};
+use super::parsing::is_unreadable;
 use crate::tools::fault::Fault;
 use crate::tools::{StopSignal, Stream, TerminalEvent, TerminalSink, ToolEnvironment};
 use rmcp::model::{
@@ -16,57 +16,57 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-/// How often it is asked whether the call shall stop.
+/// How often the stop signal is checked.
 const TICK: Duration = Duration::from_millis(20);
-/// How often a call is sent at most where its answer was lost, or a connection tried.
+/// How often a call whose answer was lost is sent at most, or a connection tried.
 const ATTEMPTS: u32 = 3;
 /// How long the second attempt waits; the third twice as long.
 const BACKOFF: Duration = Duration::from_millis(250);
-/// How long the last report of progress may come after the answer.
+/// How long after the answer the last report of progress may arrive.
 const LAST_REPORT: Duration = Duration::from_millis(20);
-/// How often a server may ask for the call again without a question to a person.
-const ROUNDS: u32 = 10;
+/// How often a server may request the call again without asking a person.
+const MAX_REQUERIES: u32 = 10;
 
-/// What is called.
+/// A call of a tool.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(super) struct ToolRequest {
     /// The tool's name at its server.
     pub tool: String,
     pub arguments: JsonObject,
-    /// What people answered, where this goes on with a call.
+    /// The answers of people, where this continues a call.
     pub responses: Option<InputResponses>,
-    /// What the server wants back, unchanged.
+    /// The server's state, sent back unchanged.
     pub state: Option<String>,
     /// Whether it may be sent again where its answer was lost.
     pub may_repeat: bool,
 }
 
-/// What surrounds a call.
-pub(super) struct Scene {
+/// The environment of a call.
+pub(super) struct CallEnvironment {
     pub stop: Option<StopSignal>,
     pub terminal: Option<TerminalSink>,
-    /// How long it may take whatever progress it reports.
+    /// The longest it may take, whatever progress it reports.
     pub longest: Duration,
 }
 
-/// What a server answers.
+/// The answer of a server.
 pub(super) enum Answer {
     Result(Box<CallToolResult>),
-    /// It asks a person first.
+    /// It asks a person for input first.
     InputRequired(InputRequiredResult),
 }
 
 /// Why a request has no answer.
-enum Unanswered {
+enum CallError {
     /// It did not reach the server.
-    Unsent(String),
-    /// It may have, and the server may have done it.
-    Lost(String),
-    /// That is the answer, or the end.
+    NotSent(String),
+    /// It may have reached the server, which may have executed it.
+    AnswerLost(String),
+    /// The server answered with an error, or the call was stopped.
     Final(Fault),
 }
 
-impl Scene {
+impl CallEnvironment {
     pub fn of(environment: &ToolEnvironment) -> Self {
         let (stop, terminal) = (environment.stop.clone(), environment.terminal.clone());
         Self { stop, terminal, longest: environment.limits.longest }
@@ -76,7 +76,7 @@ impl Scene {
         self.stop.as_ref().is_some_and(|stop| stop())
     }
 
-    /// Ends when the call shall stop.
+    /// Resolves when the call is to stop.
     async fn stopped(&self) {
         if self.stop.is_none() {
             std::future::pending::<()>().await;
@@ -88,7 +88,7 @@ impl Scene {
         }
     }
 
-    fn tell(&self, progress: &ProgressNotificationParam) {
+    fn report_progress(&self, progress: &ProgressNotificationParam) {
         let Some(terminal) = &self.terminal else { return };
         let reached = progress.progress;
         let mut data = match progress.total {
@@ -105,8 +105,12 @@ impl Scene {
 }
 
 /// Makes a call.
-pub(super) async fn call(connection: &Connection, mut asked: Asked, scene: &Scene) -> Result<Answer, Fault> {
-    let told = |code, why: &str| {
+pub(super) async fn call(
+    connection: &Connection,
+    mut request: ToolRequest,
+    environment: &CallEnvironment,
+) -> Result<Answer, Fault> {
+    let fault = |code, why: &str| {
         let server = &connection.name;
         let message = match code {
             "unavailable" => format!("The MCP server {server:?} cannot be used, so the call was not made: {why}."),
@@ -116,112 +120,112 @@ pub(super) async fn call(connection: &Connection, mut asked: Asked, scene: &Scen
                  repeat it."
             ),
         };
-        Fault::told(code, message)
+        Fault::for_model(code, message)
     };
-    let mut rounds = 0;
+    let mut requeries = 0;
     let mut attempt = 0;
     loop {
         attempt += 1;
         let is_last = attempt >= ATTEMPTS;
         let live = tokio::select! {
             live = connection.live() => live,
-            () = scene.stopped() => return Err(Fault::stopped()),
+            () = environment.stopped() => return Err(Fault::stopped()),
         };
         let live = match live {
             Ok(live) => live,
-            Err(Unavailable { kind: Absence::Unreachable, .. }) if !is_last => {
-                pause(attempt, scene).await?;
+            Err(Unavailable { kind: ConnectFailure::Unreachable, .. }) if !is_last => {
+                pause(attempt, environment).await?;
                 continue;
             }
-            Err(unavailable) => return Err(told("unavailable", &unavailable.why)),
+            Err(unavailable) => return Err(fault("unavailable", &unavailable.why)),
         };
-        match request(connection, &live, &asked, scene).await {
+        match send(connection, &live, &request, environment).await {
             Ok(Answer::InputRequired(again)) if again.input_requests.as_ref().is_none_or(|asks| asks.is_empty()) => {
-                rounds += 1;
-                if rounds > ROUNDS {
+                requeries += 1;
+                if requeries > MAX_REQUERIES {
                     let message = format!("The MCP server {:?} asked for this call again and again.", connection.name);
-                    return Err(Fault::told("mcp_error", message));
+                    return Err(Fault::for_model("mcp_error", message));
                 }
-                (asked.state, asked.responses) = (again.request_state, None);
+                (request.state, request.responses) = (again.request_state, None);
                 attempt = 0;
-                pause(rounds, scene).await?;
+                pause(requeries, environment).await?;
             }
             Ok(answer) => return Ok(answer),
-            Err(Unanswered::Final(fault)) => return Err(fault),
-            Err(Unanswered::Unsent(why)) => {
+            Err(CallError::Final(fault)) => return Err(fault),
+            Err(CallError::NotSent(why)) => {
                 connection.forget(&live).await;
                 if is_last {
-                    return Err(told("unavailable", &why));
+                    return Err(fault("unavailable", &why));
                 }
-                pause(attempt, scene).await?;
+                pause(attempt, environment).await?;
             }
-            Err(Unanswered::Lost(why)) => {
+            Err(CallError::AnswerLost(why)) => {
                 connection.forget(&live).await;
-                if is_last || !asked.may_repeat {
-                    return Err(told("interrupted", &why));
+                if is_last || !request.may_repeat {
+                    return Err(fault("interrupted", &why));
                 }
-                pause(attempt, scene).await?;
+                pause(attempt, environment).await?;
             }
         }
     }
 }
 
-async fn pause(attempt: u32, scene: &Scene) -> Result<(), Fault> {
+async fn pause(attempt: u32, environment: &CallEnvironment) -> Result<(), Fault> {
     tokio::select! {
         () = sleep(BACKOFF * attempt) => Ok(()),
-        () = scene.stopped() => Err(Fault::stopped()),
+        () = environment.stopped() => Err(Fault::stopped()),
     }
 }
 
 /// Sends a request and waits for its answer.
-async fn request(
+async fn send(
     connection: &Connection,
-    live: &Arc<Live>,
-    asked: &Asked,
-    scene: &Scene,
-) -> Result<Answer, Unanswered> {
-    let mut parameters = CallToolRequestParams::new(asked.tool.clone()).with_arguments(asked.arguments.clone());
-    parameters.input_responses.clone_from(&asked.responses);
-    parameters.request_state.clone_from(&asked.state);
+    live: &Arc<LiveConnection>,
+    request: &ToolRequest,
+    environment: &CallEnvironment,
+) -> Result<Answer, CallError> {
+    let mut parameters = CallToolRequestParams::new(request.tool.clone()).with_arguments(request.arguments.clone());
+    parameters.input_responses.clone_from(&request.responses);
+    parameters.request_state.clone_from(&request.state);
     let mut options = PeerRequestOptions::with_timeout(connection.config.timeout).reset_timeout_on_progress();
-    options.max_total_timeout = Some(scene.longest);
-    // Before the request, so that no report is missed.
+    options.max_total_timeout = Some(environment.longest);
+    // Subscribes before the request is sent, so that no report is missed.
     let mut reports = live.handler().progress();
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(parameters));
     let sent = live.peer().send_request_with_option(request, options).await;
     let sent = match sent {
         Ok(sent) => sent,
-        Err(error) => return Err(Unanswered::Unsent(connection.tell_failure(&error, live).await)),
+        Err(error) => return Err(CallError::NotSent(connection.describe_failure(&error, live).await)),
     };
     let token = sent.progress_token.clone();
-    let mut open = Open { peer: live.peer().clone(), id: Some(sent.id.clone()) };
+    let mut open = CancelOnDrop { peer: live.peer().clone(), id: Some(sent.id.clone()) };
     let mut answer = std::pin::pin!(sent.await_response());
-    let mut stopped = std::pin::pin!(scene.stopped());
+    let mut stopped = std::pin::pin!(environment.stopped());
     let mut reached = None;
     let answered = loop {
         tokio::select! {
             biased;
             report = next_report(&mut reports, &token) => {
-                scene.tell(&report);
+                environment.report_progress(&report);
                 reached = Some(report);
             }
             answered = &mut answer => break answered,
-            () = &mut stopped => return Err(Unanswered::Final(Fault::stopped())),
+            () = &mut stopped => return Err(CallError::Final(Fault::stopped())),
         }
     };
     open.id = None;
-    // Answers and reports are handed over side by side, so that the last report may come a moment after the answer.
+    // Answers and reports come over different channels, so the last report may arrive a moment after the answer.
     if reached.is_some_and(|report| report.total.is_none_or(|total| report.progress < total))
         && let Ok(report) = timeout(LAST_REPORT, next_report(&mut reports, &token)).await
     {
-        scene.tell(&report);
+        environment.report_progress(&report);
     }
     match answered {
         Ok(ServerResult::CallToolResult(result)) => Ok(Answer::Result(Box::new(result))),
         Ok(ServerResult::InputRequiredResult(required)) => Ok(Answer::InputRequired(required)),
-        Ok(other) => match serde_json::to_value(other).ok().and_then(super::outcome::as_meant) {
+        Ok(other) => match serde_json::to_value(other).ok().and_then(super::outcome::lenient_result) {
             Some(result) => Ok(Answer::Result(Box::new(result))),
-            None => Err(Unanswered::Final(Fault::told(
+            None => Err(CallError::Final(Fault::for_model(
                 "mcp_error",
                 format!(
                     "The MCP server {:?} answered this call with something that is no result of a tool.",
@@ -229,11 +233,11 @@ async fn request(
                 ),
             ))),
         },
-        Err(error) => Err(unanswered(connection, live, error).await),
+        Err(error) => Err(call_error(connection, live, error).await),
     }
 }
 
-/// The next report of progress of a request; it never comes where the connection has ended.
+/// The next report of progress of a request; never resolves where the connection has ended.
 async fn next_report(
     reports: &mut Receiver<ProgressNotificationParam>,
     token: &ProgressToken,
@@ -247,13 +251,13 @@ async fn next_report(
     }
 }
 
-/// What an error of a request means for the call.
-async fn unanswered(connection: &Connection, live: &Live, error: ServiceError) -> Unanswered {
+/// The error of a call, by the error of its request.
+async fn call_error(connection: &Connection, live: &LiveConnection, error: ServiceError) -> CallError {
     let server = &connection.name;
     match &error {
-        ServiceError::McpError(told) if is_unreadable(told) => {
-            let why = connection.tell(&told.message);
-            Unanswered::Final(Fault::told(
+        ServiceError::McpError(error) if is_unreadable(error) => {
+            let why = connection.redact(&error.message);
+            CallError::Final(Fault::for_model(
                 "mcp_error",
                 format!(
                     "The MCP server {server:?} answered this call, and its answer cannot be read: {why}. The call may have taken \
@@ -261,15 +265,15 @@ async fn unanswered(connection: &Connection, live: &Live, error: ServiceError) -
                 ),
             ))
         }
-        ServiceError::McpError(told) => {
-            let said = connection.tell(&told.message);
-            let code = told.code.0;
-            Unanswered::Final(Fault::told(
+        ServiceError::McpError(error) => {
+            let message = connection.redact(&error.message);
+            let code = error.code.0;
+            CallError::Final(Fault::for_model(
                 "mcp_error",
-                format!("The MCP server {server:?} answered with the error {code}: {said}"),
+                format!("The MCP server {server:?} answered with the error {code}: {message}"),
             ))
         }
-        ServiceError::Timeout { timeout } => Unanswered::Final(Fault::told(
+        ServiceError::Timeout { timeout } => CallError::Final(Fault::for_model(
             "timed_out",
             format!(
                 "The MCP server {server:?} did not answer this call: after {} seconds it was asked to stop. It may have taken \
@@ -278,19 +282,19 @@ async fn unanswered(connection: &Connection, live: &Live, error: ServiceError) -
             ),
         )),
         ServiceError::TransportSend(transport) if is_unsent(transport) => {
-            Unanswered::Unsent(connection.tell_failure(&error, live).await)
+            CallError::NotSent(connection.describe_failure(&error, live).await)
         }
-        _ => Unanswered::Lost(connection.tell_failure(&error, live).await),
+        _ => CallError::AnswerLost(connection.describe_failure(&error, live).await),
     }
 }
 
-/// A request that is called off when nobody waits for it any more.
-struct Open {
+/// Cancels a request when it is dropped before its answer.
+struct CancelOnDrop {
     peer: Peer<RoleClient>,
     id: Option<RequestId>,
 }
 
-impl Drop for Open {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
         let peer = self.peer.clone();

@@ -1,4 +1,4 @@
-//! Which MCP servers there are: the `mcpServers` object that MCP clients share, with `${VAR}` from the environment.
+//! The configuration of MCP servers: the `mcpServers` object that MCP clients share, with `${VAR}` from the environment.
 
 use super::secrets::Secrets;
 use flovyn_core::error::{Code, Error, Result};
@@ -74,10 +74,10 @@ impl McpConfig {
     /// The file cannot be read, or as of [`parse`](Self::parse).
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let told = |what: String| wrong(format!("the MCP configuration {}: {what}", path.display()));
+        let invalid = |what: String| wrong(format!("the MCP configuration {}: {what}", path.display()));
         let text = std::fs::read_to_string(path)
-            .map_err(|error| told(format!("it cannot be read: {error}")).caused_by(error))?;
-        Self::parse(&text, |name| std::env::var(name).ok()).map_err(|error| told(error.message().to_owned()))
+            .map_err(|error| invalid(format!("it cannot be read: {error}")).caused_by(error))?;
+        Self::parse(&text, |name| std::env::var(name).ok()).map_err(|error| invalid(error.message().to_owned()))
     }
 
     /// Reads `{"mcpServers": {NAME: {…}}}`.
@@ -99,9 +99,9 @@ impl McpConfig {
         };
         let mut config = Self::default();
         for (name, given) in servers {
-            let told = |what: String| wrong(format!("the MCP server {name:?}: {what}"));
-            let Value::Object(given) = given else { return Err(told("it is no object".into())) };
-            if let Some(server) = server(given, &variable).map_err(told)? {
+            let invalid = |what: String| wrong(format!("the MCP server {name:?}: {what}"));
+            let Value::Object(given) = given else { return Err(invalid("it is no object".into())) };
+            if let Some(server) = server(given, &variable).map_err(invalid)? {
                 config.servers.insert(name.clone(), server);
             }
         }
@@ -122,15 +122,15 @@ impl McpServerConfig {
         Self { transport, timeout: TIMEOUT }
     }
 
-    /// What must not be told of it.
+    /// Its secrets, which no message may contain.
     pub(super) fn secrets(&self) -> Secrets {
         match &self.transport {
             McpTransport::Stdio { env, .. } => Secrets::new(env.values().cloned(), None),
             McpTransport::Http { url, headers } => {
                 let values = headers.values().filter_map(|value| value.to_str().ok());
-                // Of `Bearer TOKEN`, the token is also told alone.
-                let words = values.flat_map(|value| [value].into_iter().chain(value.split_whitespace()));
-                Secrets::new(words.map(str::to_owned), Some(url))
+                // Of `Bearer TOKEN`, the token is also hidden alone.
+                let stderr_tail = values.flat_map(|value| [value].into_iter().chain(value.split_whitespace()));
+                Secrets::new(stderr_tail.map(str::to_owned), Some(url))
             }
         }
     }
@@ -156,7 +156,7 @@ impl fmt::Debug for McpTransport {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct ServerEntry {
     #[serde(rename = "type")]
     kind: Option<String>,
     command: Option<String>,
@@ -177,7 +177,7 @@ fn server(
     given: &Map<String, Value>,
     variable: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<McpServerConfig>, String> {
-    let written: Written =
+    let written: ServerEntry =
         serde_json::from_value(Value::Object(given.clone())).map_err(|error| format!("it cannot be used: {error}"))?;
     if written.disabled {
         return Ok(None);
@@ -227,7 +227,7 @@ fn server(
 }
 
 fn address(text: &str) -> Result<Url, String> {
-    // The address may hold a key, so it is not told.
+    // The address may contain a key, so no message shows it.
     match Url::parse(text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(url),
         Ok(url) => Err(format!("its url begins with {:?}; it has to be an http or https address", url.scheme())),

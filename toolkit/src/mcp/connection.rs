@@ -3,8 +3,8 @@
 use super::config::{McpServerConfig, McpTransport};
 use super::handler::Handler;
 use super::secrets::Secrets;
-use super::stdio::{LastWords, StdioTransport};
-use super::transport::{Told, http};
+use super::stdio::{StderrTail, StdioTransport};
+use super::transport::{NoElicitation, http};
 use crate::tools::excerpt;
 use flovyn_core::error::Error;
 use rmcp::model::ProtocolVersion;
@@ -20,42 +20,42 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// How long a server may take until it can be asked; some fetch their own program first.
+/// How long a server may take to become ready; some download their own program first.
 const READY: Duration = Duration::from_secs(60);
-/// The most of an error that is told, in characters.
-const MOST_SAID: usize = 1_000;
+/// Characters of an error that are reported at most.
+const MAX_ERROR_LENGTH: usize = 1_000;
 
 /// A server and the connection to it, where there is one.
 pub(super) struct Connection {
     pub name: String,
     pub config: McpServerConfig,
     secrets: Secrets,
-    live: Mutex<Option<Arc<Live>>>,
-    // Known from the last time, so that it is not probed anew.
+    live: Mutex<Option<Arc<LiveConnection>>>,
+    // Remembered from the last connection, so that the protocol is not probed again.
     speaks_handshake: AtomicBool,
 }
 
-/// A connection that stands, or did when it was last used.
-pub(super) struct Live {
+/// An open connection; it may have ended since it was last used.
+pub(super) struct LiveConnection {
     service: RunningService<RoleClient, Handler>,
-    words: Option<LastWords>,
+    stderr_tail: Option<StderrTail>,
 }
 
 /// Why there is no connection; no request was sent.
 #[derive(Debug, Clone)]
 pub(super) struct Unavailable {
     pub why: String,
-    pub kind: Absence,
+    pub kind: ConnectFailure,
 }
 
-/// What an attempt to connect ended with.
+/// Why an attempt to connect failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Absence {
-    /// Nobody accepts connections there, perhaps not yet.
+pub(super) enum ConnectFailure {
+    /// No server accepts connections there, perhaps not yet.
     Unreachable,
     /// It cannot be started, wants authorization, or takes too long.
     Closed,
-    /// It is there and did not agree on a protocol.
+    /// The server and the client could not agree on a protocol.
     Refused,
 }
 
@@ -65,26 +65,26 @@ impl Connection {
         Self { name, config, secrets, live: Mutex::default(), speaks_handshake: AtomicBool::new(false) }
     }
 
-    /// The connection; one is made where there is none or it has ended.
-    pub async fn live(&self) -> Result<Arc<Live>, Unavailable> {
+    /// The open connection; connects where there is none or it has ended.
+    pub async fn live(&self) -> Result<Arc<LiveConnection>, Unavailable> {
         let mut slot = self.live.lock().await;
         if let Some(live) = slot.as_ref().filter(|live| !live.has_ended()) {
             return Ok(live.clone());
         }
         *slot = None;
-        let made = match timeout(READY, self.connect()).await {
-            Ok(made) => Arc::new(made?),
+        let live = match timeout(READY, self.connect()).await {
+            Ok(live) => Arc::new(live?),
             Err(_) => {
                 let why = format!("it was not ready within {} seconds", READY.as_secs());
-                return Err(Unavailable { why, kind: Absence::Closed });
+                return Err(Unavailable { why, kind: ConnectFailure::Closed });
             }
         };
-        *slot = Some(made.clone());
-        Ok(made)
+        *slot = Some(live.clone());
+        Ok(live)
     }
 
     /// Makes sure that a connection is not used again.
-    pub async fn forget(&self, live: &Arc<Live>) {
+    pub async fn forget(&self, live: &Arc<LiveConnection>) {
         let mut slot = self.live.lock().await;
         if slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, live)) {
             *slot = None;
@@ -95,7 +95,7 @@ impl Connection {
     pub async fn close(&self) {
         if let Some(live) = self.live.lock().await.take() {
             match Arc::try_unwrap(live) {
-                Ok(Live { mut service, .. }) => {
+                Ok(LiveConnection { mut service, .. }) => {
                     let _ = service.close().await;
                 }
                 // A call still has it, and ends with it.
@@ -104,13 +104,13 @@ impl Connection {
         }
     }
 
-    /// What may be told of a message from the server or its transport: short and without secrets.
-    pub fn tell(&self, message: &str) -> String {
-        excerpt::line(self.secrets.hide(message).trim(), MOST_SAID).into_owned()
+    /// A message of the server or its transport, shortened and without secrets.
+    pub fn redact(&self, message: &str) -> String {
+        excerpt::line(self.secrets.hide(message).trim(), MAX_ERROR_LENGTH).into_owned()
     }
 
-    /// The stateless protocol first, then the handshake of before; the other way about where the handshake worked last time.
-    async fn connect(&self) -> Result<Live, Unavailable> {
+    /// Tries the stateless protocol first, then the older handshake; in the other order where the handshake worked last time.
+    async fn connect(&self) -> Result<LiveConnection, Unavailable> {
         let auto = ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
             legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
@@ -121,71 +121,73 @@ impl Connection {
         }
         let [first, second] = modes;
         let live = match self.connect_as(first).await {
-            // Servers of old may end, or answer with a status alone, when they are asked what they do not know.
-            Err(refused) if refused.kind == Absence::Refused => self.connect_as(second).await.map_err(|_| refused)?,
-            made => made?,
+            // Older servers may exit, or answer with a bare status, when they get a request they do not know.
+            Err(refused) if refused.kind == ConnectFailure::Refused => {
+                self.connect_as(second).await.map_err(|_| refused)?
+            }
+            other => other?,
         };
         let version = live.service.peer_info().map(|info| info.protocol_version.clone());
         self.speaks_handshake.store(version.is_some_and(|version| version.has_initialize()), Ordering::Relaxed);
         Ok(live)
     }
 
-    async fn connect_as(&self, mode: ClientLifecycleMode) -> Result<Live, Unavailable> {
-        let closed = |error: Error| Unavailable { why: self.tell(error.message()), kind: Absence::Closed };
+    async fn connect_as(&self, mode: ClientLifecycleMode) -> Result<LiveConnection, Unavailable> {
+        let closed = |error: Error| Unavailable { why: self.redact(error.message()), kind: ConnectFailure::Closed };
         let handler = Handler::new();
-        let (served, words) = match &self.config.transport {
+        let (served, stderr_tail) = match &self.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let started = StdioTransport::start(command, args, env, cwd.as_deref(), &self.secrets);
-                let (transport, words) = started.map_err(closed)?;
-                (serve_client_with_lifecycle(handler, Told(transport), mode).await, Some(words))
+                let (transport, stderr_tail) = started.map_err(closed)?;
+                (serve_client_with_lifecycle(handler, NoElicitation(transport), mode).await, Some(stderr_tail))
             }
             McpTransport::Http { url, headers } => {
                 let transport = http(url, headers).map_err(closed)?;
-                (serve_client_with_lifecycle(handler, Told(transport), mode).await, None)
+                (serve_client_with_lifecycle(handler, NoElicitation(transport), mode).await, None)
             }
         };
         match served {
-            Ok(service) => Ok(Live { service, words }),
-            Err(error) => Err(self.refused(&error, words).await),
+            Ok(service) => Ok(LiveConnection { service, stderr_tail }),
+            Err(error) => Err(self.refused(&error, stderr_tail).await),
         }
     }
 
-    async fn refused(&self, error: &ClientInitializeError, words: Option<LastWords>) -> Unavailable {
+    async fn refused(&self, error: &ClientInitializeError, stderr_tail: Option<StderrTail>) -> Unavailable {
         if error.is_authorization_required() {
             let why = "it wants authorization; give it a header, such as \"Authorization\", in its configuration";
-            return Unavailable { why: why.to_owned(), kind: Absence::Closed };
+            return Unavailable { why: why.to_owned(), kind: ConnectFailure::Closed };
         }
         let (kind, why) = match error {
             ClientInitializeError::TransportError { error, .. } if is_unsent(error) => {
-                (Absence::Unreachable, chain(&*error.error))
+                (ConnectFailure::Unreachable, chain(&*error.error))
             }
-            ClientInitializeError::TransportError { error, .. } => (Absence::Refused, chain(&*error.error)),
-            _ => (Absence::Refused, chain(error)),
+            ClientInitializeError::TransportError { error, .. } => (ConnectFailure::Refused, chain(&*error.error)),
+            _ => (ConnectFailure::Refused, chain(error)),
         };
-        Unavailable { why: self.tell_with(&why, words.as_ref()).await, kind }
+        Unavailable { why: self.describe(&why, stderr_tail.as_ref()).await, kind }
     }
 
-    async fn tell_with(&self, message: &str, words: Option<&LastWords>) -> String {
-        let told = self.tell(message);
-        match words {
-            None => told,
-            Some(words) => match words.get().await {
-                Some(said) => format!("{told}. The last it said: {}", self.tell(&said)),
-                None => told,
+    async fn describe(&self, message: &str, stderr_tail: Option<&StderrTail>) -> String {
+        let message = self.redact(message);
+        match stderr_tail {
+            None => message,
+            Some(stderr_tail) => match stderr_tail.get().await {
+                Some(said) => format!("{message}. The last it said: {}", self.redact(&said)),
+                None => message,
             },
         }
     }
 
-    /// What may be told of a request that has no answer.
-    pub async fn tell_failure(&self, error: &ServiceError, live: &Live) -> String {
+    /// The description of a request that has no answer, with the last lines of the server's standard error.
+    pub async fn describe_failure(&self, error: &ServiceError, live: &LiveConnection) -> String {
         match error {
-            ServiceError::TransportSend(error) => self.tell_with(&chain(&*error.error), live.words.as_ref()).await,
-            error => self.tell_with(&chain(error), live.words.as_ref()).await,
+            ServiceError::TransportSend(error) => self.describe(&chain(&*error.error), live.stderr_tail.as_ref()).await,
+            error => self.describe(&chain(error), live.stderr_tail.as_ref()).await,
         }
     }
 }
 
-impl Live {
+impl LiveConnection {
     pub fn peer(&self) -> &Peer<RoleClient> {
         self.service.peer()
     }
@@ -201,17 +203,17 @@ impl Live {
 
 /// An error with all its causes, which its own message may leave out.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut said = error.to_string();
+    let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let text = cause.to_string();
-        if !said.contains(&text) {
-            said.push_str(": ");
-            said.push_str(&text);
+        if !message.contains(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
         }
         source = cause.source();
     }
-    said
+    message
 }
 
 /// Whether a transport failed before it sent anything: there was no connection to the server's machine.

@@ -1,4 +1,4 @@
-//! Our side of a connection: who we say we are, and what a server tells us beside its answers.
+//! The client side of a connection: its capabilities, and notifications of the server.
 
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
@@ -9,16 +9,16 @@ use rmcp::service::{NotificationContext, RoleClient};
 use tokio::sync::broadcast;
 
 /// How many reports of progress a call may be behind before it loses the oldest; they are previews.
-const BEHIND: usize = 256;
+const PROGRESS_QUEUE: usize = 256;
 
-/// Hands what servers report to the calls that wait.
+/// Passes reports of progress to the calls that wait.
 pub(super) struct Handler {
     progress: broadcast::Sender<ProgressNotificationParam>,
 }
 
 impl Handler {
     pub fn new() -> Self {
-        Self { progress: broadcast::Sender::new(BEHIND) }
+        Self { progress: broadcast::Sender::new(PROGRESS_QUEUE) }
     }
 
     /// All reports of progress from now on, of every call.

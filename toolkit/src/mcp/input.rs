@@ -1,7 +1,7 @@
-//! What a server asks a person in the middle of a call, and what the person answers: plain data for signals and forms.
+//! Elicitation: the input that a server asks a person for during a call, and the answers, as plain data for signals and forms.
 //!
-//! The stateless protocol ends such a call with its questions and a state of the server's own. Both are in the outcome, so
-//! nothing is held open while somebody thinks: a run may wait for days, on another machine, and go on with [`InputGiven`].
+//! The stateless protocol ends such a call with its questions and an opaque state of the server. Both are in the outcome, so no
+//! connection stays open meanwhile: a run may wait for days, move to another machine, and go on with [`InputGiven`].
 
 use crate::tools::ToolOutcome;
 use crate::tools::approval::CallHash;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The stable word of an outcome that asks ([`ToolOutcome::error_code`]), and the field of its details that says what.
+/// The error code of an outcome that asks for input ([`ToolOutcome::error_code`]), and the field of its details with the request.
 const INPUT_REQUIRED: (&str, &str) = ("input_required", "inputRequired");
 
 /// A call that goes on once a person has answered.
@@ -99,8 +99,8 @@ impl InputRequired {
     /// What an outcome asks, where it does.
     pub fn of(outcome: &ToolOutcome) -> Option<Self> {
         let (code, field) = INPUT_REQUIRED;
-        let asked = outcome.details.get(field).filter(|_| outcome.error_code() == Some(code))?;
-        serde_json::from_value(asked.clone()).ok()
+        let request = outcome.details.get(field).filter(|_| outcome.error_code() == Some(code))?;
+        serde_json::from_value(request.clone()).ok()
     }
 
     /// Takes an answer: what the call goes on with, or none where it is for other questions.
@@ -132,23 +132,23 @@ impl InputRequired {
         Ok(Some(InputGiven { required: self, responses }))
     }
 
-    /// The outcome that asks. It is an error for whoever does not know how to ask.
+    /// The outcome that asks for input. Callers that cannot ask treat it as an error.
     pub(super) fn into_outcome(self) -> ToolOutcome {
-        let asked: Vec<_> = self.questions.values().map(|question| format!("- {}", question.message())).collect();
+        let messages: Vec<_> = self.questions.values().map(|question| format!("- {}", question.message())).collect();
         let message = format!(
             "The MCP server {:?} needs an answer of a person before this call goes on:\n{}\nNobody was asked, so the call did not go on.",
             self.server,
-            asked.join("\n")
+            messages.join("\n")
         );
         let (code, field) = INPUT_REQUIRED;
         ToolOutcome::error(code, super::outcome::clean(&message)).with_details(json!({ field: self }))
     }
 
-    /// What a server asks in answer to a call.
-    pub(super) fn new(call: Unasked, result: InputRequiredResult) -> Result<Self, Fault> {
-        let Unasked { server, tool, name, arguments, may_repeat } = call;
-        let told = |what: String| {
-            Fault::told(
+    /// The request for input that a server has answered a call with.
+    pub(super) fn new(call: CallOrigin, result: InputRequiredResult) -> Result<Self, Fault> {
+        let CallOrigin { server, tool, name, arguments, may_repeat } = call;
+        let unsupported = |what: String| {
+            Fault::for_model(
                 "mcp_error",
                 format!("The MCP server {server:?} asks for {what} in the middle of this call, which it is not given."),
             )
@@ -163,7 +163,7 @@ impl InputRequired {
                 (Some("elicitation/create"), _) => {
                     InputQuestion::Form { message, schema: written["params"]["requestedSchema"].clone() }
                 }
-                (method, _) => return Err(told(method.unwrap_or("something unknown").to_owned())),
+                (method, _) => return Err(unsupported(method.unwrap_or("something unknown").to_owned())),
             };
             questions.insert(key, question);
         }
@@ -183,9 +183,9 @@ impl InputQuestion {
     }
 }
 
-/// A call whose server may ask.
+/// The call that a request for input comes from.
 #[derive(Clone)]
-pub(super) struct Unasked {
+pub(super) struct CallOrigin {
     pub server: String,
     pub tool: String,
     pub name: String,
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn required() -> InputRequired {
-        let call = Unasked {
+        let call = CallOrigin {
             server: "s".into(),
             tool: "t".into(),
             name: "mcp__s__t".into(),
@@ -240,13 +240,13 @@ mod tests {
         let mut elsewhere = good;
         elsewhere.hash = CallHash::of("mcp__s__t", &json!({})).unwrap();
         assert_eq!(required().answered(elsewhere).expect("it is no mistake"), None);
-        for (responses, said) in [
+        for (responses, expected) in [
             (vec![("name", accept(json!({ "n": 3 }))), ("site", InputResponse::Decline)], "does not fit the form"),
             (vec![("name", InputResponse::Accept { content: None }), ("site", InputResponse::Decline)], "does not fit"),
             (vec![("name", InputResponse::Decline)], "\"site\""),
         ] {
-            let error = required().answered(answer(responses)).expect_err(said);
-            assert!(error.message().contains(said), "{error}");
+            let error = required().answered(answer(responses)).expect_err(expected);
+            assert!(error.message().contains(expected), "{error}");
         }
         let written = serde_json::to_value(InputResponse::Accept { content: None }).unwrap();
         assert_eq!(written, json!({ "action": "accept" }), "as the protocol has it");
@@ -254,13 +254,18 @@ mod tests {
 
     #[test]
     fn what_only_a_model_could_answer_is_refused() {
-        let call =
-            Unasked { server: "s".into(), tool: "t".into(), name: "n".into(), arguments: json!({}), may_repeat: true };
+        let call = CallOrigin {
+            server: "s".into(),
+            tool: "t".into(),
+            name: "n".into(),
+            arguments: json!({}),
+            may_repeat: true,
+        };
         let written = json!({ "resultType": "input_required", "inputRequests": { "x": { "method": "sampling/createMessage",
             "params": { "messages": [], "maxTokens": 5 } } } });
         let refused = InputRequired::new(call, serde_json::from_value(written).unwrap());
         assert!(
-            matches!(refused, Err(Fault::Told("mcp_error", message)) if message.contains("sampling/createMessage"))
+            matches!(refused, Err(Fault::ForModel("mcp_error", message)) if message.contains("sampling/createMessage"))
         );
     }
 }

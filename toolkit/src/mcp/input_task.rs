@@ -1,8 +1,8 @@
-//! Goes on with a call whose questions were answered: a durable task of its own, under the same rules as the call.
+//! Continues a call whose questions were answered: a durable task of its own, under the same rules as the call.
 
-use super::call::{Asked, Scene, call};
-use super::input::{InputGiven, InputRequired, Unasked};
-use super::outcome::{Called, outcome};
+use super::call::{CallEnvironment, ToolRequest, call};
+use super::input::{CallOrigin, InputGiven, InputRequired};
+use super::outcome::{CallIdentity, outcome};
 use super::servers::McpServers;
 use crate::tools::{Limits, ToolOutcome};
 use async_trait::async_trait;
@@ -63,7 +63,7 @@ impl TaskDefinition for McpInputTask {
             .map(|(key, response)| Ok((key, serde_json::to_value(response)?)))
             .collect::<Result<_, serde_json::Error>>()
             .map_err(|error| Error::new(Code::NotSerializable, format!("an answer has no JSON form: {error}")))?;
-        let asked = Asked {
+        let request = ToolRequest {
             tool: tool.clone(),
             arguments: arguments.as_object().cloned().unwrap_or_default(),
             responses: Some(written),
@@ -71,7 +71,7 @@ impl TaskDefinition for McpInputTask {
             may_repeat,
         };
         let (stops, streams) = (ctx.clone(), ctx.clone());
-        let scene = Scene {
+        let environment = CallEnvironment {
             stop: Some(Arc::new(move || stops.is_cancelled())),
             terminal: Some(Arc::new(move |event| {
                 if let Ok(event) = serde_json::to_string(&event) {
@@ -80,9 +80,10 @@ impl TaskDefinition for McpInputTask {
             })),
             longest: self.limits.longest,
         };
-        let ended = call(&connection, asked, &scene).await;
-        let unasked = Unasked { server: server.clone(), tool: tool.clone(), name, arguments, may_repeat };
-        outcome(ended, &Called { server: &server, tool: &tool }, |result| InputRequired::new(unasked, result)).await
+        let ended = call(&connection, request, &environment).await;
+        let origin = CallOrigin { server: server.clone(), tool: tool.clone(), name, arguments, may_repeat };
+        outcome(ended, &CallIdentity { server: &server, tool: &tool }, |result| InputRequired::new(origin, result))
+            .await
     }
 
     async fn reconcile(&self, _: &TaskContext, given: InputGiven) -> Result<Option<ToolOutcome>> {

@@ -1,22 +1,22 @@
-//! The messages in a server's standard output: one a line, and what servers make of that.
+//! The messages in a server's standard output: one a line, though some servers break the rule.
 
-use super::reading::{Message, Read, Scan, read, unreadable};
+use super::parsing::{Message, Parsed, Scan, parse, unreadable};
 use rmcp::model::RequestId;
 use std::collections::VecDeque;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// The longest message, in bytes. Of a longer one its call is told.
-const LONGEST: usize = 64 << 20;
+/// The longest message, in bytes. The call of a longer one fails.
+const MAX_LENGTH: usize = 64 << 20;
 
-/// Reads messages. A read that is given up goes on with the next.
+/// Reads messages. Cancel-safe: a read that was dropped goes on with the next.
 pub(super) struct Lines<R> {
     output: BufReader<R>,
     longest: usize,
     line: Vec<u8>,
-    /// The line is longer than it may be: it is not kept.
+    /// Set while the line is too long to be kept.
     too_long: Option<Scan>,
     /// The lines of a message that has not ended.
-    begun: Option<(Vec<u8>, Scan)>,
+    partial_message: Option<(Vec<u8>, Scan)>,
     ready: VecDeque<Message>,
     has_ended: bool,
 }
@@ -25,10 +25,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     pub fn new(output: R) -> Self {
         Self {
             output: BufReader::with_capacity(64 * 1024, output),
-            longest: LONGEST,
+            longest: MAX_LENGTH,
             line: Vec::new(),
             too_long: None,
-            begun: None,
+            partial_message: None,
             ready: VecDeque::new(),
             has_ended: false,
         }
@@ -43,7 +43,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             if self.has_ended {
                 return None;
             }
-            // Nothing is taken before there is something, so that nothing is lost with a read that is given up.
+            // Bytes are consumed only after they were handled, so that nothing is lost when this future is dropped.
             let (taken, is_whole) = match self.output.fill_buf().await {
                 Ok(more @ [_, ..]) => {
                     let end = more.iter().position(|&byte| byte == b'\n');
@@ -60,7 +60,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                     }
                     (piece.len() + usize::from(end.is_some()), end.is_some())
                 }
-                // A server that ends without a line end has said the line all the same.
+                // The last line counts even without a line end.
                 Ok([]) | Err(_) => {
                     self.has_ended = true;
                     (0, true)
@@ -76,7 +76,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     fn end_line(&mut self, open: &[RequestId]) {
         let line = std::mem::take(&mut self.line);
         if let Some(scan) = self.too_long.take() {
-            self.begun = None;
+            self.partial_message = None;
             match scan.id().filter(|id| open.contains(id)) {
                 Some(id) => {
                     let why = format!("it is longer than {} MB", self.longest >> 20);
@@ -86,29 +86,31 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             }
             return;
         }
-        match read(&line, open) {
-            // A whole message says that what was begun before was none.
-            Read::Messages(messages) if !messages.is_empty() => {
-                self.begun = None;
+        match parse(&line, open) {
+            // A complete message shows that the partial one before it was none.
+            Parsed::Messages(messages) if !messages.is_empty() => {
+                self.partial_message = None;
                 self.ready.extend(messages);
             }
-            Read::Messages(_) if self.begun.is_none() => tracing::debug!("a line of an MCP server was no message"),
-            _ => self.go_on(&line, open),
+            Parsed::Messages(_) if self.partial_message.is_none() => {
+                tracing::debug!("a line of an MCP server was no message")
+            }
+            _ => self.continue_message(&line, open),
         }
     }
 
-    /// Takes a line of a message that is written over several.
-    fn go_on(&mut self, line: &[u8], open: &[RequestId]) {
-        let (mut begun, mut scan) = self.begun.take().unwrap_or_default();
-        if begun.len() + line.len() > self.longest {
+    /// Adds a line to a message that spans several lines.
+    fn continue_message(&mut self, line: &[u8], open: &[RequestId]) {
+        let (mut partial_message, mut scan) = self.partial_message.take().unwrap_or_default();
+        if partial_message.len() + line.len() > self.longest {
             return;
         }
-        begun.extend_from_slice(line);
-        begun.push(b'\n');
+        partial_message.extend_from_slice(line);
+        partial_message.push(b'\n');
         scan.feed(line);
         if !scan.is_whole() {
-            self.begun = Some((begun, scan));
-        } else if let Read::Messages(messages) = read(&begun, open) {
+            self.partial_message = Some((partial_message, scan));
+        } else if let Parsed::Messages(messages) = parse(&partial_message, open) {
             self.ready.extend(messages);
         }
     }

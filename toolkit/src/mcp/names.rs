@@ -1,17 +1,17 @@
-//! The names of MCP tools: `mcp__server__tool`, made of what providers take, the same in every process.
+//! The names of MCP tools: `mcp__server__tool`, with characters that providers accept, the same in every process.
 
 use std::collections::BTreeSet;
 
 /// The longest name that providers take.
-const LONGEST: usize = 64;
+const MAX_LENGTH: usize = 64;
 /// How many letters of a digest tell names apart.
-const MARK: usize = 8;
+const DIGEST_LENGTH: usize = 8;
 
 /// The name of a server's tool: `mcp__server__tool`. Letters that providers do not take become `_`; a name of more than 64
 /// letters is cut and ends in a digest of the whole.
 pub fn tool_name(server: &str, tool: &str) -> String {
-    let name = format!("mcp__{}__{}", fitting(server), fitting(tool));
-    if name.len() <= LONGEST { name } else { marked(&name, server, tool) }
+    let name = format!("mcp__{}__{}", sanitized(server), sanitized(tool));
+    if name.len() <= MAX_LENGTH { name } else { with_digest(&name, server, tool) }
 }
 
 /// The name of a tool among others: where the plain name is taken, it ends in a digest, and it is said that it does.
@@ -20,28 +20,28 @@ pub(super) fn distinct(taken: &mut BTreeSet<String>, server: &str, tool: &str) -
     if taken.insert(plain.clone()) {
         return (plain, false);
     }
-    let name = marked(&plain, server, tool);
+    let name = with_digest(&plain, server, tool);
     taken.insert(name.clone());
     (name, true)
 }
 
 /// Whether nothing of the names has to be replaced: such tools keep their plain name where others would take it too.
 pub(super) fn is_exact(server: &str, tool: &str) -> bool {
-    fitting(server) == server && fitting(tool) == tool
+    sanitized(server) == server && sanitized(tool) == tool
 }
 
-fn fitting(name: &str) -> String {
+fn sanitized(name: &str) -> String {
     let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
     name.chars().map(|letter| if fits(letter) { letter } else { '_' }).collect()
 }
 
-fn marked(name: &str, server: &str, tool: &str) -> String {
+fn with_digest(name: &str, server: &str, tool: &str) -> String {
     let mut digest = blake3::Hasher::new();
     // With its length, no server and tool are digested as two others are.
     digest.update(&(server.len() as u64).to_le_bytes()).update(server.as_bytes()).update(tool.as_bytes());
     let digest = digest.finalize().to_hex();
     // All of it is ASCII by now.
-    format!("{}_{}", &name[..name.len().min(LONGEST - MARK - 1)], &digest[..MARK])
+    format!("{}_{}", &name[..name.len().min(MAX_LENGTH - DIGEST_LENGTH - 1)], &digest[..DIGEST_LENGTH])
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(tool_name("my server", "a.b/ü"), "mcp__my_server__a_b__");
         let long = [tool_name("s", &"x".repeat(99)), tool_name("s", &"x".repeat(100)), tool_name(&"s".repeat(80), "x")];
         for name in &long {
-            assert_eq!(name.len(), LONGEST);
+            assert_eq!(name.len(), MAX_LENGTH);
         }
         assert_eq!(long.iter().collect::<BTreeSet<_>>().len(), 3, "{long:?}");
         assert_eq!(tool_name("s", &"x".repeat(64 - 8)), format!("mcp__s__{}", "x".repeat(56)));

@@ -1,4 +1,4 @@
-//! What a server answers as what a tool call ends with: text and images for the model, the rest for people and programs.
+//! The outcome of a call: text and images of the server's answer for the model, the rest for people and programs.
 
 use super::call::Answer;
 use super::input::InputRequired;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 
 /// The most images of one result.
-const MOST_IMAGES: usize = 10;
+const MAX_IMAGES: usize = 10;
 /// The most structured content that is kept, in bytes of JSON.
-const MOST_STRUCTURED: usize = 256 * 1024;
+const MAX_STRUCTURED: usize = 256 * 1024;
 
-/// The call that is answered.
-pub(super) struct Called<'a> {
+/// The server and the tool of a call.
+pub(super) struct CallIdentity<'a> {
     pub server: &'a str,
     /// The tool's name at its server.
     pub tool: &'a str,
@@ -25,7 +25,7 @@ pub(super) struct Called<'a> {
 /// Makes an outcome of a call's end.
 pub(super) async fn outcome(
     ended: Result<Answer, Fault>,
-    called: &Called<'_>,
+    called: &CallIdentity<'_>,
     required: impl FnOnce(rmcp::model::InputRequiredResult) -> Result<InputRequired, Fault>,
 ) -> flovyn_core::error::Result<ToolOutcome> {
     let settled = match ended {
@@ -33,27 +33,27 @@ pub(super) async fn outcome(
         Ok(Answer::InputRequired(asked)) => required(asked).map(|required| required.into_outcome()),
         Err(fault) => Err(fault),
     };
-    let outcome = Fault::settle(settled)?;
+    let outcome = Fault::into_outcome(settled)?;
     Ok(outcome.with_details(json!({ "server": called.server, "tool": called.tool })))
 }
 
 async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {
     let CallToolResult { content, structured_content, is_error, .. } = result;
-    let mut shown = Shown::default();
+    let mut model_content = ModelContent::default();
     for block in content {
-        shown.block(block).await;
+        model_content.block(block).await;
     }
     let structured = structured_content.filter(|value| !value.is_null());
-    if shown.parts.is_empty() {
+    if model_content.parts.is_empty() {
         match &structured {
-            Some(value) => shown.text(&value.to_string()),
-            None => shown.text("(no output)"),
+            Some(value) => model_content.text(&value.to_string()),
+            None => model_content.text("(no output)"),
         }
     }
-    let mut details = json!({ "bytes": shown.bytes, "cut": shown.is_cut });
+    let mut details = json!({ "bytes": model_content.bytes, "cut": model_content.is_cut });
     if let Some(value) = structured {
         let bytes = value.to_string().len();
-        match bytes <= MOST_STRUCTURED {
+        match bytes <= MAX_STRUCTURED {
             true => details["structuredContent"] = value,
             false => details["structuredBytes"] = Value::from(bytes),
         }
@@ -62,12 +62,12 @@ async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {
     if is_error {
         details["error"] = Value::from("tool_error");
     }
-    Ok(ToolOutcome { content: shown.parts, is_error, details })
+    Ok(ToolOutcome { content: model_content.parts, is_error, details })
 }
 
 /// A result of which the library could not make one, such as one with a kind of content that came after it; what can be shown
 /// of it is. None where it is nothing of the kind.
-pub(super) fn as_meant(result: Value) -> Option<CallToolResult> {
+pub(super) fn lenient_result(result: Value) -> Option<CallToolResult> {
     let Value::Object(mut fields) = result else { return None };
     if fields.get("resultType").is_some_and(|kind| kind != "complete") {
         return None;
@@ -78,8 +78,8 @@ pub(super) fn as_meant(result: Value) -> Option<CallToolResult> {
     }
     let content = match fields.remove("content") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(blocks)) => blocks.into_iter().map(block_as_meant).collect(),
-        Some(block) => vec![block_as_meant(block)],
+        Some(Value::Array(blocks)) => blocks.into_iter().map(lenient_block).collect(),
+        Some(block) => vec![lenient_block(block)],
     };
     let is_error = matches!(fields.get("isError"), Some(Value::Bool(true)));
     let mut result = if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
@@ -87,7 +87,7 @@ pub(super) fn as_meant(result: Value) -> Option<CallToolResult> {
     Some(result)
 }
 
-fn block_as_meant(block: Value) -> ContentBlock {
+fn lenient_block(block: Value) -> ContentBlock {
     if let Some(text) = block.as_str().or_else(|| block.get("text")?.as_str()) {
         return ContentBlock::text(text);
     }
@@ -95,9 +95,9 @@ fn block_as_meant(block: Value) -> ContentBlock {
     serde_json::from_value(block).unwrap_or_else(|_| ContentBlock::text(format!("[{kind}: not shown]")))
 }
 
-/// What the model is shown, up to the limits of all tools.
+/// The content for the model, up to the limits of all tools.
 #[derive(Default)]
-struct Shown {
+struct ModelContent {
     parts: Vec<Part>,
     lines: usize,
     shown_bytes: usize,
@@ -106,25 +106,25 @@ struct Shown {
     is_cut: bool,
 }
 
-impl Shown {
+impl ModelContent {
     async fn block(&mut self, block: ContentBlock) {
         match block {
             ContentBlock::Text(text) => self.text(&text.text),
             ContentBlock::Image(found) => self.image(&found.data).await,
-            ContentBlock::Audio(found) => self.unseen("audio", Some(&found.mime_type), None),
+            ContentBlock::Audio(found) => self.placeholder("audio", Some(&found.mime_type), None),
             ContentBlock::Resource(embedded) => match embedded.resource {
                 ResourceContents::TextResourceContents { uri, text, .. } => self.text(&format!("{uri}:\n{text}")),
                 ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => match mime_type.as_deref() {
                     Some(mime) if mime.starts_with("image/") => self.image(&blob).await,
-                    mime => self.unseen("resource", mime, Some(&uri)),
+                    mime => self.placeholder("resource", mime, Some(&uri)),
                 },
-                _ => self.unseen("resource", None, None),
+                _ => self.placeholder("resource", None, None),
             },
             ContentBlock::ResourceLink(link) => {
                 let about = link.description.or(link.title).unwrap_or_default();
                 self.text(&format!("[resource {}: {}] {about}", link.name, link.uri));
             }
-            _ => self.unseen("content", None, None),
+            _ => self.placeholder("content", None, None),
         }
     }
 
@@ -153,28 +153,30 @@ impl Shown {
 
     async fn image(&mut self, base64: &str) {
         self.images += 1;
-        if self.images > MOST_IMAGES {
-            return self.unseen("image", None, None);
+        if self.images > MAX_IMAGES {
+            return self.placeholder("image", None, None);
         }
         let read = base64::engine::general_purpose::STANDARD.decode(base64.trim());
-        let Ok(bytes) = read else { return self.unseen("image that is no base64", None, None) };
-        let Some(format) = image::sniff(&bytes) else { return self.unseen("image of an unknown format", None, None) };
+        let Ok(bytes) = read else { return self.placeholder("image that is no base64", None, None) };
+        let Some(format) = image::sniff(&bytes) else {
+            return self.placeholder("image of an unknown format", None, None);
+        };
         // It is decoded and perhaps made smaller, which takes a while.
         match tokio::task::spawn_blocking(move || image::prepare("the image", format, bytes)).await {
             Ok(Ok(ready)) => self.parts.push(Part::media(ready.mime, ready.base64)),
-            _ => self.unseen("image that cannot be read", None, None),
+            _ => self.placeholder("image that cannot be read", None, None),
         }
     }
 
-    /// Says what the model is not shown.
-    fn unseen(&mut self, what: &str, mime: Option<&str>, uri: Option<&str>) {
+    /// Adds a placeholder for content that the model cannot be shown.
+    fn placeholder(&mut self, what: &str, mime: Option<&str>, uri: Option<&str>) {
         let known: Vec<_> = [mime, uri].into_iter().flatten().map(clean).collect();
         let known = if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) };
         self.text(&format!("[{what}{known}: not shown]"));
     }
 }
 
-/// A server's text without what people do not see and models do: terminal sequences and Unicode's tag characters.
+/// A server's text without characters that people do not see but models read: terminal sequences and Unicode's tag characters.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let is_hidden = |letter: char| matches!(letter, '\u{e0000}'..='\u{e007f}');
     if !text.contains(is_hidden) && !text.contains('\u{1b}') {
@@ -238,9 +240,9 @@ mod tests {
             (outcome.plain_text().as_str(), &outcome.details["structuredContent"]),
             ("{\"n\":1}", &json!({ "n": 1 }))
         );
-        result.structured_content = Some(json!("x".repeat(MOST_STRUCTURED)));
+        result.structured_content = Some(json!("x".repeat(MAX_STRUCTURED)));
         let outcome = of_result(result).await.expect("an outcome");
-        assert_eq!(outcome.details["structuredBytes"], MOST_STRUCTURED + 2);
+        assert_eq!(outcome.details["structuredBytes"], MAX_STRUCTURED + 2);
         assert!(outcome.details.get("structuredContent").is_none());
     }
 }

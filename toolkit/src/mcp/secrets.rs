@@ -1,4 +1,4 @@
-//! What is known of a server and must not be told: taken out of the messages that come from it or from its transport.
+//! The secrets of a server's configuration, which are removed from messages of the server and its transport.
 
 use reqwest::Url;
 
@@ -24,14 +24,14 @@ impl Secrets {
             let parts = parts.into_iter().flatten().map(str::to_owned).chain(values);
             known.extend(parts.filter(|part| part.len() >= SHORTEST).map(hidden));
         }
-        // What holds another goes first.
+        // Longer secrets first: one may contain another.
         known.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         Self(known)
     }
 
     /// A message without them.
     pub fn hide(&self, message: &str) -> String {
-        self.0.iter().fold(message.to_owned(), |message, (secret, shown)| message.replace(secret, shown))
+        self.0.iter().fold(message.to_owned(), |message, (secret, replacement)| message.replace(secret, replacement))
     }
 }
 

@@ -1,7 +1,7 @@
-//! All configured servers: what tools they list, under names that stay apart, and what is wrong with which.
+//! All configured servers: their tools under distinct names, and their problems.
 
 use super::config::McpConfig;
-use super::connection::{Connection, Live};
+use super::connection::{Connection, LiveConnection};
 use super::names::{distinct, is_exact};
 use super::tool::McpTool;
 use crate::tools::Toolbox;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 /// The most tools of one server.
-const MOST_TOOLS: usize = 2_000;
+const MAX_TOOLS: usize = 2_000;
 
 /// MCP servers, and the connections to them. Cheap to clone; when the last clone and the last of its tools are gone, the
 /// connections end, and with them the processes that were started.
@@ -56,15 +56,16 @@ impl McpServers {
         let (mut found, mut problems) = (Vec::new(), Vec::new());
         for (connection, listed) in lists {
             match listed {
-                Ok((tools, told)) => {
+                Ok((tools, messages)) => {
                     found.extend(tools.into_iter().map(|tool| (connection, tool)));
-                    let told = told.into_iter().map(|message| McpProblem { server: connection.name.clone(), message });
-                    problems.extend(told);
+                    let listed_problems =
+                        messages.into_iter().map(|message| McpProblem { server: connection.name.clone(), message });
+                    problems.extend(listed_problems);
                 }
                 Err(message) => problems.push(McpProblem { server: connection.name.clone(), message }),
             }
         }
-        // Those whose names fit as they are come first, so that none of them loses its name to another.
+        // Tools whose names need no change come first, so that none of them loses its name to another.
         found.sort_by_key(|(connection, tool)| !is_exact(&connection.name, &tool.name));
         let mut taken = BTreeSet::new();
         let mut tools = Vec::with_capacity(found.len());
@@ -116,15 +117,15 @@ async fn list(connection: &Connection) -> Result<(Vec<rmcp::model::Tool>, Vec<St
         let page = match timeout(connection.config.timeout, page(&live, cursor)).await {
             Ok(Ok(page)) => page,
             Ok(Err(error)) => {
-                return Err(format!("it did not list its tools: {}", connection.tell_failure(&error, &live).await));
+                return Err(format!("it did not list its tools: {}", connection.describe_failure(&error, &live).await));
             }
             Err(_) => return Err(format!("it did not list its tools within {:?}", connection.config.timeout)),
         };
-        problems.extend(page.problems.iter().map(|problem| connection.tell(problem)));
-        // A name calls one tool, however often its server lists it.
+        problems.extend(page.problems.iter().map(|problem| connection.redact(problem)));
+        // A tool that is listed twice is added once.
         tools.extend(page.tools.into_iter().filter(|tool| names.insert(tool.name.clone())));
-        if tools.len() > MOST_TOOLS {
-            return Err(format!("it lists more than {MOST_TOOLS} tools"));
+        if tools.len() > MAX_TOOLS {
+            return Err(format!("it lists more than {MAX_TOOLS} tools"));
         }
         cursor = page.next.filter(|next| !next.is_empty());
         match &cursor {
@@ -146,33 +147,33 @@ struct Page {
     next: Option<String>,
 }
 
-async fn page(live: &Live, cursor: Option<String>) -> Result<Page, ServiceError> {
+async fn page(live: &LiveConnection, cursor: Option<String>) -> Result<Page, ServiceError> {
     let parameters = PaginatedRequestParams::default().with_cursor(cursor);
     match live.peer().list_tools(Some(parameters.clone())).await {
         Ok(page) => Ok(Page { tools: page.tools, problems: Vec::new(), next: page.next_cursor }),
-        // One tool that cannot be read makes the whole list unreadable to the library; the others can still be used.
+        // One invalid tool makes the library reject the whole list; the other tools can still be used.
         Err(ServiceError::UnexpectedResponse) => {
             let request = ListToolsRequest::with_param(parameters);
             let answer = live.peer().send_request(ClientRequest::ListToolsRequest(request)).await?;
             let answer = serde_json::to_value(answer).unwrap_or_default();
-            page_as_meant(&answer).ok_or(ServiceError::UnexpectedResponse)
+            lenient_page(&answer).ok_or(ServiceError::UnexpectedResponse)
         }
         Err(error) => Err(error),
     }
 }
 
-fn page_as_meant(answer: &Value) -> Option<Page> {
+fn lenient_page(answer: &Value) -> Option<Page> {
     let next = answer.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
     let mut page = Page { tools: Vec::new(), problems: Vec::new(), next };
     for listed in answer.get("tools")?.as_array()? {
-        let mut mended = listed.clone();
-        // Tools without parameters are listed so.
+        let mut repaired = listed.clone();
+        // Some servers list tools without parameters like this.
         if let Some(fields) =
-            mended.as_object_mut().filter(|fields| fields.get("inputSchema").is_none_or(Value::is_null))
+            repaired.as_object_mut().filter(|fields| fields.get("inputSchema").is_none_or(Value::is_null))
         {
             fields.insert("inputSchema".into(), json!({ "type": "object" }));
         }
-        match serde_json::from_value(mended) {
+        match serde_json::from_value(repaired) {
             Ok(tool) => page.tools.push(tool),
             Err(error) => {
                 let name = listed.get("name").and_then(Value::as_str).unwrap_or_default();

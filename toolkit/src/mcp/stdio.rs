@@ -1,4 +1,4 @@
-//! A server that is a process of its own: started in a process group, spoken to over its pipes, ended with all it started.
+//! A server that is a child process: started in its own process group, connected by pipes, ended with all its children.
 
 use super::lines::Lines;
 use super::secrets::Secrets;
@@ -21,7 +21,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// What a server inherits of this process; its keys for other services are no business of it.
+/// The variables that a server inherits. It must not get the keys of this process for other services.
 const INHERITED: &[&str] = &[
     "PATH",
     "HOME",
@@ -36,38 +36,38 @@ const INHERITED: &[&str] = &[
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ];
-/// How long a server that was asked to end may take, first after its input ended and then after SIGTERM.
+/// How long a server may take to end, first after its input was closed and then after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often it is looked whether it has ended.
+/// How often it is checked whether the server has ended.
 const TICK: Duration = Duration::from_millis(10);
-/// How long the last words of a server are waited for.
-const FAREWELL: Duration = Duration::from_millis(500);
-/// How much of what it says on standard error is kept, in bytes.
-const LAST_WORDS: usize = 2 * 1024;
+/// How long to wait for the last lines of standard error.
+const STDERR_WAIT: Duration = Duration::from_millis(500);
+/// Bytes of standard error that are kept.
+const MAX_STDERR_TAIL: usize = 2 * 1024;
 
-/// The last that a server said on its standard error. Cheap to clone.
+/// The end of a server's standard error. Cheap to clone.
 #[derive(Clone, Default)]
-pub(super) struct LastWords(Arc<Said>);
+pub(super) struct StderrTail(Arc<StderrBuffer>);
 
 #[derive(Default)]
-struct Said {
+struct StderrBuffer {
     text: Mutex<String>,
     is_complete: CancellationToken,
 }
 
-impl LastWords {
-    /// Waits a moment for a server that is ending, and gives what it said, if it said anything.
+impl StderrTail {
+    /// Waits a moment for the end of standard error; returns its last lines, if there are any.
     pub async fn get(&self) -> Option<String> {
-        let _ = timeout(FAREWELL, self.0.is_complete.cancelled()).await;
-        let words = self.0.text.lock().trim().to_owned();
-        (!words.is_empty()).then_some(words)
+        let _ = timeout(STDERR_WAIT, self.0.is_complete.cancelled()).await;
+        let stderr_tail = self.0.text.lock().trim().to_owned();
+        (!stderr_tail.is_empty()).then_some(stderr_tail)
     }
 
-    fn push(&self, said: &str) {
-        let mut words = self.0.text.lock();
-        words.push_str(said);
-        if words.len() > LAST_WORDS {
-            *words = crate::tools::excerpt::suffix(&words, LAST_WORDS).to_owned();
+    fn push(&self, text: &str) {
+        let mut stderr_tail = self.0.text.lock();
+        stderr_tail.push_str(text);
+        if stderr_tail.len() > MAX_STDERR_TAIL {
+            *stderr_tail = crate::tools::excerpt::suffix(&stderr_tail, MAX_STDERR_TAIL).to_owned();
         }
     }
 }
@@ -95,7 +95,7 @@ impl StdioTransport {
         env: &BTreeMap<String, String>,
         cwd: Option<&Path>,
         secrets: &Secrets,
-    ) -> Result<(Self, LastWords)> {
+    ) -> Result<(Self, StderrTail)> {
         let inherited = INHERITED.iter().filter_map(|&name| Some((name, std::env::var_os(name)?)));
         let mut prepared = Command::new(command);
         prepared.args(args).env_clear().envs(inherited).envs(env).process_group(0).kill_on_drop(true);
@@ -116,24 +116,24 @@ impl StdioTransport {
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(failed("it has no pipes".into()));
         };
-        let words = LastWords::default();
-        tokio::spawn(listen(stderr, words.clone(), secrets.clone()));
+        let stderr_tail = StderrTail::default();
+        tokio::spawn(collect_stderr(stderr, stderr_tail.clone(), secrets.clone()));
         let input = AsyncRwTransport::new_client(tokio::io::empty(), stdin);
-        Ok((Self { input, output: Lines::new(stdout), open: Vec::new(), process }, words))
+        Ok((Self { input, output: Lines::new(stdout), open: Vec::new(), process }, stderr_tail))
     }
 }
 
-/// Keeps the last of what a server says until it closes its standard error.
-async fn listen(mut stderr: ChildStderr, words: LastWords, secrets: Secrets) {
+/// Collects standard error until the server closes it.
+async fn collect_stderr(mut stderr: ChildStderr, stderr_tail: StderrTail, secrets: Secrets) {
     let mut buffer = vec![0; 4 * 1024];
     while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
-        words.push(&secrets.hide(&String::from_utf8_lossy(&buffer[..read])));
+        stderr_tail.push(&secrets.hide(&String::from_utf8_lossy(&buffer[..read])));
     }
-    words.0.is_complete.cancel();
+    stderr_tail.0.is_complete.cancel();
 }
 
 impl Process {
-    /// Whether the server itself has ended. It is not waited for, so that the number of its group stays its own.
+    /// Whether the server has ended. It is not reaped, so that the id of its group cannot be reused.
     fn has_ended(&self) -> bool {
         let Some(pid) = self.group else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -155,7 +155,7 @@ impl Process {
         }
     }
 
-    /// As the protocol has it: the input has ended, then SIGTERM, then SIGKILL; whatever is left of the group goes with it.
+    /// Ends the server as the protocol asks: its input is closed already, then SIGTERM, then SIGKILL for the whole group.
     async fn end(&mut self) {
         if !self.ends().await {
             self.signal(Signal::TERM);
@@ -179,8 +179,8 @@ impl Transport<RoleClient> for StdioTransport {
     fn send(&mut self, message: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = io::Result<()>> + Send + 'static {
         match &message {
             JsonRpcMessage::Request(request) => self.open.push(request.id.clone()),
-            JsonRpcMessage::Notification(told) => {
-                if let ClientNotification::CancelledNotification(cancelled) = &told.notification {
+            JsonRpcMessage::Notification(notification) => {
+                if let ClientNotification::CancelledNotification(cancelled) = &notification.notification {
                     self.close_request(cancelled.params.request_id.as_ref());
                 }
             }

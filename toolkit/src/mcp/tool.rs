@@ -1,9 +1,9 @@
 //! A server's tool as a tool of ours: its schemas as they are, its effect from what the server says of it.
 
-use super::call::{Asked, Scene, call};
+use super::call::{CallEnvironment, ToolRequest, call};
 use super::connection::Connection;
-use super::input::{InputRequired, Unasked};
-use super::outcome::{Called, clean, outcome};
+use super::input::{CallOrigin, InputRequired};
+use super::outcome::{CallIdentity, clean, outcome};
 use crate::tools::{Effect, Recovery, Tool, ToolEnvironment, ToolOutcome, excerpt};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The longest description that a model is given, in bytes.
-const MOST_DESCRIBED: usize = 8 * 1024;
+const MAX_DESCRIPTION: usize = 8 * 1024;
 
 /// A tool of an MCP server. Cheap to clone; the connection is made when it is called.
 ///
@@ -40,7 +40,7 @@ impl McpTool {
             _ => Effect::Exec,
         };
         let described = listed.description.map(|text| text.into_owned()).or(listed.title).unwrap_or_default();
-        let described = clean(excerpt::prefix(described.trim(), MOST_DESCRIBED)).into_owned();
+        let described = clean(excerpt::prefix(described.trim(), MAX_DESCRIPTION)).into_owned();
         let description = match described.is_empty() {
             true => format!("The tool {} of the MCP server {server}.", listed.name),
             false => described,
@@ -106,17 +106,17 @@ impl Tool for McpTool {
 
     async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
         let may_repeat = self.recovery() == Recovery::Again;
-        let asked = Asked {
+        let request = ToolRequest {
             tool: self.tool.clone(),
             arguments: arguments.as_object().cloned().unwrap_or_default(),
             responses: None,
             state: None,
             may_repeat,
         };
-        let ended = call(&self.connection, asked, &Scene::of(environment)).await;
+        let ended = call(&self.connection, request, &CallEnvironment::of(environment)).await;
         let (server, tool, name) = (self.connection.name.clone(), self.tool.clone(), self.name.clone());
-        let unasked = Unasked { server, tool, name, arguments, may_repeat };
-        let called = Called { server: &self.connection.name, tool: &self.tool };
-        outcome(ended, &called, |result| InputRequired::new(unasked, result)).await
+        let origin = CallOrigin { server, tool, name, arguments, may_repeat };
+        let called = CallIdentity { server: &self.connection.name, tool: &self.tool };
+        outcome(ended, &called, |result| InputRequired::new(origin, result)).await
     }
 }

@@ -1,6 +1,6 @@
-//! What a connection is made over: a process's pipes or streamable HTTP, with what each era of the protocol is told of us.
+//! The transports of a connection: the pipes of a process, or streamable HTTP.
 
-use super::lenient::Lenient;
+use super::lenient_http::LenientHttpClient;
 use crate::provider::client_builder;
 use flovyn_core::error::{Code, Error, Result};
 use reqwest::Url;
@@ -20,15 +20,15 @@ use std::time::Duration;
 const CONNECT: Duration = Duration::from_secs(10);
 /// How often a server may send on to another of its addresses.
 const REDIRECTS: usize = 5;
-/// How often a stream is taken up again, and how long the first attempt waits unless its server says how long.
+/// How often a broken stream is resumed, and how long the first attempt waits unless the server sets the time.
 const RESUMPTIONS: usize = 4;
 const RESUME: Duration = Duration::from_millis(250);
 
-/// A transport that tells servers of the handshake's era nothing of questions to people: theirs come in the middle of a call
-/// and would be lost with the process. The stateless era's are results, which are durable.
-pub(super) struct Told<T>(pub T);
+/// A transport that does not offer elicitation in the older handshake: there, questions come during a call and would be lost with
+/// the process. In the stateless protocol they are results, which are durable.
+pub(super) struct NoElicitation<T>(pub T);
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for Told<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for NoElicitation<T> {
     type Error = T::Error;
 
     fn send(
@@ -52,8 +52,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Told<T> {
     }
 }
 
-/// How a stream that was cut in the middle is taken up again, where its server has kept what it would have said: soon or not
-/// at all, for a call waits and its server may be gone.
+/// When a broken stream is resumed: soon or not at all, since a call waits and the server may be gone.
 #[derive(Debug)]
 struct Resumption;
 
@@ -64,7 +63,7 @@ impl SseRetryPolicy for Resumption {
 }
 
 /// Prepares a connection over streamable HTTP. Nothing is sent yet.
-pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClientTransport<Lenient>> {
+pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClientTransport<LenientHttpClient>> {
     let failed =
         |why: String| Error::new(Code::TaskFailed, format!("the client for MCP over HTTP cannot be made: {why}"));
     // Headers of our configuration are for this server alone.
@@ -81,5 +80,5 @@ pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClien
     let headers: HashMap<_, _> = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
     config.retry_config = Arc::new(Resumption);
-    Ok(StreamableHttpClientTransport::with_client(Lenient(client), config))
+    Ok(StreamableHttpClientTransport::with_client(LenientHttpClient(client), config))
 }

@@ -1,4 +1,4 @@
-//! The ids of calls: each stands for one call of a conversation, whatever its provider said.
+//! Makes the ids of calls unique in a conversation, whatever ids the provider gave.
 //!
 //! Some gateways give every call of an answer the same id, count anew in each answer, or give none. A result belongs to its
 //! call by the id alone, and other providers refuse a conversation with one id twice.
@@ -19,14 +19,14 @@ impl CallIds {
 
     /// The id for a call: the one that it came with, or where that is empty or another call has it one made of it. It is the same
     /// whenever the same conversation is read again, so that what a provider cached of it stays good.
-    pub fn give(&mut self, id: &str) -> String {
-        let mut given = id.to_owned();
+    pub fn unique(&mut self, id: &str) -> String {
+        let mut unique_id = id.to_owned();
         let mut times = 0;
-        while given.trim().is_empty() || !self.0.insert(given.clone()) {
+        while unique_id.trim().is_empty() || !self.0.insert(unique_id.clone()) {
             times += 1;
-            given = format!("call_{}", &blake3::hash(format!("{id}\0{times}").as_bytes()).to_hex()[..24]);
+            unique_id = format!("call_{}", &blake3::hash(format!("{id}\0{times}").as_bytes()).to_hex()[..24]);
         }
-        given
+        unique_id
     }
 }
 

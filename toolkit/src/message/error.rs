@@ -1,4 +1,4 @@
-//! Why a model call came to nothing, in a form that a message can carry.
+//! Why a model call failed, in a form that a message can carry.
 
 use super::Usage;
 use serde::{Deserialize, Serialize};

@@ -94,8 +94,8 @@ fn rule_4_details_are_beside_what_the_model_sees() {
 #[test]
 fn rule_5_another_model_gets_text_and_portable_ids_and_nothing_opaque() {
     let fit = for_model(&worked("a"), &target("b"));
-    let said: Vec<_> = fit[1].parts.iter().map(|part| part.as_text().unwrap_or("call")).collect();
-    assert_eq!(said, ["hm", "ok", "call", "call"], "the redacted thought is gone");
+    let texts: Vec<_> = fit[1].parts.iter().map(|part| part.as_text().unwrap_or("call")).collect();
+    assert_eq!(texts, ["hm", "ok", "call", "call"], "the redacted thought is gone");
     assert!(fit.iter().flat_map(|message| &message.parts).all(|part| part.provider.is_none()));
     let calls: Vec<_> = fit[1].tool_calls().map(|call| call.id.clone()).collect();
     let results: Vec<_> = fit[2].tool_results().map(|result| result.id.clone()).collect();
@@ -112,8 +112,8 @@ fn rule_6_an_interrupted_answer_is_no_part_of_the_conversation() {
     for kind in [ErrorKind::Interrupted, ErrorKind::Aborted, ErrorKind::Unavailable] {
         let failed = Message::failed(origin("a"), ModelError::new(kind, "x"));
         assert!(!failed.stop().is_answer());
-        let told = [Message::user("go"), failed, Message::user("again")];
-        assert_eq!(for_model(&told, &target("a")), [Message::user("go"), Message::user("again")]);
+        let conversation = [Message::user("go"), failed, Message::user("again")];
+        assert_eq!(for_model(&conversation, &target("a")), [Message::user("go"), Message::user("again")]);
     }
     // One that was stored with calls leaves neither them nor their results behind.
     let mut broken = worked("a");
@@ -180,14 +180,14 @@ fn every_kind_of_part_comes_back_as_it_went() {
 
 #[test]
 fn orphans_are_repaired_in_place() {
-    let mut told = worked("a");
-    told[2] = Message::tool([
+    let mut conversation = worked("a");
+    conversation[2] = Message::tool([
         ToolResult::text("c2", "read", "late"),
         ToolResult::text("c2", "read", "twice"),
         ToolResult::text("c9", "read", "nobody's"),
     ]);
-    told.insert(2, Message::user("in between"));
-    let fit = for_model(&told, &target("a"));
+    conversation.insert(2, Message::user("in between"));
+    let fit = for_model(&conversation, &target("a"));
     let results: Vec<_> = fit[2]
         .tool_results()
         .map(|result| (result.id.as_str(), result.is_error, result.content[0].as_text()))
@@ -199,13 +199,13 @@ fn orphans_are_repaired_in_place() {
 
 #[test]
 fn images_are_told_of_where_they_cannot_be_sent() {
-    let mut told = worked("a");
-    told[0].parts.push(Part::media("image/png", "AAAA"));
-    if let Content::ToolResult(result) = &mut told[2].parts[0].content {
+    let mut conversation = worked("a");
+    conversation[0].parts.push(Part::media("image/png", "AAAA"));
+    if let Content::ToolResult(result) = &mut conversation[2].parts[0].content {
         result.content.push(Part::media("image/png", "AAAA"));
     }
     let blind = Target { media: false, ..target("a") };
-    let text = serde_json::to_string(&for_model(&told, &blind)).expect("JSON");
+    let text = serde_json::to_string(&for_model(&conversation, &blind)).expect("JSON");
     assert_eq!(text.matches("[image/png left out: this model takes text only]").count(), 2);
     assert!(!text.contains("AAAA"));
 }
@@ -216,11 +216,11 @@ fn any_conversation_becomes_a_valid_one() {
     for seed in 0..2_000 {
         let mut rng = fastrand::Rng::with_seed(seed);
         let models = ["a", "b"];
-        let mut told = Vec::new();
+        let mut conversation = Vec::new();
         for _ in 0..rng.usize(0..12) {
             let model = models[rng.usize(0..2)];
             let id = |rng: &mut fastrand::Rng| format!("c{}", rng.u8(0..6));
-            told.push(match rng.u8(0..5) {
+            conversation.push(match rng.u8(0..5) {
                 0 => Message::user("u"),
                 1 => Message::system("s"),
                 2 | 3 => {
@@ -237,7 +237,7 @@ fn any_conversation_becomes_a_valid_one() {
             });
         }
         for model in models {
-            let fit = for_model(&told, &target(model));
+            let fit = for_model(&conversation, &target(model));
             let ids: Vec<_> = fit.iter().flat_map(Message::tool_calls).map(|call| &call.id).collect();
             assert_eq!(ids.len(), ids.iter().collect::<BTreeSet<_>>().len(), "seed {seed}: no id stands for two calls");
             for (at, message) in fit.iter().enumerate() {
@@ -264,18 +264,18 @@ fn any_conversation_becomes_a_valid_one() {
 fn calls_under_one_id_get_ids_and_results_of_their_own() {
     let results = |texts: &[&str]| Message::tool(texts.iter().map(|text| ToolResult::text("c1", "read", *text)));
     let turn = || answer("a", Stop::ToolUse, vec![call("c1"), call("c1"), call("")]);
-    let told = [Message::user("go"), turn(), results(&["one", "two"]), turn(), results(&["three"])];
+    let conversation = [Message::user("go"), turn(), results(&["one", "two"]), turn(), results(&["three"])];
     for model in ["a", "b"] {
-        let fit = for_model(&told, &target(model));
+        let fit = for_model(&conversation, &target(model));
         let calls: Vec<_> = fit.iter().flat_map(Message::tool_calls).map(|call| call.id.clone()).collect();
         let answers: Vec<_> = fit.iter().flat_map(Message::tool_results).collect();
         let ids: BTreeSet<_> = calls.iter().collect();
         assert_eq!((calls.len(), ids.len()), (6, 6), "{calls:?}");
         assert!(calls.iter().eq(answers.iter().map(|result| &result.id)), "{answers:?}");
-        let said: Vec<_> = answers.iter().map(|result| result.content[0].as_text().unwrap_or_default()).collect();
-        assert_eq!(said, ["one", "two", NO_RESULT, "three", NO_RESULT, NO_RESULT]);
+        let texts: Vec<_> = answers.iter().map(|result| result.content[0].as_text().unwrap_or_default()).collect();
+        assert_eq!(texts, ["one", "two", NO_RESULT, "three", NO_RESULT, NO_RESULT]);
         assert_eq!(for_model(&fit, &target(model)), fit, "once is enough");
         // What was said before stays as it was when more is said.
-        assert_eq!(for_model(&told[..3], &target(model)), fit[..3]);
+        assert_eq!(for_model(&conversation[..3], &target(model)), fit[..3]);
     }
 }

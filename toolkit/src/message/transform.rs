@@ -53,13 +53,13 @@ pub fn for_model(messages: &[Message], target: &Target) -> Vec<Message> {
                 }
             }
             Role::System | Role::User | Role::Tool => {
-                let mut kept = message.clone();
-                kept.parts.retain(|part| !matches!(part.content, Content::ToolResult(_)));
-                taken(&mut kept.parts, target);
-                if !kept.parts.is_empty() {
+                let mut adapted = message.clone();
+                adapted.parts.retain(|part| !matches!(part.content, Content::ToolResult(_)));
+                adapt_media(&mut adapted.parts, target);
+                if !adapted.parts.is_empty() {
                     // Only results make a tool message; what else it carries is told as a user would.
-                    kept.role = if kept.role == Role::Tool { Role::User } else { kept.role };
-                    out.push(kept);
+                    adapted.role = if adapted.role == Role::Tool { Role::User } else { adapted.role };
+                    out.push(adapted);
                 }
             }
             Role::Other(_) => {}
@@ -80,26 +80,26 @@ pub fn portable_id(id: &str) -> String {
 
 fn answer(message: &Message, after: &[Message], target: &Target, ids: &mut CallIds, out: &mut Vec<Message>) {
     let native = message.assistant.as_ref().is_some_and(|meta| meta.origin == target.origin);
-    let mut kept = message.clone();
+    let mut adapted = message.clone();
     if !native {
-        kept.parts = message.parts.iter().filter_map(|part| foreign(part, target.thinking)).collect();
+        adapted.parts = message.parts.iter().filter_map(|part| foreign(part, target.thinking)).collect();
     }
-    taken(&mut kept.parts, target);
+    adapt_media(&mut adapted.parts, target);
     let mut results: HashMap<&str, VecDeque<&Part>> = HashMap::new();
     for part in after.iter().flat_map(|message| &message.parts) {
         if let Content::ToolResult(result) = &part.content {
             results.entry(&result.id).or_default().push_back(part);
         }
     }
-    let given: Vec<String> = message
+    let call_ids: Vec<String> = message
         .tool_calls()
-        .map(|call| if native { ids.give(&call.id) } else { ids.give(&portable_id(&call.id)) })
+        .map(|call| if native { ids.unique(&call.id) } else { ids.unique(&portable_id(&call.id)) })
         .collect();
-    let mut left = given.iter();
-    for part in &mut kept.parts {
+    let mut remaining = call_ids.iter();
+    for part in &mut adapted.parts {
         if let Content::ToolCall(call) = &mut part.content
             && call.executed_by == ExecutedBy::Us
-            && let Some(id) = left.next()
+            && let Some(id) = remaining.next()
         {
             call.id.clone_from(id);
             part.provider.iter_mut().for_each(|opaque| rename_within(&mut opaque.data, id));
@@ -107,22 +107,22 @@ fn answer(message: &Message, after: &[Message], target: &Target, ids: &mut CallI
     }
     let answers: Vec<Part> = message
         .tool_calls()
-        .zip(given)
+        .zip(call_ids)
         .map(|(call, id)| {
             // Calls under one id were answered under one id, one after the other.
-            let found = results.get_mut(call.id.as_str()).and_then(VecDeque::pop_front).cloned();
-            let mut part = found.unwrap_or_else(|| ToolResult::error(&call.id, &call.name, NO_RESULT).into());
+            let result = results.get_mut(call.id.as_str()).and_then(VecDeque::pop_front).cloned();
+            let mut part = result.unwrap_or_else(|| ToolResult::error(&call.id, &call.name, NO_RESULT).into());
             if let Content::ToolResult(result) = &mut part.content {
-                taken(&mut result.content, target);
+                adapt_media(&mut result.content, target);
                 result.id = id;
             }
             part
         })
         .collect();
-    if kept.parts.is_empty() {
+    if adapted.parts.is_empty() {
         return;
     }
-    out.push(kept);
+    out.push(adapted);
     if !answers.is_empty() {
         out.push(Message::new(Role::Tool, answers));
     }
@@ -143,7 +143,7 @@ fn foreign(part: &Part, thinking: ForeignThinking) -> Option<Part> {
 }
 
 /// Keeps what the target takes.
-fn taken(parts: &mut Vec<Part>, target: &Target) {
+fn adapt_media(parts: &mut Vec<Part>, target: &Target) {
     parts.retain(|part| !matches!(part.content, Content::Unrecognized(_)));
     for part in parts.iter_mut().filter(|_| !target.media) {
         if let Content::Media(media) = &part.content {

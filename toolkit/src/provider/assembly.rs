@@ -1,4 +1,4 @@
-//! The message that grows while a stream comes, and the rules by which it becomes one.
+//! Assembles a message from a stream, and checks it when the stream is complete.
 //!
 //! Tool calls live here as text until the provider has said that the message is complete; only [`Assembly::complete`]
 //! makes calls of them, and it refuses what contradicts itself.
@@ -33,7 +33,7 @@ pub(super) struct Assembly {
 
 /// What a provider's last words were: why it stopped, and its own word for it.
 #[derive(Debug, Clone)]
-pub(super) struct Ending {
+pub(super) struct StreamEnd {
     pub(super) stop: Stop,
     pub(super) raw: String,
 }
@@ -61,7 +61,7 @@ impl Assembly {
     pub(super) fn begin(&mut self, mut part: Growing, on: OnEvent<'_>) -> usize {
         let number = self.parts.len();
         if let Growing::Call { id, name, by: ExecutedBy::Us, .. } = &mut part {
-            *id = self.ids.give(id);
+            *id = self.ids.unique(id);
             on(StreamEvent::ToolCallStart { part: number, id: id.clone(), name: name.clone() });
         }
         self.parts.push((part, None));
@@ -124,7 +124,7 @@ impl Assembly {
     }
 
     /// Makes the message, now that the provider has said that it is complete.
-    pub(super) fn complete(mut self, ending: Ending) -> Result<Message, ModelError> {
+    pub(super) fn complete(mut self, ending: StreamEnd) -> Result<Message, ModelError> {
         let grown = std::mem::take(&mut self.parts);
         let mut parts = Vec::with_capacity(grown.len());
         let mut calls = 0;

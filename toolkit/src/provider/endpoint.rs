@@ -1,4 +1,4 @@
-//! Where a provider is, how it is spoken to, and the key, which is never shown.
+//! The address of a provider, its settings, and its key, which is never shown.
 
 use super::{ModelInfo, Quirks};
 use crate::pricing::PriceTable;

@@ -1,4 +1,4 @@
-//! What happens while a model answers.
+//! The events of a streamed answer.
 
 use serde::{Deserialize, Serialize};
 

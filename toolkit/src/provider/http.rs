@@ -167,13 +167,13 @@ impl HttpProvider {
     }
 
     /// At list price, by the id that was asked for or by the one that answered.
-    fn cost(&self, asked: &str, meta: &crate::message::AssistantMeta) -> Option<Cost> {
+    fn cost(&self, requested_model: &str, meta: &crate::message::AssistantMeta) -> Option<Cost> {
         if meta.usage.total() == 0 {
             return None;
         }
         let now = SystemClock::default().now();
         let price = |model: &str| self.endpoint.prices.cost(&self.endpoint.provider, model, &meta.usage, now);
-        price(asked).or_else(|| price(meta.response_model.as_deref()?))
+        price(requested_model).or_else(|| price(meta.response_model.as_deref()?))
     }
 
     async fn answered(
@@ -198,8 +198,8 @@ impl HttpProvider {
         }
         let retry_after_ms = retry_after(response.headers());
         let text = timeout(Duration::from_secs(10), limited(response, 64 << 10)).await.unwrap_or_default();
-        let said = said(&text);
-        let mut error = wires::refused(status.as_u16(), &said.code, &said.message);
+        let error_body = parse_error_body(&text);
+        let mut error = wires::refused(status.as_u16(), &error_body.code, &error_body.message);
         error.message = format!("{} answered {status}: {}", self.endpoint.provider, error.message);
         error.retry_after_ms = retry_after_ms;
         Err(self.scrubbed(error))
@@ -303,19 +303,19 @@ async fn limited(response: reqwest::Response, most: usize) -> String {
 }
 
 /// What a provider says went wrong.
-pub(super) struct Said {
+pub(super) struct ErrorBody {
     pub(super) code: String,
     pub(super) message: String,
 }
 
 /// Reads the error of any of the wires; text that is none is taken as it is.
-pub(super) fn said(text: &str) -> Said {
+pub(super) fn parse_error_body(text: &str) -> ErrorBody {
     let body: Value = serde_json::from_str(text).unwrap_or(Value::Null);
     let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(&body);
     let word = |name: &str| error.get(name).and_then(Value::as_str);
     let code = word("code").or(word("type")).unwrap_or_default().to_owned();
     let message = word("message").or(error.as_str()).unwrap_or(text).trim();
-    Said { code, message: message.chars().take(ERROR_TEXT).collect() }
+    ErrorBody { code, message: message.chars().take(ERROR_TEXT).collect() }
 }
 
 /// How long the provider asked to wait, in milliseconds: `retry-after-ms`, or `retry-after` in seconds or as a date.
@@ -377,8 +377,8 @@ mod tests {
             (r#"{"error":"plain"}"#, "", "plain"),
             ("<html>bad gateway</html>", "", "<html>bad gateway</html>"),
         ] {
-            let said = said(text);
-            assert_eq!((said.code.as_str(), said.message.as_str()), (code, message), "{text}");
+            let error_body = parse_error_body(text);
+            assert_eq!((error_body.code.as_str(), error_body.message.as_str()), (code, message), "{text}");
         }
     }
 
@@ -386,8 +386,8 @@ mod tests {
     fn a_key_is_shown_nowhere() {
         let endpoint = Endpoint::new("p", "http://127.0.0.1:1").key("sk-very-secret");
         let provider = HttpProvider::new(Api::OpenaiChat, endpoint).expect("a provider");
-        let shown = format!("{provider:?} {:?}", provider.headers().expect("headers"));
-        assert!(!shown.contains("very-secret"), "{shown}");
+        let debug = format!("{provider:?} {:?}", provider.headers().expect("headers"));
+        assert!(!debug.contains("very-secret"), "{debug}");
         let error = ModelError::new(ErrorKind::Unauthorized, "Incorrect API key provided: sk-very-secret");
         assert_eq!(provider.scrubbed(error).message, "Incorrect API key provided: [key]");
     }

@@ -1,4 +1,4 @@
-//! Models by name: `provider/model`, with what is known of them.
+//! The registry of models by `provider/model`, with their known properties.
 
 use super::{
     Api, Endpoint, ErrorKind, Fallback, HttpProvider, ModelError, ModelInfo, Provider, Quirks, RetryPolicy, Retrying,
@@ -24,11 +24,11 @@ use std::sync::{Arc, OnceLock};
 /// ```
 #[derive(Clone, Default)]
 pub struct Registry {
-    providers: BTreeMap<String, Known>,
+    providers: BTreeMap<String, KnownModel>,
 }
 
 #[derive(Clone)]
-struct Known {
+struct KnownModel {
     // Or what is missing, told when one of its models is asked for.
     provider: Result<Arc<dyn Provider>, ModelError>,
     models: Vec<ModelInfo>,
@@ -113,7 +113,7 @@ impl Registry {
     fn know(&mut self, name: &str, provider: Result<Arc<dyn Provider>, ModelError>, endpoint: &Endpoint) {
         let models = endpoint.models.iter().map(|model| endpoint.model(&model.id)).collect();
         let unknown = endpoint.unknown_model.clone();
-        self.providers.insert(name.to_owned(), Known { provider, models, unknown });
+        self.providers.insert(name.to_owned(), KnownModel { provider, models, unknown });
     }
 
     /// Finds a model by `provider/model`; the model's own id may hold slashes. A model that is not known of a provider that

@@ -1,4 +1,4 @@
-//! What a model is asked, and what is known of a model.
+//! The request of a model call, and the known properties of models.
 
 pub use crate::message::CacheHint;
 use crate::message::Message;

@@ -1,4 +1,4 @@
-//! Asking again: after a wait, and at other models.
+//! Retries of model calls: after a wait, and with fallback models.
 
 use super::{CancellationToken, ErrorKind, ModelError, ModelInfo, ModelRequest, OnEvent, Provider, StreamEvent};
 use crate::message::Message;
@@ -15,7 +15,7 @@ pub struct RetryPolicy {
     pub base: Duration,
     /// The longest wait. Where a provider asks for more, the error is given at once: a durable caller waits better.
     pub longest: Duration,
-    /// Whether a call is made again after it has shown something, which is then [`StreamEvent::Retracted`]. Without it,
+    /// Whether a call is made again after it has content_shown something, which is then [`StreamEvent::Retracted`]. Without it,
     /// such an error goes to the caller.
     pub after_content: bool,
 }
@@ -34,8 +34,8 @@ impl RetryPolicy {
 
     /// The wait after a failed attempt, counted from 1; none where it would be too long.
     fn wait(&self, attempt: u32, error: &ModelError) -> Option<Duration> {
-        if let Some(asked) = error.retry_after_ms {
-            return Some(Duration::from_millis(asked)).filter(|asked| *asked <= self.longest);
+        if let Some(millis) = error.retry_after_ms {
+            return Some(Duration::from_millis(millis)).filter(|wait| *wait <= self.longest);
         }
         let doubled = self.base.saturating_mul(1 << (attempt - 1).min(16)).min(self.longest);
         Some(doubled.mul_f64(1.0 - fastrand::f64() / 2.0))
@@ -72,9 +72,9 @@ impl Provider for Retrying {
         cancel: &CancellationToken,
     ) -> Result<Message, ModelError> {
         for attempt in 1.. {
-            let mut shown = false;
+            let mut content_shown = false;
             let watched = &mut |event: StreamEvent| {
-                shown |= event.is_content();
+                content_shown |= event.is_content();
                 on(event);
             };
             let error = match self.inner.stream(request, watched, cancel).await {
@@ -86,10 +86,11 @@ impl Provider for Retrying {
                 }
                 Err(error) => error,
             };
-            let again = error.is_retryable() && attempt < self.policy.attempts && (!shown || self.policy.after_content);
+            let again =
+                error.is_retryable() && attempt < self.policy.attempts && (!content_shown || self.policy.after_content);
             let Some(delay) = self.policy.wait(attempt, &error).filter(|_| again) else { return Err(error) };
             let reason = error.message;
-            if shown {
+            if content_shown {
                 on(StreamEvent::Retracted { reason: reason.clone() });
             }
             let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
@@ -147,20 +148,20 @@ impl Provider for Fallback {
             if let Some(ModelError { message: reason, .. }) = last.take() {
                 on(StreamEvent::FellBack { model: format!("{}/{model}", provider.name()), reason });
             }
-            let mut shown = false;
+            let mut content_shown = false;
             let watched = &mut |event: StreamEvent| {
                 match event {
-                    StreamEvent::Retracted { .. } => shown = false,
-                    _ => shown |= event.is_content(),
+                    StreamEvent::Retracted { .. } => content_shown = false,
+                    _ => content_shown |= event.is_content(),
                 }
                 on(event);
             };
-            let asked = ModelRequest { model: model.clone(), ..request.clone() };
-            match provider.stream(&asked, watched, cancel).await {
+            let fallback_request = ModelRequest { model: model.clone(), ..request.clone() };
+            match provider.stream(&fallback_request, watched, cancel).await {
                 Ok(message) => return Ok(message),
                 Err(error) if !falls_back(error.kind) => return Err(error),
                 Err(error) => {
-                    if shown {
+                    if content_shown {
                         on(StreamEvent::Retracted { reason: error.message.clone() });
                     }
                     failed.push(format!("{}/{model}: {}", provider.name(), error.message));

@@ -1,6 +1,6 @@
-//! The definition of the agent: what it offers, what it allows, how it begins.
+//! The definition of the agent: its tools, approval policy, system prompt and defaults.
 
-use super::run::Run;
+use super::run::AgentRun;
 use super::{AgentConfig, AgentInput, AgentTool, KIND, Mode, ModelChoice, ReactState, RunOutcome};
 use crate::tools::Toolbox;
 use crate::tools::approval::ApprovalPolicy;
@@ -26,7 +26,7 @@ pub struct ReactAgent {
     defaults: Defaults,
 }
 
-/// What holds where a run says nothing of it.
+/// The defaults of runs.
 #[derive(Clone, Default)]
 struct Defaults {
     model: Option<ModelChoice>,
@@ -34,7 +34,7 @@ struct Defaults {
     working_directory: Option<String>,
 }
 
-/// What the agent is told where a run brings no words of its own.
+/// The system prompt of runs that have none.
 const SYSTEM_PROMPT: &str = "You are a careful assistant that works with tools on the user's behalf. Look before you \
 change anything, make small steps, check what you did, and say briefly what you found and what you changed. When something \
 cannot be done, say so and why.";
@@ -115,8 +115,8 @@ impl ReactAgent {
         self
     }
 
-    /// What a run was started with, and the agent's defaults where it said nothing.
-    fn completed(&self, given: &Payload) -> Result<AgentInput> {
+    /// The input of a run, completed with the agent's defaults.
+    fn with_defaults(&self, given: &Payload) -> Result<AgentInput> {
         let mut given: Value = given.parse()?;
         if let Some(fields) = given.as_object_mut() {
             let config = fields.entry("config").or_insert_with(|| Value::Object(Map::new()));
@@ -149,7 +149,7 @@ impl ReactAgent {
     }
 
     /// The tools of a run, by name.
-    pub(super) fn offered(&self, names: Option<&[String]>) -> Result<BTreeMap<String, AgentTool>> {
+    pub(super) fn select_tools(&self, names: Option<&[String]>) -> Result<BTreeMap<String, AgentTool>> {
         let Some(names) = names else { return Ok((*self.tools).clone()) };
         let pick = |name: &String| match self.tools.get(name) {
             Some(tool) => Ok((name.clone(), tool.clone())),
@@ -179,7 +179,7 @@ impl AgentDefinition for ReactAgent {
     }
 
     async fn execute(&self, ctx: &dyn AgentContext, _: AgentInput) -> Result<RunOutcome> {
-        let input = self.completed(ctx.raw_input())?;
-        Run::new(self, ctx, &input)?.drive().await
+        let input = self.with_defaults(ctx.raw_input())?;
+        AgentRun::new(self, ctx, &input)?.run_to_end().await
     }
 }

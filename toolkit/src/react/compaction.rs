@@ -1,8 +1,8 @@
-//! Making room in a full window: where to cut, what the summariser is told, what the summary becomes.
+//! Compaction of a full context window: where to cut, the prompt of the summariser, and the summary.
 //!
-//! The newest messages stay as they are. The cut is never between a call and its result. Where one turn alone is too long,
-//! its beginning is summarised for itself. Results of tools are cut short for the summariser only. The entry names the
-//! first message that is kept, and the walk of the conversation stops there; what it hides is still stored.
+//! The newest messages stay as they are. A call is never separated from its result. Where one turn alone is too long, its beginning
+//! is summarised separately. Results of tools are shortened for the summariser only. The entry names the first message that is kept,
+//! and reading the conversation stops there; what it hides is still stored.
 
 use super::transcript::estimate;
 use super::{CompactionConfig, Transcript};
@@ -52,7 +52,7 @@ pub struct Extract {
     pub turn_prefix: bool,
 }
 
-/// Where a conversation is cut.
+/// How a conversation is compacted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cut {
     /// What is summarised, one call each.
@@ -98,8 +98,8 @@ impl CompactionConfig {
 
     /// Finds the cut; none where nothing can be hidden. With `tighter` only half as much is kept: the provider said that the
     /// conversation does not fit, so the estimates are wrong.
-    pub(super) fn cut(&self, walked: &Transcript, window: Option<u64>, tighter: bool) -> Option<Cut> {
-        let items = walked.items();
+    pub(super) fn cut(&self, transcript: &Transcript, window: Option<u64>, tighter: bool) -> Option<Cut> {
+        let items = transcript.items();
         let keep = if tighter { self.keep(window).min(total(items) / 2) } else { self.keep(window) };
         let (mut place, mut kept) = (items.len(), 0);
         for (at, (_, message)) in items.iter().enumerate().rev() {
@@ -107,7 +107,7 @@ impl CompactionConfig {
             if kept > keep && place < items.len() {
                 break;
             }
-            // What a call gave is kept with the call.
+            // A result is kept together with its call.
             if message.role != Role::Tool {
                 place = at;
             }
@@ -127,9 +127,9 @@ impl CompactionConfig {
         if let Some(turn) = turn {
             extracts.push(Extract { from: id(turn), until: id(place), turn_prefix: true });
         }
-        let mut details = walked.compacted().map(|before| before.details.clone()).unwrap_or_default();
+        let mut details = transcript.compacted().map(|before| before.details.clone()).unwrap_or_default();
         hidden.iter().for_each(|(_, message)| details.note(message));
-        let carried = walked.compacted().filter(|_| history == 0).map(|before| before.summary.clone());
+        let carried = transcript.compacted().filter(|_| history == 0).map(|before| before.summary.clone());
         Some(Cut { extracts, carried, first_kept: id(place), kept_tokens: total(stays), details })
     }
 }
@@ -183,25 +183,25 @@ impl Compacted {
 }
 
 impl Extract {
-    /// What the summariser is asked.
-    pub(super) fn prompt(&self, walked: &Transcript) -> Vec<Message> {
-        let items = walked.items();
+    /// The prompt of the summariser.
+    pub(super) fn prompt(&self, transcript: &Transcript) -> Vec<Message> {
+        let items = transcript.items();
         let place = |id: Option<EntryId>| id.and_then(|id| items.iter().position(|(known, _)| *known == id));
         let (from, until) = (place(self.from).unwrap_or(0), place(self.until).unwrap_or(items.len()));
         let mut text = String::from("<conversation>\n");
-        if let Some(before) = walked.compacted().filter(|_| !self.turn_prefix) {
+        if let Some(before) = transcript.compacted().filter(|_| !self.turn_prefix) {
             let _written = writeln!(text, "[Summary from before]\n{}\n", before.summary);
         }
-        items.iter().take(until).skip(from).for_each(|(_, message)| tell(&mut text, message));
+        items.iter().take(until).skip(from).for_each(|(_, message)| emit(&mut text, message));
         text.push_str("</conversation>\n\n");
         text.push_str(if self.turn_prefix { PREFIX } else { HISTORY });
         vec![Message::system(SUMMARISER), Message::user(text)]
     }
 }
 
-fn tell(out: &mut String, message: &Message) {
+fn emit(out: &mut String, message: &Message) {
     for part in &message.parts {
-        let (who, said) = match &part.content {
+        let (speaker, text) = match &part.content {
             Content::Text { text } => (if message.role == Role::Assistant { "Agent" } else { "User" }, text.clone()),
             Content::Thinking(thinking) if !thinking.text.is_empty() => ("Agent, thinking", thinking.text.clone()),
             Content::ToolCall(call) => ("Agent, calling", format!("{}({})", call.name, call.arguments)),
@@ -212,7 +212,7 @@ fn tell(out: &mut String, message: &Message) {
             Content::Media(media) => ("User", format!("[{}]", media.mime)),
             _ => continue,
         };
-        let _written = writeln!(out, "[{who}]\n{said}\n");
+        let _written = writeln!(out, "[{speaker}]\n{text}\n");
     }
 }
 

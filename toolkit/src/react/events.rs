@@ -1,4 +1,4 @@
-//! What the agent tells those who look on, beside its tokens: previews, as seed clients read them, in snake_case.
+//! The events that the agent streams beside its tokens, in snake_case as clients read them. They are previews.
 
 use super::{InputRefused, InputRequest};
 use crate::tools::approval::ApprovalRequest;
@@ -120,15 +120,15 @@ pub struct ToolCallEnd<'a> {
 }
 
 impl AgentEvent<'_> {
-    /// Tells those who look on at a run.
-    pub(super) fn tell(&self, ctx: &dyn AgentContext) {
+    /// Streams the event as a preview of a run.
+    pub(super) fn emit(&self, ctx: &dyn AgentContext) {
         if let Ok(json) = serde_json::to_string(self) {
             ctx.stream(ChunkKind::Data, &json);
         }
     }
 
-    /// Tells those who look on at a task.
-    pub(super) fn tell_of_task(&self, ctx: &TaskContext) {
+    /// Streams the event as a preview of a task.
+    pub(super) fn emit_from_task(&self, ctx: &TaskContext) {
         if let Ok(json) = serde_json::to_string(self) {
             ctx.stream(ChunkKind::Data, &json);
         }

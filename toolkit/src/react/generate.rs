@@ -185,37 +185,37 @@ impl LlmGenerate {
             Some(context) => ctx.messages(context).await,
             None => Ok(Vec::new()),
         };
-        let walked = entries.and_then(|entries| Transcript::of(&entries)).map_err(|error| {
+        let transcript = entries.and_then(|entries| Transcript::of(&entries)).map_err(|error| {
             let message = format!("the conversation cannot be read: {}", error.message());
             ModelError::new(ErrorKind::Network, message)
         })?;
-        let shown = input.purpose.is_turn() && !input.quiet;
+        let streams = input.purpose.is_turn() && !input.quiet;
         let on = &mut |event: StreamEvent| {
-            if shown {
-                show(ctx, &event);
+            if streams {
+                stream_preview(ctx, &event);
             }
         };
-        self.ask(&walked, input, on, ctx.attempt()).await
+        self.ask(&transcript, input, on, ctx.attempt()).await
     }
 
     async fn ask(
         &self,
-        walked: &Transcript,
+        transcript: &Transcript,
         input: &GenerateInput,
         on: OnEvent<'_>,
         attempt: u32,
     ) -> Result<Reply, ModelError> {
-        let known = self.models.resolve(&input.model.to_string())?;
+        let resolved = self.models.resolve(&input.model.to_string())?;
         let (mut messages, tools) = match &input.purpose {
             Purpose::Turn => {
-                let offered = input.tools.as_deref().unwrap_or(walked.tools());
-                (walked.messages_before(!input.messages.is_empty()), offered.to_vec())
+                let offered = input.tools.as_deref().unwrap_or(transcript.tools());
+                (transcript.messages_before(!input.messages.is_empty()), offered.to_vec())
             }
-            Purpose::Summary(extract) => (extract.prompt(walked), Vec::new()),
+            Purpose::Summary(extract) => (extract.prompt(transcript), Vec::new()),
         };
         messages.extend(input.messages.iter().cloned());
         // A budget may have room for more than the model can say.
-        let max_tokens = input.max_tokens.map(|most| known.info.max_output.map_or(most, |can| most.min(can)));
+        let max_tokens = input.max_tokens.map(|most| resolved.info.max_output.map_or(most, |can| most.min(can)));
         let request = ModelRequest {
             system: input.system.clone(),
             tools,
@@ -225,11 +225,11 @@ impl LlmGenerate {
             thinking: input.thinking,
             cache: input.purpose.is_turn().then_some(CacheHint::Short),
             session: input.context.as_ref().map(|context| context.execution.to_string()),
-            ..ModelRequest::new(&known.info.id, messages)
+            ..ModelRequest::new(&resolved.info.id, messages)
         };
-        let provider = Retrying::new(known.provider, self.policy);
+        let provider = Retrying::new(resolved.provider, self.policy);
         let message = provider.stream(&request, on, &CancellationToken::new()).await?;
-        Ok(Reply { message, context_window: known.info.context_window, attempt })
+        Ok(Reply { message, context_window: resolved.info.context_window, attempt })
     }
 }
 
@@ -260,16 +260,16 @@ impl TaskDefinition for LlmGenerate {
     }
 }
 
-/// Shows what happens while the model answers.
-fn show(ctx: &TaskContext, event: &StreamEvent) {
+/// Streams previews of an answer.
+fn stream_preview(ctx: &TaskContext, event: &StreamEvent) {
     match event {
         StreamEvent::TextDelta { delta, .. } => ctx.stream_token(delta),
-        StreamEvent::ThinkingDelta { delta, .. } => AgentEvent::ThinkingDelta { delta }.tell_of_task(ctx),
+        StreamEvent::ThinkingDelta { delta, .. } => AgentEvent::ThinkingDelta { delta }.emit_from_task(ctx),
         StreamEvent::ToolCallDelta { part, delta } => {
-            AgentEvent::ToolCallDelta { part: *part, delta }.tell_of_task(ctx);
+            AgentEvent::ToolCallDelta { part: *part, delta }.emit_from_task(ctx);
         }
         StreamEvent::Retrying { attempt, delay_ms, reason } => {
-            AgentEvent::Retrying { attempt: *attempt, delay_ms: *delay_ms, reason }.tell_of_task(ctx);
+            AgentEvent::Retrying { attempt: *attempt, delay_ms: *delay_ms, reason }.emit_from_task(ctx);
         }
         StreamEvent::Started { .. }
         | StreamEvent::ToolCallStart { .. }

@@ -1,4 +1,4 @@
-//! What the user says while the agent runs, and when it is heard.
+//! Messages of the user while the agent runs, and when they are delivered.
 
 use super::{ModelChoice, USER_MESSAGE};
 use crate::message::{Message, Part, Role};
@@ -83,7 +83,7 @@ impl UserMessage {
         Ok(Incoming { delivery: self.delivery.into(), idempotency_key, ..Incoming::new(USER_MESSAGE, self)? })
     }
 
-    /// Reads the payload of a signal. What is no such object is still something that somebody said.
+    /// Reads the payload of a signal. A payload that is no such object becomes a message with its text.
     pub(super) fn read(payload: &Payload) -> Self {
         let value: Value = payload.parse().unwrap_or_default();
         match value {
@@ -106,9 +106,9 @@ impl UserMessage {
     }
 }
 
-/// Whether messages, given in their order, leave the model something to answer. An interrupt takes back what was said before
-/// it, but not what waits for a turn of its own.
-pub(super) fn want_an_answer(messages: &[UserMessage]) -> bool {
+/// Whether messages, in their order, need an answer of the model. An interrupt cancels the messages before it, except those for a
+/// turn of their own.
+pub(super) fn need_an_answer(messages: &[UserMessage]) -> bool {
     let last = messages.iter().rposition(UserMessage::is_interrupt);
     let mut placed = messages.iter().enumerate();
     placed.any(|(place, message)| Some(place) > last || message.delivery == Delivery::NextTurn)
@@ -131,7 +131,7 @@ mod tests {
             (vec![later, stop.clone()], true),
             (vec![word.clone().deliver(Delivery::Now)], true),
         ] {
-            assert_eq!(want_an_answer(&messages), wanted, "{messages:?}");
+            assert_eq!(need_an_answer(&messages), wanted, "{messages:?}");
         }
         let payload = Payload::of(&json!({"delivery": "interrupt"})).expect("JSON");
         assert!(UserMessage::read(&payload).is_interrupt());

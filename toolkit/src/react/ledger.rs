@@ -43,26 +43,26 @@ const LOW: u64 = 80;
 
 /// The most tokens of an answer that the engine's budget has room for beside a prompt; `left` is what it says of itself. Where
 /// it has next to none, what was asked for: the engine refuses that.
-pub(super) fn answer_within(left: &Value, prompt: u64, asked: Option<u64>) -> Option<u64> {
-    let room = left["tokens"]["left"].as_u64().map(|left| left.saturating_sub(prompt));
+pub(super) fn answer_within(remaining: &Value, prompt: u64, requested: Option<u64>) -> Option<u64> {
+    let room = remaining["tokens"]["left"].as_u64().map(|left| left.saturating_sub(prompt));
     let room = room.filter(|room| *room >= SMALLEST_ANSWER);
-    [asked, left["maxTokensPerCall"].as_u64(), room].into_iter().flatten().min()
+    [requested, remaining["maxTokensPerCall"].as_u64(), room].into_iter().flatten().min()
 }
 
 impl Ledger {
     /// Reserves a model call with a prompt of about so many tokens; none where the budget does not have it. Where little is
     /// left the answer is kept shorter than asked.
-    pub(super) fn reserve(&self, budget: Option<&Budget>, prompt: u64, asked: Option<u64>) -> Option<Reservation> {
+    pub(super) fn reserve(&self, budget: Option<&Budget>, prompt: u64, requested: Option<u64>) -> Option<Reservation> {
         let Some(budget) = budget else {
-            return Some(Reservation { tokens: prompt + asked.unwrap_or(USUAL_ANSWER), answer: asked });
+            return Some(Reservation { tokens: prompt + requested.unwrap_or(USUAL_ANSWER), answer: requested });
         };
         let used_up = |used: u64, limit: Option<u64>| limit.is_some_and(|limit| used >= limit);
         if used_up(self.calls, budget.max_calls) || used_up(self.cost_micros, budget.max_cost_micros) {
             return None;
         }
-        let answer = match (asked, budget.max_tokens_per_call) {
-            (Some(asked), Some(most)) => Some(asked.min(most)),
-            (asked, most) => asked.or(most),
+        let answer = match (requested, budget.max_tokens_per_call) {
+            (Some(requested), Some(max)) => Some(requested.min(max)),
+            (requested, max) => requested.or(max),
         };
         let Some(limit) = budget.max_tokens else {
             return Some(Reservation { tokens: prompt + answer.unwrap_or(USUAL_ANSWER), answer });

@@ -37,32 +37,32 @@
 //! ```
 
 mod agent;
-mod approving;
+mod agent_tool;
+mod approvals;
 mod compaction;
+mod elicitation;
 mod events;
 mod generate;
 mod inbox;
 mod input;
 mod ledger;
-mod offer;
 mod outcome;
-mod questioning;
-mod round;
 mod run;
 mod state;
+mod tool_calls;
 mod transcript;
 mod turn;
 
 pub use agent::ReactAgent;
+pub use agent_tool::AgentTool;
 pub use compaction::{Compacted, CompactionDetails};
+pub use elicitation::{InputRefused, InputReply, InputRequest};
 pub use events::{AgentEvent, ToolCallEnd, ToolCallRef, ToolCallStart};
 pub use generate::{GenerateInput, Generated, LlmGenerate, Purpose, Reply};
 pub use inbox::{Delivery, UserMessage};
 pub use input::{AgentConfig, AgentInput, CompactionConfig, Mode, ModelChoice};
 pub use ledger::{Budget, Ledger};
-pub use offer::AgentTool;
 pub use outcome::{RunOutcome, StopReason};
-pub use questioning::{InputRefused, InputReply, InputRequest};
 pub use state::{Phase, ReactState};
 pub use transcript::{LlmCall, Transcript};
 

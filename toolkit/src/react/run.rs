@@ -1,8 +1,8 @@
-//! A run from its beginning, or its last checkpoint, to its end: one turn after another.
+//! The agent loop: one turn after another, from the start of a run or its last checkpoint to its end.
 
 use super::compaction::Compacted;
 use super::inbox;
-use super::transcript::{LlmCall, Offered, Transcript, entry_type, estimate};
+use super::transcript::{LlmCall, OfferedTools, Transcript, entry_type, estimate};
 use super::{
     AgentEvent, AgentInput, AgentTool, Delivery, Mode, ModelChoice, Phase, ReactAgent, ReactState, RunOutcome,
     StopReason, USER_MESSAGE, UserMessage,
@@ -18,8 +18,8 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A run in the hands of the agent.
-pub(super) struct Run<'a> {
+/// A run that the agent executes.
+pub(super) struct AgentRun<'a> {
     pub ctx: &'a dyn AgentContext,
     pub input: &'a AgentInput,
     pub tools: BTreeMap<String, AgentTool>,
@@ -28,30 +28,30 @@ pub(super) struct Run<'a> {
     approvals: Vec<Approvals>,
 }
 
-/// What a turn ends with.
+/// How a turn ends.
 pub(super) enum TurnEnd {
-    /// The model goes on.
+    /// Another turn follows.
     More,
-    /// It has said what it had to say, or may say no more.
+    /// The model has finished, or a limit was reached.
     Stopped(StopReason, String),
 }
 
-impl<'a> Run<'a> {
+impl<'a> AgentRun<'a> {
     pub fn new(agent: &'a ReactAgent, ctx: &'a dyn AgentContext, input: &'a AgentInput) -> Result<Self> {
-        let tools = agent.offered(input.tools.as_deref())?;
+        let tools = agent.select_tools(input.tools.as_deref())?;
         let policies = std::iter::once(&agent.approvals).chain(&input.approvals);
         let approvals = policies.map(|policy| policy.compile()).collect::<Result<_>>()?;
         Ok(Self { ctx, input, tools, state: ctx.state()?, agent, approvals })
     }
 
-    /// Goes on until the run ends. All that is not in the state is read from the conversation.
-    pub async fn drive(mut self) -> Result<RunOutcome> {
+    /// Runs turns until the run ends. All that is not in the state is read from the conversation.
+    pub async fn run_to_end(mut self) -> Result<RunOutcome> {
         if self.state.phase == Phase::New {
             self.begin().await?;
         }
         loop {
             if self.state.phase == Phase::WaitingForInput {
-                self.listen().await?;
+                self.wait_for_user().await?;
             }
             self.status("running", None);
             if let TurnEnd::Stopped(reason, text) = self.turn().await?
@@ -68,16 +68,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Writes down how to behave, what may be called and what is asked.
+    /// Records the system prompt, the tools and the first message.
     async fn begin(&mut self) -> Result<()> {
         self.state.begin(self.input);
         let prompt = self.input.system_prompt.as_ref().unwrap_or(&self.agent.system_prompt);
         if !prompt.is_empty() {
-            self.say(&Message::system(prompt))?;
+            self.append_message(&Message::system(prompt))?;
         }
         match self.input.config.mode {
-            Mode::Chat => self.offer().await?,
-            Mode::OneShot => self.tell_tools(&self.offered())?,
+            Mode::Chat => self.record_offered_tools_if_changed().await?,
+            Mode::OneShot => self.record_tools(&self.offered())?,
         }
         let first = UserMessage {
             text: self.input.user_prompt.clone(),
@@ -90,44 +90,44 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         self.state.phase = Phase::Working;
-        self.hear(&first)
+        self.add_user_message(&first)
     }
 
-    /// Tells the model what it may call, unless it was told the same last. A chat that waited for days may go on in a process with
-    /// other tools; which they were is recorded, so that one that goes on after a crash says the same of this moment.
-    async fn offer(&mut self) -> Result<()> {
-        let (offered, told) = (self.offered(), self.state.offered.clone());
+    /// Records the tools that the model may call, unless they are the same as before. A chat that has waited for days may go on in
+    /// a process with other tools. They are read in a recorded step, so that a replay after a crash sees the same tools.
+    async fn record_offered_tools_if_changed(&mut self) -> Result<()> {
+        let (offered, last_digest) = (self.offered(), self.state.offered.clone());
         let news = self.ctx.run("offered_tools", async move {
             let digest = format!("{:?}", Payload::of(&offered)?.digest()?);
-            Ok((told.as_ref() != Some(&digest)).then_some((digest, offered)))
+            Ok((last_digest.as_ref() != Some(&digest)).then_some((digest, offered)))
         })?;
         let Some((digest, offered)) = news.await? else { return Ok(()) };
         match self.state.offered.replace(digest) {
-            None => self.tell_tools(&offered),
+            None => self.record_tools(&offered),
             Some(_) => self.record("system", entry_type::TOOLS, &offered),
         }
     }
 
-    /// Writes down what the model may call from its first word on.
-    fn tell_tools(&self, offered: &Offered) -> Result<()> {
+    /// Records the tools of a run at its start.
+    fn record_tools(&self, offered: &OfferedTools) -> Result<()> {
         if offered.tools.is_empty() {
             return Ok(());
         }
         self.record("system", entry_type::TOOLS, offered)
     }
 
-    fn offered(&self) -> Offered {
-        Offered { tools: self.tools.values().map(|tool| tool.spec.clone()).collect() }
+    fn offered(&self) -> OfferedTools {
+        OfferedTools { tools: self.tools.values().map(|tool| tool.spec.clone()).collect() }
     }
 
     /// Waits for the user, however long.
-    async fn listen(&mut self) -> Result<()> {
+    async fn wait_for_user(&mut self) -> Result<()> {
         loop {
             let outcome = self.ctx.wait_raw(USER_MESSAGE, None)?.await?;
-            self.offer().await?;
-            // Where nothing is at work, an interrupt ends nothing.
+            self.record_offered_tools_if_changed().await?;
+            // An interrupt has no effect while nothing runs.
             let goes_on = match outcome.payload() {
-                Some(payload) => self.attend(&[UserMessage::read(payload)])?,
+                Some(payload) => self.add_user_messages(&[UserMessage::read(payload)])?,
                 None => true,
             };
             if goes_on {
@@ -137,14 +137,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes what waits until the model has nothing left to do; tells whether there was anything.
+    /// Adds the messages that wait for the end of a turn; returns whether they need an answer.
     async fn follow_up(&mut self) -> Result<bool> {
         let mut messages = std::mem::take(&mut self.state.queue);
         messages.extend(self.drain(true).await?);
-        self.attend(&messages)
+        self.add_user_messages(&messages)
     }
 
-    /// Takes what is to be heard before the next model call; what is to wait is put into the queue.
+    /// Takes the messages for the next model call; those for the end of the turn are queued.
     pub async fn steering(&mut self) -> Result<Vec<UserMessage>> {
         let waits = |message: &UserMessage| message.delivery == Delivery::NextTurn;
         let (queued, steering): (Vec<_>, Vec<_>) = self.drain(false).await?.into_iter().partition(waits);
@@ -160,25 +160,25 @@ impl<'a> Run<'a> {
         Ok(messages)
     }
 
-    /// Takes messages of the user in their order; tells whether they leave the model something to answer.
-    pub fn attend(&mut self, messages: &[UserMessage]) -> Result<bool> {
+    /// Adds messages of the user in their order; returns whether they need an answer.
+    pub fn add_user_messages(&mut self, messages: &[UserMessage]) -> Result<bool> {
         for message in messages {
             match message.is_interrupt() {
                 true => self.state.choose(message),
-                false => self.hear(message)?,
+                false => self.add_user_message(message)?,
             }
         }
-        Ok(inbox::want_an_answer(messages))
+        Ok(inbox::need_an_answer(messages))
     }
 
-    /// Makes a message of the user a part of the conversation.
-    fn hear(&mut self, message: &UserMessage) -> Result<()> {
-        self.state.hear(message);
-        self.say(&message.message())
+    /// Appends a message of the user to the conversation.
+    fn add_user_message(&mut self, message: &UserMessage) -> Result<()> {
+        self.state.add_user_message(message);
+        self.append_message(&message.message())
     }
 
-    /// Makes a message a part of the conversation.
-    pub fn say(&mut self, message: &Message) -> Result<()> {
+    /// Appends a message to the conversation.
+    pub fn append_message(&mut self, message: &Message) -> Result<()> {
         let role = match &message.role {
             Role::System => "system",
             Role::Assistant => "assistant",
@@ -201,8 +201,8 @@ impl<'a> Run<'a> {
         self.ctx.append_message(entry).map(drop)
     }
 
-    /// Records what a model call cost, in the conversation and in the accounts.
-    pub fn account(&mut self, call: &LlmCall) -> Result<()> {
+    /// Records the usage of a model call, in the conversation and in the accounts.
+    pub fn record_call(&mut self, call: &LlmCall) -> Result<()> {
         self.record("assistant", entry_type::LLM_CALL, call)?;
         let usage = call.usage.as_ref().map_or_else(|| Usage { calls: 1, ..Usage::default() }, Usage::from);
         let model = call.model.to_string();
@@ -212,34 +212,34 @@ impl<'a> Run<'a> {
             let ledger = self.state.ledger.clone();
             self.record("system", entry_type::BUDGET_LOW, &ledger)?;
             let (tokens, cost_micros, calls) = (ledger.tokens, ledger.cost_micros, ledger.calls);
-            AgentEvent::BudgetLow { tokens, cost_micros, calls }.tell(self.ctx);
+            AgentEvent::BudgetLow { tokens, cost_micros, calls }.emit(self.ctx);
         }
         Ok(())
     }
 
-    /// Hides what a summary stands for.
+    /// Records a compaction: its summary replaces what is before it.
     pub fn compacted(&mut self, compacted: &Compacted, kept_tokens: u64) -> Result<()> {
         self.state.context_tokens = kept_tokens + estimate(&compacted.message());
         self.record("user", entry_type::COMPACTION, compacted)
     }
 
-    /// What happens to a call: of all policies the strictest word.
+    /// The decision about a call: the strictest of all policies.
     pub fn decide(&self, name: &str, effect: Effect, arguments: &Value) -> Decision {
         let words = self.approvals.iter().map(|approvals| approvals.decide(name, effect, arguments));
         words.max().unwrap_or(Decision::Ask)
     }
 
-    /// The conversation as it stands.
+    /// The conversation so far.
     pub async fn transcript(&self) -> Result<Transcript> {
         Transcript::of(&self.ctx.messages().await?)
     }
 
-    /// Tells those who look on what the agent does.
+    /// Streams the status of the agent.
     pub fn status(&self, status: &str, reason: Option<&str>) {
-        AgentEvent::Status { status, turn: self.state.turn, reason }.tell(self.ctx);
+        AgentEvent::Status { status, turn: self.state.turn, reason }.emit(self.ctx);
     }
 
-    /// The model that is asked, then those that stand in for it.
+    /// The chosen model, then its fallbacks.
     pub fn models(&self) -> Vec<ModelChoice> {
         let mut models = vec![self.state.model.clone()];
         models.extend(self.input.config.fallback.iter().filter(|model| **model != self.state.model).cloned());

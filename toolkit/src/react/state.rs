@@ -61,7 +61,7 @@ impl ReactState {
     }
 
     /// Takes a message of the user.
-    pub(super) fn hear(&mut self, message: &UserMessage) {
+    pub(super) fn add_user_message(&mut self, message: &UserMessage) {
         self.since_user = 0;
         self.choose(message);
     }

@@ -1,4 +1,4 @@
-//! The conversation as entries: what each entry type holds, and the walk that makes of a branch what a model sees.
+//! The conversation as entries: the content of each entry type, and how a branch becomes the messages of a model.
 //!
 //! `message` entries hold a [`Message`]; `tools` what the model may call; `llm_call` what a model call cost; `compaction` a
 //! summary that hides what is before `firstKeptEntryId`; `context_edit` a replacement of one entry's message, or its removal.
@@ -50,7 +50,7 @@ pub struct LlmCall {
 
 /// The content of a `tools` entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Offered {
+pub(super) struct OfferedTools {
     pub tools: Vec<ToolSpec>,
 }
 
@@ -62,9 +62,9 @@ pub(super) struct ContextEdit {
     pub replacement: Option<Message>,
 }
 
-/// What the text of an interrupted answer ends with, as the model sees it.
+/// The end of an interrupted answer, as the model sees it.
 const INTERRUPTED: &str = "[The user interrupted this answer.]";
-/// What the model is told where its own words are the last of the conversation.
+/// The last message where the conversation would end with an answer of the model.
 const GO_ON: &str = "Continue.";
 
 /// A branch as a model sees it.
@@ -79,21 +79,21 @@ pub struct Transcript {
 impl Transcript {
     /// Walks a branch, given from its root with contents in memory.
     pub fn of(entries: &[Entry]) -> Result<Self> {
-        let mut walked = Self::default();
+        let mut transcript = Self::default();
         for entry in entries {
             let content = &entry.new.content;
             match entry.new.entry_type.as_str() {
                 entry_type::MESSAGE => match message(entry)? {
-                    message if message.role == Role::System => walked.system.push(message),
-                    message => walked.items.push((entry.new.id, message)),
+                    message if message.role == Role::System => transcript.system.push(message),
+                    message => transcript.items.push((entry.new.id, message)),
                 },
-                entry_type::TOOLS => walked.tools = content.parse::<Offered>()?.tools,
-                entry_type::COMPACTION => walked.hide(content.parse()?),
-                entry_type::CONTEXT_EDIT => walked.edit(content.parse()?),
+                entry_type::TOOLS => transcript.tools = content.parse::<OfferedTools>()?.tools,
+                entry_type::COMPACTION => transcript.hide(content.parse()?),
+                entry_type::CONTEXT_EDIT => transcript.edit(content.parse()?),
                 _ => {}
             }
         }
-        Ok(walked)
+        Ok(transcript)
     }
 
     fn hide(&mut self, summary: Compacted) {
@@ -135,7 +135,7 @@ impl Transcript {
     pub(super) fn messages_before(&self, more_follow: bool) -> Vec<Message> {
         let mut messages = self.system.clone();
         messages.extend(self.summary.as_ref().map(Compacted::message));
-        messages.extend(self.items.iter().map(|(_, message)| told(message)));
+        messages.extend(self.items.iter().map(|(_, message)| for_model(message)));
         let last = messages.iter().rev().find(|message| message.stop().is_answer());
         // A provider that paused its model wants its words back as they are.
         let ended = |last: &Message| last.tool_calls().next().is_none() && last.stop() != Stop::Deferred;
@@ -146,7 +146,7 @@ impl Transcript {
     }
 
     /// The text of the model's last answer.
-    pub fn last_words(&self) -> String {
+    pub fn last_answer_text(&self) -> String {
         let answers = self.items.iter().rev().filter(|(_, message)| message.role == Role::Assistant);
         answers.map(|(_, message)| message.text()).find(|text| !text.is_empty()).unwrap_or_default()
     }
@@ -169,8 +169,8 @@ fn message(entry: &Entry) -> Result<Message> {
     })
 }
 
-/// A message as it is told to a model: the words of an interrupted answer count, though its provider never ended it.
-fn told(message: &Message) -> Message {
+/// A message as a model gets it: an interrupted answer keeps its text, though its provider never completed it.
+fn for_model(message: &Message) -> Message {
     match message.stop() {
         Stop::Aborted if !message.text().is_empty() => {
             Message::assistant(format!("{}\n\n{INTERRUPTED}", message.text()))
@@ -187,7 +187,7 @@ pub(super) fn estimate(message: &Message) -> u64 {
 fn of_part(part: &Part) -> u64 {
     let text = |length: usize| length as u64 / 4 + 1;
     match &part.content {
-        Content::Text { text: said } => text(said.len()),
+        Content::Text { text: content } => text(content.len()),
         Content::Thinking(thinking) => text(thinking.text.len()),
         Content::Media(Media { .. }) => 1_200,
         Content::ToolCall(call) => text(call.name.len() + call.arguments.to_string().len()),

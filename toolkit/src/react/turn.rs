@@ -1,11 +1,11 @@
-//! One turn: what the user said meanwhile, room in the window, one model call, the tools it asks for.
+//! One turn: pending user messages, compaction if it is due, one model call, and its tool calls.
 
 use super::compaction::{Compacted, Cut, Extract};
 use super::events::AgentEvent;
 use super::generate::{GenerateInput, Generated, LlmGenerate, Purpose, Reply};
 use super::ledger::{Reservation, answer_within};
-use super::round::RoundEnd;
-use super::run::{Run, TurnEnd};
+use super::run::{AgentRun, TurnEnd};
+use super::tool_calls::ToolCallsEnd;
 use super::transcript::LlmCall;
 use super::{Delivery, Mode, ModelChoice, StopReason, USER_MESSAGE, UserMessage};
 use crate::message::{AssistantMeta, ErrorKind, Message, ModelError, Origin, Part, Role, Stop, Usage};
@@ -18,16 +18,16 @@ use flovyn_core::model::TaskOptions;
 use futures::future::join_all;
 use std::time::Duration;
 
-/// How often a provider's long waits are waited for in one turn.
+/// How often a turn waits when a provider asks for a long wait.
 const LONG_WAITS: u32 = 5;
 /// The longest such wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 
-/// What asking for an answer came to.
-enum Asked {
-    Answer(Box<Reply>, ModelChoice),
+/// The outcome of a model call.
+enum ModelOutcome {
+    Reply(Box<Reply>, ModelChoice),
     Interrupted(String, ModelChoice),
-    /// The user wants none any more.
+    /// The user interrupted a wait between two calls.
     Stopped,
     Failed(ModelError),
     NoBudget,
@@ -35,72 +35,72 @@ enum Asked {
 
 /// How a wait for a provider ended.
 #[derive(PartialEq, Eq)]
-enum Wait {
+enum ProviderWait {
     Over,
     Interrupted,
 }
 
-/// What making room in the window came to.
+/// The outcome of a compaction.
 #[derive(PartialEq, Eq)]
-enum Room {
-    /// There is more.
-    Made,
-    /// There was enough, or none could be made.
-    AsBefore,
-    /// The user spoke meanwhile in a way that does not wait.
+enum CompactionOutcome {
+    /// The conversation is shorter now.
+    Compacted,
+    /// It was not needed, or nothing could be summarised.
+    NotCompacted,
+    /// The user interrupted it.
     Interrupted,
 }
 
-impl Run<'_> {
-    /// Makes one model call and runs the tools it asks for.
+impl AgentRun<'_> {
+    /// Makes one model call and runs its tool calls.
     pub async fn turn(&mut self) -> Result<TurnEnd> {
-        let said = self.steering().await?;
-        if !self.attend(&said)? && !said.is_empty() {
+        let messages = self.steering().await?;
+        if !self.add_user_messages(&messages)? && !messages.is_empty() {
             return self.interrupted().await;
         }
-        // What the user said to end it is heard in the next turn.
-        if self.make_room(false).await? == Room::Interrupted {
+        // The message that interrupted it is handled in the next turn.
+        if self.compact_if_due(false).await? == CompactionOutcome::Interrupted {
             return Ok(TurnEnd::More);
         }
-        let mut asked = self.ask_models().await?;
-        if matches!(&asked, Asked::Failed(error) if error.kind == ErrorKind::ContextOverflow)
+        let mut result = self.call_models().await?;
+        if matches!(&result, ModelOutcome::Failed(error) if error.kind == ErrorKind::ContextOverflow)
             && self.input.config.compaction.enabled
         {
-            match self.make_room(true).await? {
-                Room::Made => asked = self.ask_models().await?,
-                Room::Interrupted => return Ok(TurnEnd::More),
-                Room::AsBefore => {}
+            match self.compact_if_due(true).await? {
+                CompactionOutcome::Compacted => result = self.call_models().await?,
+                CompactionOutcome::Interrupted => return Ok(TurnEnd::More),
+                CompactionOutcome::NotCompacted => {}
             }
         }
-        match asked {
-            Asked::Answer(reply, model) => self.answered(*reply, &model).await,
-            Asked::Interrupted(text, model) => {
-                self.cut_short(text, model)?;
+        match result {
+            ModelOutcome::Reply(reply, model) => self.on_reply(*reply, &model).await,
+            ModelOutcome::Interrupted(text, model) => {
+                self.record_interrupted_answer(text, model)?;
                 Ok(TurnEnd::More)
             }
-            Asked::Stopped => self.interrupted().await,
-            Asked::Failed(error) => self.failed(error),
-            Asked::NoBudget => {
-                let text = self.transcript().await?.last_words();
+            ModelOutcome::Stopped => self.interrupted().await,
+            ModelOutcome::Failed(error) => self.on_failure(error),
+            ModelOutcome::NoBudget => {
+                let text = self.transcript().await?.last_answer_text();
                 Ok(TurnEnd::Stopped(StopReason::Budget, text))
             }
         }
     }
 
-    /// Stops, for the user wants nothing more now.
+    /// Stops because the user has interrupted.
     async fn interrupted(&self) -> Result<TurnEnd> {
-        Ok(TurnEnd::Stopped(StopReason::Interrupted, self.transcript().await?.last_words()))
+        Ok(TurnEnd::Stopped(StopReason::Interrupted, self.transcript().await?.last_answer_text()))
     }
 
-    /// Takes an answer into the conversation and does what it asks for.
-    async fn answered(&mut self, reply: Reply, model: &ModelChoice) -> Result<TurnEnd> {
+    /// Appends an answer to the conversation and runs its tool calls.
+    async fn on_reply(&mut self, reply: Reply, model: &ModelChoice) -> Result<TurnEnd> {
         let Reply { message, context_window, .. } = reply;
         self.state.turn += 1;
         self.state.since_user += 1;
         self.state.window = context_window;
-        self.say(&message)?;
+        self.append_message(&message)?;
         if let Some(meta) = &message.assistant {
-            self.account(&call_of(model, "turn", meta))?;
+            self.record_call(&call_of(model, "turn", meta))?;
             if meta.usage.total() > 0 {
                 self.state.context_tokens = meta.usage.total();
             }
@@ -109,7 +109,7 @@ impl Run<'_> {
         let stopped = |reason| Ok(TurnEnd::Stopped(reason, message.text()));
         match message.stop() {
             _ if !calls.is_empty() => {
-                if self.run_calls(calls).await? == RoundEnd::Interrupted {
+                if self.run_calls(calls).await? == ToolCallsEnd::Interrupted {
                     return self.interrupted().await;
                 }
                 match self.state.since_user >= self.input.config.max_turns.max(1) {
@@ -124,8 +124,8 @@ impl Run<'_> {
         }
     }
 
-    /// Keeps what the model had said when the user interrupted it.
-    fn cut_short(&mut self, text: String, model: ModelChoice) -> Result<()> {
+    /// Records the text of an interrupted answer.
+    fn record_interrupted_answer(&mut self, text: String, model: ModelChoice) -> Result<()> {
         let meta = AssistantMeta {
             origin: Origin::new("", &model.provider, &model.model_id),
             stop: Stop::Aborted,
@@ -135,14 +135,14 @@ impl Run<'_> {
         };
         let parts = if text.is_empty() { Vec::new() } else { vec![Part::text(text)] };
         self.state.since_user += 1;
-        self.say(&Message { role: Role::Assistant, parts, assistant: Some(meta.clone()) })?;
-        self.account(&LlmCall { usage: None, ..call_of(&model, "turn", &meta) })
+        self.append_message(&Message { role: Role::Assistant, parts, assistant: Some(meta.clone()) })?;
+        self.record_call(&LlmCall { usage: None, ..call_of(&model, "turn", &meta) })
     }
 
-    /// Keeps why no model answered. A chat goes on with the user's next message; a one-shot run fails.
-    fn failed(&mut self, error: ModelError) -> Result<TurnEnd> {
+    /// Records why no model answered. A chat goes on with the user's next message; a one-shot run fails.
+    fn on_failure(&mut self, error: ModelError) -> Result<TurnEnd> {
         let model = self.state.model.clone();
-        self.say(&Message::failed(Origin::new("", &model.provider, &model.model_id), error.clone()))?;
+        self.append_message(&Message::failed(Origin::new("", &model.provider, &model.model_id), error.clone()))?;
         if self.input.config.mode == Mode::Chat {
             return Ok(TurnEnd::Stopped(StopReason::Error, error.message));
         }
@@ -151,61 +151,61 @@ impl Run<'_> {
     }
 
     /// Asks the models in turn until one answers.
-    async fn ask_models(&mut self) -> Result<Asked> {
+    async fn call_models(&mut self) -> Result<ModelOutcome> {
         let mut waits = 0;
         loop {
             let mut last = None;
             for model in self.models() {
-                let asked = self.ask(&model).await?;
-                let Asked::Failed(error) = asked else { return Ok(asked) };
+                let result = self.call_model(&model).await?;
+                let ModelOutcome::Failed(error) = result else { return Ok(result) };
                 let lasting =
                     matches!(error.kind, ErrorKind::Unauthorized | ErrorKind::QuotaExceeded | ErrorKind::UnknownModel);
                 if !error.is_retryable() && !lasting {
-                    return Ok(Asked::Failed(error));
+                    return Ok(ModelOutcome::Failed(error));
                 }
                 last = Some(error);
             }
             let Some(error) = last else {
-                return Ok(Asked::Failed(ModelError::new(ErrorKind::UnknownModel, "no model was given")));
+                return Ok(ModelOutcome::Failed(ModelError::new(ErrorKind::UnknownModel, "no model was given")));
             };
             let wait = error.retry_after_ms.map(Duration::from_millis).filter(|wait| *wait <= LONGEST_WAIT);
             let Some(wait) = wait.filter(|_| error.is_retryable() && waits < LONG_WAITS) else {
-                return Ok(Asked::Failed(error));
+                return Ok(ModelOutcome::Failed(error));
             };
             waits += 1;
             let delay_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            AgentEvent::Retrying { attempt: waits + 1, delay_ms, reason: &error.message }.tell(self.ctx);
-            if self.wait_for_provider(wait).await? == Wait::Interrupted {
-                return Ok(Asked::Stopped);
+            AgentEvent::Retrying { attempt: waits + 1, delay_ms, reason: &error.message }.emit(self.ctx);
+            if self.wait_for_provider(wait).await? == ProviderWait::Interrupted {
+                return Ok(ModelOutcome::Stopped);
             }
         }
     }
 
-    /// Waits as long as a provider wants. What the user says meanwhile becomes part of the conversation.
-    async fn wait_for_provider(&mut self, wait: Duration) -> Result<Wait> {
+    /// Waits as long as a provider asks for. Messages of the user that come meanwhile are added to the conversation.
+    async fn wait_for_provider(&mut self, wait: Duration) -> Result<ProviderWait> {
         let end = self.ctx.current_time().after(wait);
         loop {
-            let left = end.since(self.ctx.current_time());
-            let outcome = self.ctx.wait_raw(USER_MESSAGE, Some(left))?.await?;
-            let Some(payload) = outcome.payload() else { return Ok(Wait::Over) };
+            let remaining = end.since(self.ctx.current_time());
+            let outcome = self.ctx.wait_raw(USER_MESSAGE, Some(remaining))?.await?;
+            let Some(payload) = outcome.payload() else { return Ok(ProviderWait::Over) };
             let message = UserMessage::read(payload);
             match message.delivery {
                 _ if message.is_interrupt() => {
-                    self.attend(&[message])?;
-                    return Ok(Wait::Interrupted);
+                    self.add_user_messages(&[message])?;
+                    return Ok(ProviderWait::Interrupted);
                 }
                 Delivery::NextTurn => self.state.queue.push(message),
-                Delivery::NextStep | Delivery::Now => drop(self.attend(&[message])?),
+                Delivery::NextStep | Delivery::Now => drop(self.add_user_messages(&[message])?),
             }
         }
     }
 
-    async fn ask(&mut self, model: &ModelChoice) -> Result<Asked> {
+    async fn call_model(&mut self, model: &ModelChoice) -> Result<ModelOutcome> {
         let (config, prompt) = (&self.input.config, self.state.context_tokens);
-        let asked = answer_within(&self.ctx.remaining_budget()?.parse()?, prompt, config.max_tokens);
-        let reserved = self.state.ledger.reserve(config.budget.as_ref(), prompt, asked);
-        let Some(reservation) = reserved else { return Ok(Asked::NoBudget) };
-        // The mark of the step is durable with the call.
+        let answer_limit = answer_within(&self.ctx.remaining_budget()?.parse()?, prompt, config.max_tokens);
+        let reserved = self.state.ledger.reserve(config.budget.as_ref(), prompt, answer_limit);
+        let Some(reservation) = reserved else { return Ok(ModelOutcome::NoBudget) };
+        // The step's mark is committed together with the call.
         let mark = self.ctx.step()?;
         let call = self.generate(model, Purpose::Turn, reservation, self.state.thinking)?;
         mark.await?;
@@ -213,12 +213,12 @@ impl Run<'_> {
         self.settle(reservation, &generated);
         if let Generated::Failed { error: ModelError { usage: Some(usage), .. } } = &generated {
             let meta = AssistantMeta { usage: (**usage).clone(), stop: Stop::Error, ..AssistantMeta::default() };
-            self.account(&call_of(model, "turn", &meta))?;
+            self.record_call(&call_of(model, "turn", &meta))?;
         }
         Ok(match generated {
-            Generated::Reply(reply) => Asked::Answer(reply, model.clone()),
-            Generated::Failed { error } => Asked::Failed(error),
-            Generated::Interrupted(text) => Asked::Interrupted(text, model.clone()),
+            Generated::Reply(reply) => ModelOutcome::Reply(reply, model.clone()),
+            Generated::Failed { error } => ModelOutcome::Failed(error),
+            Generated::Interrupted(text) => ModelOutcome::Interrupted(text, model.clone()),
         })
     }
 
@@ -257,37 +257,39 @@ impl Run<'_> {
         }
     }
 
-    /// Makes room in the window where it is full, or in any case with `overflown`.
-    async fn make_room(&mut self, overflown: bool) -> Result<Room> {
+    /// Compacts the conversation where the window is full, or in any case with `overflown`.
+    async fn compact_if_due(&mut self, overflown: bool) -> Result<CompactionOutcome> {
         let compaction = &self.input.config.compaction;
         if !overflown && !compaction.is_due(self.state.context_tokens, self.state.window) {
-            return Ok(Room::AsBefore);
+            return Ok(CompactionOutcome::NotCompacted);
         }
-        let walked = self.transcript().await?;
-        let Some(cut) = compaction.cut(&walked, self.state.window, overflown) else { return Ok(Room::AsBefore) };
+        let transcript = self.transcript().await?;
+        let Some(cut) = compaction.cut(&transcript, self.state.window, overflown) else {
+            return Ok(CompactionOutcome::NotCompacted);
+        };
         self.status("compacting", None);
         self.summarise(cut).await
     }
 
-    async fn summarise(&mut self, cut: Cut) -> Result<Room> {
+    async fn summarise(&mut self, cut: Cut) -> Result<CompactionOutcome> {
         let model = self.state.model.clone();
         let config = &self.input.config;
         let tokens_before = self.state.context_tokens;
-        let asked = Some(config.compaction.reserve_tokens * 4 / 5);
-        // They run beside each other: none is begun unless the budget has room for all.
-        let mut left = self.state.ledger.clone();
+        let answer_limit = Some(config.compaction.reserve_tokens * 4 / 5);
+        // The summaries run concurrently: none is started unless the budget has room for all.
+        let mut ledger = self.state.ledger.clone();
         let mut calls = Vec::with_capacity(cut.extracts.len());
         for extract in &cut.extracts {
-            let reserved = left.reserve(config.budget.as_ref(), tokens_before, asked);
-            let Some(reservation) = reserved else { return Ok(Room::AsBefore) };
-            left.settle(reservation, None, 1);
+            let reserved = ledger.reserve(config.budget.as_ref(), tokens_before, answer_limit);
+            let Some(reservation) = reserved else { return Ok(CompactionOutcome::NotCompacted) };
+            ledger.settle(reservation, None, 1);
             calls.push((extract, reservation));
         }
         let begin = |&(extract, reservation): &(&Extract, Reservation)| {
             self.generate(&model, Purpose::Summary(extract.clone()), reservation, ThinkingLevel::Off)
         };
         let steps = calls.iter().map(begin).collect::<Result<Vec<_>>>()?;
-        let mut room = Room::Made;
+        let mut result = CompactionOutcome::Compacted;
         let mut summaries = Vec::with_capacity(steps.len());
         let mut usage = Usage::default();
         for (outcome, (extract, reservation)) in join_all(steps).await.into_iter().zip(calls) {
@@ -296,19 +298,21 @@ impl Run<'_> {
             match generated {
                 Generated::Reply(reply) => {
                     if let Some(meta) = &reply.message.assistant {
-                        self.account(&call_of(&model, "compaction", meta))?;
+                        self.record_call(&call_of(&model, "compaction", meta))?;
                         add(&mut usage, &meta.usage);
                     }
                     summaries.push((extract.clone(), reply.message.text()));
                 }
-                Generated::Interrupted(_) => room = Room::Interrupted,
-                // Without a summary the conversation stays as it is: the next call says whether it fits.
-                Generated::Failed { .. } if room == Room::Made => room = Room::AsBefore,
+                Generated::Interrupted(_) => result = CompactionOutcome::Interrupted,
+                // Without a summary the conversation stays as it is; the next call shows whether it fits.
+                Generated::Failed { .. } if result == CompactionOutcome::Compacted => {
+                    result = CompactionOutcome::NotCompacted
+                }
                 Generated::Failed { .. } => {}
             }
         }
-        if room != Room::Made {
-            return Ok(room);
+        if result != CompactionOutcome::Compacted {
+            return Ok(result);
         }
         let compacted = Compacted {
             summary: Compacted::joined(cut.carried.as_deref(), &summaries),
@@ -318,11 +322,11 @@ impl Run<'_> {
             details: cut.details,
         };
         self.compacted(&compacted, cut.kept_tokens)?;
-        Ok(Room::Made)
+        Ok(CompactionOutcome::Compacted)
     }
 }
 
-/// What a model call's task ended with. Attempts that failed for good are a failure that may pass.
+/// The outcome of a model call's task. A task that has failed for good counts as a temporary failure of the model.
 fn generated(outcome: Outcome) -> Result<Generated> {
     match outcome {
         Outcome::Value(payload) => payload.parse(),
@@ -346,7 +350,7 @@ fn call_of(model: &ModelChoice, purpose: &str, meta: &AssistantMeta) -> LlmCall 
     }
 }
 
-/// Adds what another call used; the cost is unknown where one of them is.
+/// Adds the usage of another call; the cost is unknown where one of them is.
 fn add(sum: &mut Usage, more: &Usage) {
     let first = *sum == Usage::default();
     sum.input += more.input;

@@ -48,7 +48,7 @@ impl Tool for Bash {
     }
 
     async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
-        Fault::settle(bash(arguments, environment).await)
+        Fault::into_outcome(bash(arguments, environment).await)
     }
 }
 
@@ -58,14 +58,14 @@ async fn bash(arguments: Value, environment: &ToolEnvironment) -> Result<ToolOut
     let longest = limits.longest;
     let timeout = match input.timeout.map(Duration::try_from_secs_f64) {
         None => limits.timeout,
-        Some(Ok(asked)) if !asked.is_zero() && asked <= longest => asked,
+        Some(Ok(requested)) if !requested.is_zero() && requested <= longest => requested,
         Some(_) => {
             let message = format!("timeout has to be more than 0 and at most {} seconds.", longest.as_secs());
-            return Err(Fault::Told("invalid_arguments", message));
+            return Err(Fault::ForModel("invalid_arguments", message));
         }
     };
     if input.command.contains('\0') {
-        return Err(Fault::told("invalid_arguments", "The command contains a zero byte."));
+        return Err(Fault::for_model("invalid_arguments", "The command contains a zero byte."));
     }
     let available = environment.available.clone().unwrap_or_else(|| Availability::probe().clone());
     let confinement = available.choose(environment.sandbox)?;
@@ -80,25 +80,25 @@ async fn bash(arguments: Value, environment: &ToolEnvironment) -> Result<ToolOut
         bounds: None,
         terminal: environment.terminal.clone(),
         stop: environment.stop.clone(),
-        keep: keep(environment)?,
+        record_to: open_record(environment)?,
         input: None,
         ended_early: None,
     })
     .await?;
-    outcome(&ended, timeout, environment).map(|told| told.with_details(json!({ "sandbox": confinement.word() })))
+    outcome(&ended, timeout, environment).map(|outcome| outcome.with_details(json!({ "sandbox": confinement.word() })))
 }
 
 /// Where the whole output goes, for a call with a record.
-pub(super) fn keep(environment: &ToolEnvironment) -> Result<Option<(std::fs::File, u64)>, Fault> {
+pub(super) fn open_record(environment: &ToolEnvironment) -> Result<Option<(std::fs::File, u64)>, Fault> {
     let file = environment.record.as_ref().map(|record| record.create_output()).transpose().map_err(Fault::Machine)?;
     Ok(file.map(|file| (file, environment.limits.kept_output)))
 }
 
-/// What the model is told of a command's end.
+/// The outcome of a command for the model.
 pub(super) fn outcome(ended: &Ended, timeout: Duration, environment: &ToolEnvironment) -> Result<ToolOutcome, Fault> {
     let code = ended.code();
     let seconds = timeout.as_secs_f64();
-    let said = match ended.why {
+    let status = match ended.why {
         Why::Stopped => return Err(Fault::stopped()),
         Why::TimedOut => {
             Some(format!("The command took longer than {seconds} seconds and was ended with all it started."))
@@ -123,14 +123,14 @@ pub(super) fn outcome(ended: &Ended, timeout: Duration, environment: &ToolEnviro
              prints from now on is not seen; send its output to a file.]",
         );
     }
-    if let Some(said) = &said {
-        note(said);
+    if let Some(status) = &status {
+        note(status);
     }
-    let kept = environment.record.as_ref().filter(|_| ended.output.missing > 0);
-    let full = kept.map(
+    let record = environment.record.as_ref().filter(|_| ended.output.missing > 0);
+    let full = record.map(
         |record| json!({ "call": record.name(), "bytes": ended.output.bytes.min(environment.limits.kept_output) }),
     );
-    let mut told = ToolOutcome::text(text).with_details(json!({
+    let mut outcome = ToolOutcome::text(text).with_details(json!({
         "exitCode": code,
         "durationMs": ended.took.as_millis() as u64,
         "timedOut": ended.why == Why::TimedOut,
@@ -140,11 +140,11 @@ pub(super) fn outcome(ended: &Ended, timeout: Duration, environment: &ToolEnviro
         "background": ended.is_held,
         "fullOutput": full,
     }));
-    told.is_error = said.is_some();
-    Ok(told)
+    outcome.is_error = status.is_some();
+    Ok(outcome)
 }
 
-/// What the model is told of a command whose worker died while it ran.
+/// The outcome of a command whose worker died while it ran.
 pub(super) fn interrupted(output: Option<&str>) -> ToolOutcome {
     let mut text = String::from(
         "Interrupted after start, outcome unknown: the worker died while this call ran. It was not run again, for it may have \

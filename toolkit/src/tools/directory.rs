@@ -28,21 +28,21 @@ struct Inner {
     real: PathBuf,
 }
 
-/// A path relative to the working directory. Only opening it beneath the directory says whether it leads out.
+/// A path relative to the working directory. Whether it leads out (by links) is known only once it is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Inside {
+pub(crate) struct InnerPath {
     /// As the model wrote it.
-    pub said: String,
+    pub requested: String,
     pub path: PathBuf,
 }
 
 /// Where a file is written: its directory, held open, and its name in there.
-pub(crate) struct Place {
+pub(crate) struct FileLocation {
     dir: Dir,
     name: OsString,
     /// Without links, relative to the working directory.
     pub path: PathBuf,
-    said: String,
+    requested: String,
 }
 
 impl WorkingDirectory {
@@ -65,30 +65,31 @@ impl WorkingDirectory {
     }
 
     /// Takes a path of a model: relative, or absolute inside the directory.
-    pub(crate) fn inside(&self, said: &str) -> Result<Inside, Fault> {
-        let refuse = |why: &str| Err(Fault::told("invalid_path", format!("{said:?} is no usable path: {why}.")));
-        if said.is_empty() {
+    pub(crate) fn inner_path(&self, requested: &str) -> Result<InnerPath, Fault> {
+        let refuse =
+            |why: &str| Err(Fault::for_model("invalid_path", format!("{requested:?} is no usable path: {why}.")));
+        if requested.is_empty() {
             return refuse("it is empty");
         }
-        if said.len() > LONGEST_PATH {
+        if requested.len() > LONGEST_PATH {
             return refuse("it is longer than 4096 bytes");
         }
-        if said.contains('\0') {
+        if requested.contains('\0') {
             return refuse("it contains a zero byte");
         }
-        if said == "~" || said.starts_with("~/") {
-            return Err(Fault::outside(said));
+        if requested == "~" || requested.starts_with("~/") {
+            return Err(Fault::outside(requested));
         }
-        let path = Path::new(said);
+        let path = Path::new(requested);
         let relative = match path.is_absolute() {
             false => path,
             true => match path.strip_prefix(&self.0.given).or_else(|_| path.strip_prefix(&self.0.real)) {
                 Ok(relative) => relative,
-                Err(_) => return Err(Fault::outside(said)),
+                Err(_) => return Err(Fault::outside(requested)),
             },
         };
         let path = if relative.as_os_str().is_empty() { ".".into() } else { relative.to_owned() };
-        Ok(Inside { said: said.to_owned(), path })
+        Ok(InnerPath { requested: requested.to_owned(), path })
     }
 
     /// The directory itself.
@@ -97,35 +98,35 @@ impl WorkingDirectory {
     }
 
     /// Opens a regular file for reading. A pipe or a device is refused without waiting for it.
-    pub(crate) fn open_file(&self, inside: &Inside) -> Result<(File, Metadata), Fault> {
-        open_regular(&self.0.dir, inside.path.as_os_str(), &inside.said)
+    pub(crate) fn open_file(&self, inner_path: &InnerPath) -> Result<(File, Metadata), Fault> {
+        open_regular(&self.0.dir, inner_path.path.as_os_str(), &inner_path.requested)
     }
 
     /// The path without links. What it names may be missing, its directory may not.
-    pub(crate) fn real(&self, inside: &Inside) -> Result<PathBuf, Fault> {
-        self.resolve(inside, false)
+    pub(crate) fn real(&self, inner_path: &InnerPath) -> Result<PathBuf, Fault> {
+        self.resolve(inner_path, false)
     }
 
     /// Finds where a file is to be written; links are followed inside the directory, and parents are made.
-    pub(crate) fn place(&self, inside: &Inside) -> Result<Place, Fault> {
-        let said = &inside.said;
-        if said.ends_with('/') || said.ends_with("/.") {
-            return Err(Fault::told("is_directory", format!("{said:?} names a directory, not a file.")));
+    pub(crate) fn locate(&self, inner_path: &InnerPath) -> Result<FileLocation, Fault> {
+        let requested = &inner_path.requested;
+        if requested.ends_with('/') || requested.ends_with("/.") {
+            return Err(Fault::for_model("is_directory", format!("{requested:?} names a directory, not a file.")));
         }
-        let path = self.resolve(inside, true)?;
+        let path = self.resolve(inner_path, true)?;
         let Some(name) = path.file_name().map(OsStr::to_owned) else {
-            return Err(Fault::told("is_directory", format!("{said:?} is a directory.")));
+            return Err(Fault::for_model("is_directory", format!("{requested:?} is a directory.")));
         };
-        let dir = self.0.dir.open_dir(parent_of(&path)).map_err(|error| Fault::of_file(said, error))?;
-        Ok(Place { dir, name, path, said: said.clone() })
+        let dir = self.0.dir.open_dir(parent_of(&path)).map_err(|error| Fault::of_file(requested, error))?;
+        Ok(FileLocation { dir, name, path, requested: requested.clone() })
     }
 
     /// Follows the links of a path, the last name's too. The system's own answer for a file that is replaced meanwhile would
     /// name the one that is gone; only directories are asked for theirs.
-    fn resolve(&self, inside: &Inside, makes_parents: bool) -> Result<PathBuf, Fault> {
-        let (said, dir) = (&inside.said, &self.0.dir);
-        let fault = |error| Fault::of_file(said, error);
-        let mut path = inside.path.clone();
+    fn resolve(&self, inner_path: &InnerPath, makes_parents: bool) -> Result<PathBuf, Fault> {
+        let (requested, dir) = (&inner_path.requested, &self.0.dir);
+        let fault = |error| Fault::of_file(requested, error);
+        let mut path = inner_path.path.clone();
         for followed in 0..MOST_LINKS {
             let Some(Component::Normal(name)) = path.components().next_back() else {
                 return Ok(plain(&dir.canonicalize(&path).map_err(fault)?));
@@ -147,14 +148,14 @@ impl WorkingDirectory {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fault(error)),
                 Err(_) if followed == 0 => return Ok(real),
                 Err(_) => {
-                    return Err(Fault::told(
+                    return Err(Fault::for_model(
                         "dangling_link",
-                        format!("{said:?} is a link to a file that does not exist."),
+                        format!("{requested:?} is a link to a file that does not exist."),
                     ));
                 }
             }
         }
-        Err(Fault::told("link_loop", format!("{said:?} is a link that leads back to itself.")))
+        Err(Fault::for_model("link_loop", format!("{requested:?} is a link that leads back to itself.")))
     }
 
     /// Runs work while no other tool of this process changes the file.
@@ -175,26 +176,26 @@ impl WorkingDirectory {
     }
 }
 
-impl Place {
+impl FileLocation {
     /// What the file holds now, or none where there is no file; refuses more than `limit` bytes.
     pub fn read(&self, limit: u64) -> Result<Option<Vec<u8>>, Fault> {
-        let (file, metadata) = match open_regular(&self.dir, &self.name, &self.said) {
-            Err(Fault::Told("not_found", _)) => return Ok(None),
+        let (file, metadata) = match open_regular(&self.dir, &self.name, &self.requested) {
+            Err(Fault::ForModel("not_found", _)) => return Ok(None),
             opened => opened?,
         };
         let too_large = || {
             let message = format!(
                 "{:?} has more than {} and is not edited here; use bash.",
-                self.said,
+                self.requested,
                 super::excerpt::size(limit)
             );
-            Fault::Told("too_large", message)
+            Fault::ForModel("too_large", message)
         };
         if metadata.len() > limit {
             return Err(too_large());
         }
         let mut bytes = Vec::with_capacity(metadata.len() as usize);
-        file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| Fault::of_file(&self.said, error))?;
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| Fault::of_file(&self.requested, error))?;
         if bytes.len() as u64 > limit {
             return Err(too_large());
         }
@@ -204,7 +205,7 @@ impl Place {
     /// Replaces the file at once: readers see the old bytes or the new ones. Keeps its mode. `call` names the file that is
     /// written first, so that a later attempt of the same call removes what an earlier one left.
     pub fn replace(&self, bytes: &[u8], call: &str) -> Result<(), Fault> {
-        let fault = |error| Fault::of_file(&self.said, error);
+        let fault = |error| Fault::of_file(&self.requested, error);
         let written = OsString::from(format!(".flovyn-{call}.tmp"));
         let _ = self.dir.remove_file(&written);
         let replaced = self.write_new(&written, bytes).and_then(|()| self.dir.rename(&written, &self.dir, &self.name));
@@ -239,17 +240,20 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 /// Opens a regular file beneath a directory.
-pub(crate) fn open_regular(dir: &Dir, path: &OsStr, said: &str) -> Result<(File, Metadata), Fault> {
-    let fault = |error| Fault::of_file(said, error);
+pub(crate) fn open_regular(dir: &Dir, path: &OsStr, requested: &str) -> Result<(File, Metadata), Fault> {
+    let fault = |error| Fault::of_file(requested, error);
     // Without this, opening a pipe waits for its writer.
     let flags = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOCTTY).bits();
     let file = dir.open_with(path, OpenOptions::new().read(true).custom_flags(flags as i32)).map_err(fault)?;
     let metadata = file.metadata().map_err(fault)?;
     if metadata.is_dir() {
-        return Err(Fault::told("is_directory", format!("{said:?} is a directory; list it with find.")));
+        return Err(Fault::for_model("is_directory", format!("{requested:?} is a directory; list it with find.")));
     }
     if !metadata.is_file() {
-        return Err(Fault::told("not_a_file", format!("{said:?} is a pipe, a socket or a device, not a file.")));
+        return Err(Fault::for_model(
+            "not_a_file",
+            format!("{requested:?} is a pipe, a socket or a device, not a file."),
+        ));
     }
     Ok((file, metadata))
 }

@@ -1,4 +1,4 @@
-//! What a tool call may use: its directory, its limits, its sandbox, where its output streams to and who stops it.
+//! The environment of a tool call: its directory, limits, sandbox, output stream and stop signal.
 
 use super::record::CallRecord;
 use super::seen::Lineage;
@@ -263,10 +263,10 @@ pub(crate) struct Scratch(std::sync::OnceLock<tempfile::TempDir>);
 
 impl Scratch {
     pub fn path(&self) -> std::io::Result<&Path> {
-        if let Some(made) = self.0.get() {
-            return Ok(made.path());
+        if let Some(created) = self.0.get() {
+            return Ok(created.path());
         }
-        let made = tempfile::Builder::new().prefix("flovyn-tools-").tempdir()?;
-        Ok(self.0.get_or_init(|| made).path())
+        let created = tempfile::Builder::new().prefix("flovyn-tools-").tempdir()?;
+        Ok(self.0.get_or_init(|| created).path())
     }
 }

@@ -33,7 +33,7 @@ pub fn suffix(text: &str, bytes: usize) -> &str {
     &text[start..]
 }
 
-/// A line of at most so many characters; what was cut is said at its end.
+/// A line of at most so many characters; its end tells how much was cut.
 pub fn line(text: &str, characters: usize) -> std::borrow::Cow<'_, str> {
     match text.char_indices().nth(characters) {
         None => text.into(),

@@ -1,4 +1,4 @@
-//! Why a tool could not do its work: told to the model, or an error of the machine.
+//! Why a tool could not do its work: an outcome for the model, or an error of the machine.
 
 use super::ToolOutcome;
 use flovyn_core::error::{Code, Error, Result};
@@ -7,18 +7,18 @@ use std::io;
 /// Why a tool could not do its work.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The model can act on it: a stable word and a sentence.
-    Told(&'static str, String),
+    /// The model can act on it: a stable code and a message.
+    ForModel(&'static str, String),
     /// The engine has to know: the call was stopped, or the machine failed.
     Machine(Error),
 }
 
 impl Fault {
-    pub fn told(code: &'static str, message: impl Into<String>) -> Self {
-        Self::Told(code, message.into())
+    pub fn for_model(code: &'static str, message: impl Into<String>) -> Self {
+        Self::ForModel(code, message.into())
     }
 
-    /// What the file system answered, about a path as the model wrote it.
+    /// The fault of a file system error, for a path as the model wrote it.
     pub fn of_file(path: &str, error: io::Error) -> Self {
         use rustix::io::Errno;
         let number = error.raw_os_error();
@@ -29,15 +29,15 @@ impl Fault {
         let full = [Errno::MFILE, Errno::NFILE, Errno::IO, Errno::NOMEM].into_iter().any(is);
         match error.kind() {
             _ if full => Self::machine(format!("the file {path:?} could not be used"), error),
-            io::ErrorKind::NotFound => Self::told("not_found", format!("There is no file or directory {path:?}.")),
+            io::ErrorKind::NotFound => Self::for_model("not_found", format!("There is no file or directory {path:?}.")),
             io::ErrorKind::NotADirectory => {
-                Self::told("not_a_directory", format!("{path:?} goes through a file as if it were a directory."))
+                Self::for_model("not_a_directory", format!("{path:?} goes through a file as if it were a directory."))
             }
-            io::ErrorKind::IsADirectory => Self::told("is_directory", format!("{path:?} is a directory.")),
+            io::ErrorKind::IsADirectory => Self::for_model("is_directory", format!("{path:?} is a directory.")),
             io::ErrorKind::PermissionDenied => {
-                Self::told("permission_denied", format!("The file system does not permit this for {path:?}."))
+                Self::for_model("permission_denied", format!("The file system does not permit this for {path:?}."))
             }
-            _ => Self::told("file_error", format!("{path:?} could not be used: {error}.")),
+            _ => Self::for_model("file_error", format!("{path:?} could not be used: {error}.")),
         }
     }
 
@@ -46,7 +46,7 @@ impl Fault {
             "{path:?} leads outside the working directory. Use a path inside it: relative, or absolute below it; links \
              that lead out are not followed."
         );
-        Self::Told("outside", message)
+        Self::ForModel("outside", message)
     }
 
     pub fn machine(message: String, error: io::Error) -> Self {
@@ -57,11 +57,11 @@ impl Fault {
         Self::Machine(Error::new(Code::Cancelled, "the tool call was asked to stop"))
     }
 
-    /// What the call ends with.
-    pub fn settle(ended: Result<ToolOutcome, Self>) -> Result<ToolOutcome> {
+    /// The outcome of a call.
+    pub fn into_outcome(ended: Result<ToolOutcome, Self>) -> Result<ToolOutcome> {
         match ended {
             Ok(outcome) => Ok(outcome),
-            Err(Self::Told(code, message)) => Ok(ToolOutcome::error(code, message)),
+            Err(Self::ForModel(code, message)) => Ok(ToolOutcome::error(code, message)),
             Err(Self::Machine(error)) => Err(error),
         }
     }
@@ -72,7 +72,7 @@ pub(crate) async fn blocking(
     work: impl FnOnce() -> Result<ToolOutcome, Fault> + Send + 'static,
 ) -> Result<ToolOutcome> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(ended) => Fault::settle(ended),
+        Ok(ended) => Fault::into_outcome(ended),
         Err(error) => Err(Error::new(Code::TaskFailed, format!("a tool's thread ended early: {error}"))),
     }
 }

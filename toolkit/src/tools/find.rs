@@ -62,7 +62,7 @@ impl Tool for Find {
 fn find(environment: &ToolEnvironment, pattern: &str, path: &str) -> Result<ToolOutcome, Fault> {
     let directories_only = pattern.len() > 1 && pattern.ends_with('/');
     let glob = glob_of(pattern.strip_suffix('/').filter(|_| directories_only).unwrap_or(pattern))?.compile_matcher();
-    let from = environment.directory.inside(path)?;
+    let from = environment.directory.inner_path(path)?;
     let (mut text, mut count, mut cut) = (String::new(), 0, false);
     let stopped = || environment.is_stopped();
     walk(&environment.directory, &from, &stopped, &mut |entry| {

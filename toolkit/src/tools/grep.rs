@@ -88,10 +88,10 @@ fn grep(environment: &ToolEnvironment, input: Input) -> Result<ToolOutcome, Faul
         .build(&input.pattern)
         .map_err(|error| {
             let message = format!("The pattern cannot be used: {error}. For plain text set literal.");
-            Fault::Told("invalid_pattern", message)
+            Fault::ForModel("invalid_pattern", message)
         })?;
     let filter = Filter::new(input.glob.as_deref(), input.r#type.as_deref())?;
-    let from = environment.directory.inside(input.path.as_deref().unwrap_or("."))?;
+    let from = environment.directory.inner_path(input.path.as_deref().unwrap_or("."))?;
     let mut found = Matches::new(environment, &matcher);
     let mut searcher = SearcherBuilder::new()
         .line_terminator(LineTerminator::crlf())
@@ -106,11 +106,11 @@ fn grep(environment: &ToolEnvironment, input: Input) -> Result<ToolOutcome, Faul
             let name = entry.path.file_name().unwrap_or_default();
             // The walk meets its own start only where that is a file.
             let is_asked = entry.path == start;
-            match open_regular(entry.dir, name, &from.said) {
+            match open_regular(entry.dir, name, &from.requested) {
                 Ok((file, _)) => found.search(&mut searcher, entry.path, file.into_std(), is_asked)?,
                 Err(fault) if is_asked => return Err(fault),
                 // One that went away meanwhile has no matches.
-                Err(Fault::Told("not_found", _)) => {}
+                Err(Fault::ForModel("not_found", _)) => {}
                 Err(_) => found.left_out(entry.path, "cannot be read"),
             }
         }
@@ -131,7 +131,7 @@ impl Filter {
             let mut types = TypesBuilder::new();
             types.add_defaults().select(kind).build().map_err(|_| {
                 let message = format!("The file type {kind:?} is not known. Use ripgrep's names, such as rust, py, js, ts, go, md, or a glob.");
-                Fault::Told("unknown_type", message)
+                Fault::ForModel("unknown_type", message)
             })
         });
         Ok(Self {
@@ -152,7 +152,7 @@ pub(super) fn glob_of(glob: &str) -> Result<Glob, Fault> {
     GlobBuilder::new(plain)
         .literal_separator(true)
         .build()
-        .map_err(|error| Fault::told("invalid_pattern", format!("The glob {glob:?} cannot be used: {error}.")))
+        .map_err(|error| Fault::for_model("invalid_pattern", format!("The glob {glob:?} cannot be used: {error}.")))
 }
 
 /// Whether a glob matches a file: its path from either end of the walk, or its name alone.

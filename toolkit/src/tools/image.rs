@@ -28,9 +28,12 @@ pub(crate) fn sniff(bytes: &[u8]) -> Option<ImageFormat> {
 }
 
 /// Prepares an image; one that is too large is made smaller.
-pub(crate) fn prepare(said: &str, format: ImageFormat, bytes: Vec<u8>) -> Result<Prepared, Fault> {
+pub(crate) fn prepare(requested: &str, format: ImageFormat, bytes: Vec<u8>) -> Result<Prepared, Fault> {
     let broken = |error| {
-        Fault::told("broken_image", format!("{said:?} looks like an image and cannot be read as one: {error}."))
+        Fault::for_model(
+            "broken_image",
+            format!("{requested:?} looks like an image and cannot be read as one: {error}."),
+        )
     };
     let mut limits = Limits::default();
     limits.max_image_width = Some(30_000);

@@ -50,7 +50,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a call of a tool does to the world.
+/// The effect of a tool's calls on the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
@@ -62,7 +62,7 @@ pub enum Effect {
     Exec,
 }
 
-/// What the attempt after a worker's death does with a call.
+/// How a call is treated by the attempt after a worker's death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
     /// Runs it again.
@@ -109,5 +109,5 @@ pub trait Tool: Send + Sync + 'static {
 /// Reads a tool's arguments; the schema has been checked where they came through a [`Toolbox`].
 fn parse<T: DeserializeOwned>(tool: &str, arguments: Value) -> Result<T, Fault> {
     serde_json::from_value(arguments)
-        .map_err(|error| Fault::told("invalid_arguments", format!("The arguments of {tool} are wrong: {error}.")))
+        .map_err(|error| Fault::for_model("invalid_arguments", format!("The arguments of {tool} are wrong: {error}.")))
 }

@@ -1,4 +1,4 @@
-//! What a tool call ends with: parts for the model, details for people and programs.
+//! The outcome of a tool call: parts for the model, details for people and programs.
 
 use crate::message::{Part, ToolResult};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! The `read` tool: numbered lines of a text file, or an image.
 
-use super::directory::{Inside, WorkingDirectory};
+use super::directory::{InnerPath, WorkingDirectory};
 use super::excerpt::{MAX_BYTES, MAX_LINES, READ_LINE};
 use super::fault::{Fault, blocking};
 use super::{Effect, Tool, ToolEnvironment, ToolOutcome, image, parse};
@@ -61,10 +61,10 @@ impl Tool for Read {
         let environment = environment.clone();
         blocking(move || {
             let input: Input = parse("read", arguments)?;
-            let inside = environment.directory.inside(&input.path)?;
+            let inner_path = environment.directory.inner_path(&input.path)?;
             read(
                 &environment,
-                &inside,
+                &inner_path,
                 input.offset.unwrap_or(1).max(1),
                 input.limit.unwrap_or(MAX_LINES).min(MAX_LINES),
             )
@@ -73,25 +73,32 @@ impl Tool for Read {
     }
 }
 
-fn read(environment: &ToolEnvironment, inside: &Inside, offset: u64, limit: usize) -> Result<ToolOutcome, Fault> {
-    let said = &inside.said;
-    let fault = |error| Fault::of_file(said, error);
-    let (file, metadata) = environment.directory.open_file(inside)?;
+fn read(
+    environment: &ToolEnvironment,
+    inner_path: &InnerPath,
+    offset: u64,
+    limit: usize,
+) -> Result<ToolOutcome, Fault> {
+    let requested = &inner_path.requested;
+    let fault = |error| Fault::of_file(requested, error);
+    let (file, metadata) = environment.directory.open_file(inner_path)?;
     let mut reader = BufReader::with_capacity(64 * 1024, file);
     let sample = reader.fill_buf().map_err(fault)?;
     let sample = &sample[..sample.len().min(SAMPLE)];
     if let Some(format) = image::sniff(sample) {
         if metadata.len() > LARGEST_IMAGE {
-            return Err(Fault::told("too_large", format!("The image {said:?} has more than 64 MB.")));
+            return Err(Fault::for_model("too_large", format!("The image {requested:?} has more than 64 MB.")));
         }
         let mut bytes = Vec::new();
         reader.take(LARGEST_IMAGE).read_to_end(&mut bytes).map_err(fault)?;
-        return show_image(said, image::prepare(said, format, bytes)?);
+        return show_image(requested, image::prepare(requested, format, bytes)?);
     }
     if sample.contains(&0) {
-        let message =
-            format!("{said:?} is a binary file ({} bytes). Look at it with bash: file, xxd, strings.", metadata.len());
-        return Err(Fault::Told("binary", message));
+        let message = format!(
+            "{requested:?} is a binary file ({} bytes). Look at it with bash: file, xxd, strings.",
+            metadata.len()
+        );
+        return Err(Fault::ForModel("binary", message));
     }
     let mut page = Page::new(offset, limit);
     loop {
@@ -106,14 +113,14 @@ fn read(environment: &ToolEnvironment, inside: &Inside, offset: u64, limit: usiz
         let length = chunk.len();
         reader.consume(length);
     }
-    page.finish(&environment.directory, inside)
+    page.finish(&environment.directory, inner_path)
 }
 
-fn show_image(said: &str, image: image::Prepared) -> Result<ToolOutcome, Fault> {
+fn show_image(requested: &str, image: image::Prepared) -> Result<ToolOutcome, Fault> {
     let shrunk =
         image.original.map_or(String::new(), |(width, height)| format!(", made smaller from {width}×{height}"));
-    let text = format!("The image {said:?} ({}, {}×{}{shrunk}):", image.mime, image.width, image.height);
-    let details = json!({ "path": said, "mime": image.mime, "width": image.width, "height": image.height });
+    let text = format!("The image {requested:?} ({}, {}×{}{shrunk}):", image.mime, image.width, image.height);
+    let details = json!({ "path": requested, "mime": image.mime, "width": image.width, "height": image.height });
     let mut outcome = ToolOutcome::text(text).with_details(details);
     outcome.content.push(Part::media(image.mime, image.base64));
     Ok(outcome)
@@ -209,15 +216,16 @@ impl Page {
         self.shown += 1;
     }
 
-    fn finish(mut self, directory: &WorkingDirectory, inside: &Inside) -> Result<ToolOutcome, Fault> {
+    fn finish(mut self, directory: &WorkingDirectory, inner_path: &InnerPath) -> Result<ToolOutcome, Fault> {
         if self.length > 0 {
             self.end_line();
             self.ends += 1;
         }
-        let (said, total) = (&inside.said, self.ends);
+        let (requested, total) = (&inner_path.requested, self.ends);
         if self.offset > total.max(1) {
-            let message = format!("The offset {} is behind the end of {said:?}, which has {total} lines.", self.offset);
-            return Err(Fault::Told("offset_too_large", message));
+            let message =
+                format!("The offset {} is behind the end of {requested:?}, which has {total} lines.", self.offset);
+            return Err(Fault::ForModel("offset_too_large", message));
         }
         let last = self.offset + self.shown as u64 - u64::from(self.shown > 0);
         let mut text = self.text;
@@ -242,10 +250,10 @@ impl Page {
                 "\n[The file is not UTF-8; unreadable bytes are shown as \u{fffd}. edit does not change such files.]",
             );
         }
-        let path = directory.real(inside)?;
+        let path = directory.real(inner_path)?;
         Ok(ToolOutcome::text(text).with_details(json!({
             "path": path,
-            "said": said,
+            "said": requested,
             "hash": self.hasher.finalize().to_hex().as_str(),
             "from": self.offset,
             "to": last,

@@ -1,4 +1,4 @@
-//! What a call has begun and how it ended, kept beside the engine's journal for the case that the process dies between.
+//! Records of tool calls beside the engine's journal: what a call was about to do and how it ended, for recovery after a crash between.
 //!
 //! A record is a file of its own, named by the task. A change of a file notes the hashes before and after it; a command
 //! notes that it started and keeps its output. The attempt after a death decides by the record (`task`).
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Records older than this are of runs that nobody will take up again.
+/// Records older than this belong to runs that will not be resumed.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// The folder of the records. It belongs to the machine that has the working directories, one folder to each store of runs.
@@ -63,8 +63,8 @@ impl CallRecords {
     /// Opens a folder, made where there is none, readable by its owner alone. Removes records older than thirty days.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        let records = made.and_then(|()| fs::read_dir(&folder)).map_err(|error| {
+        let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        let records = created.and_then(|()| fs::read_dir(&folder)).map_err(|error| {
             let message = format!("the folder {} for records of tool calls cannot be used: {error}", folder.display());
             Error::new(Code::InvalidArgument, message).caused_by(error)
         })?;
@@ -79,11 +79,11 @@ impl CallRecords {
 
     /// Makes a folder that is gone with the last of its records: for runs that end with this process.
     pub fn temporary() -> Result<Self> {
-        let made = tempfile::Builder::new().prefix("flovyn-records-").tempdir().map_err(|error| {
+        let created = tempfile::Builder::new().prefix("flovyn-records-").tempdir().map_err(|error| {
             Error::new(Code::InvalidArgument, format!("no folder for records of tool calls can be made: {error}"))
                 .caused_by(error)
         })?;
-        Ok(Self(Arc::new(Folder { path: made.path().to_owned(), _temporary: Some(made) })))
+        Ok(Self(Arc::new(Folder { path: created.path().to_owned(), _temporary: Some(created) })))
     }
 
     /// The record of a call, by a name that is unique among calls and fit for a file.

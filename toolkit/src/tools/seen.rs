@@ -1,4 +1,4 @@
-//! Which content of a file a model has seen, so that an edit of another content is refused.
+//! Remembers which content of a file a model has seen, so that an edit of any other content is refused.
 //!
 //! The hash that `read`, `write` and `edit` report goes with the next edit of the file. Edits of one turn run beside each
 //! other and all name the content that was read; [`Lineage`] knows that the others' results came from it.
@@ -28,9 +28,9 @@ impl FilesSeen {
 
     /// The hash to send with a call whose arguments name a file; none where the model has not seen it.
     pub fn of_call(&self, arguments: &Value) -> Option<&str> {
-        let said = arguments.get("path")?.as_str()?;
-        let plain: PathBuf = Path::new(said).components().collect();
-        self.0.get(said).or_else(|| self.0.get(plain.to_str()?)).map(String::as_str)
+        let requested = arguments.get("path")?.as_str()?;
+        let plain: PathBuf = Path::new(requested).components().collect();
+        self.0.get(requested).or_else(|| self.0.get(plain.to_str()?)).map(String::as_str)
     }
 }
 

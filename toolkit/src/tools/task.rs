@@ -1,7 +1,7 @@
-//! Tools as durable tasks: what is run again after a worker's death, what is compared, what is reported.
+//! Tools as durable tasks, and their recovery after a worker's death.
 //!
-//! Tools that only look are idempotent. All others are reconciled: the attempt after a death reads the call's record and
-//! decides. A file that has the content of after is done, one that has the content of before is written again, any other is
+//! Tools that only read are idempotent. All others are reconciled: the attempt after a death reads the call's record and
+//! decides. A file with the new content is done, one with the old content is written again, any other is
 //! reported. A command is never run again; the model is told that its outcome is unknown, with what it printed.
 
 use super::bash::interrupted;
@@ -83,16 +83,16 @@ impl ToolHost {
     fn environment(&self, input: &ToolCallInput) -> Result<ToolEnvironment, Box<ToolOutcome>> {
         let host = &*self.0;
         let mut environment = host.environment.clone();
-        if let Some(asked) = &input.working_directory {
-            let told = |message: String| Box::new(ToolOutcome::error("working_directory", message));
-            let opened = WorkingDirectory::open(host.environment.directory.path().join(asked));
+        if let Some(requested) = &input.working_directory {
+            let refused = |message: String| Box::new(ToolOutcome::error("working_directory", message));
+            let opened = WorkingDirectory::open(host.environment.directory.path().join(requested));
             let directory =
-                opened.map_err(|error| told(format!("This session cannot work here: {}.", error.message())))?;
+                opened.map_err(|error| refused(format!("This session cannot work here: {}.", error.message())))?;
             if !host.roots.iter().any(|root| directory.path().starts_with(root)) {
                 let roots: Vec<_> = host.roots.iter().map(|root| root.display().to_string()).collect();
-                return Err(told(format!(
+                return Err(refused(format!(
                     "The worker does not serve the working directory {}, only {} and what is beneath.",
-                    asked.display(),
+                    requested.display(),
                     roots.join(", ")
                 )));
             }
@@ -157,7 +157,7 @@ impl ToolTask {
     async fn run(&self, ctx: &TaskContext, input: ToolCallInput) -> Result<ToolOutcome> {
         let mut environment = match self.host.environment(&input) {
             Ok(environment) => environment,
-            Err(told) => return Ok(*told),
+            Err(outcome) => return Ok(*outcome),
         };
         let (streams, stops) = (ctx.clone(), ctx.clone());
         environment = environment.with_stop(move || stops.is_cancelled()).with_terminal(move |event| {
@@ -165,8 +165,8 @@ impl ToolTask {
                 streams.stream(ChunkKind::Data, &event);
             }
         });
-        if let Err(told) = self.toolbox.check(&self.name, &input.arguments) {
-            return Ok(*told);
+        if let Err(outcome) = self.toolbox.check(&self.name, &input.arguments) {
+            return Ok(*outcome);
         }
         if self.tool.effect() == Effect::Read {
             return self.toolbox.call(&self.name, input.arguments, &environment).await;
@@ -189,7 +189,7 @@ impl ToolTask {
             (Some(Progress::Replacing { path, before, after, outcome }), _) => {
                 let environment = match self.host.environment(input) {
                     Ok(environment) => environment,
-                    Err(told) => return Ok(Some(*told)),
+                    Err(outcome) => return Ok(Some(*outcome)),
                 };
                 Ok(match present(&environment, &path)? {
                     found if found.as_ref() == Some(&after) => recovered(outcome),

@@ -9,15 +9,15 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many faults of one call a model is told.
+/// Faults of one call that are reported to the model.
 const MOST_FAULTS: usize = 5;
 
 /// Tools by name. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Toolbox(Arc<BTreeMap<String, Kept>>);
+pub struct Toolbox(Arc<BTreeMap<String, RegisteredTool>>);
 
 #[derive(Clone)]
-struct Kept {
+struct RegisteredTool {
     tool: Arc<dyn Tool>,
     input: Arc<Validator>,
     output: Option<Arc<Validator>>,
@@ -70,15 +70,15 @@ impl Toolbox {
                 .map_err(|error| refuse(format!("the {what} schema of the tool {name:?} is no JSON Schema: {error}")))
         };
         let input = schema("input", &tool.input_schema())?;
-        let output = tool.output_schema().map(|found| schema("output", &found)).transpose()?;
-        Arc::make_mut(&mut self.0).insert(name, Kept { tool, input, output });
+        let output = tool.output_schema().map(|output| schema("output", &output)).transpose()?;
+        Arc::make_mut(&mut self.0).insert(name, RegisteredTool { tool, input, output });
         Ok(self)
     }
 
     /// Only the tools of these names, in a toolbox of their own; a name without a tool is an error.
     pub fn only<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Result<Self> {
         let picked = names.into_iter().map(|name| match self.0.get(name) {
-            Some(kept) => Ok((name.to_owned(), kept.clone())),
+            Some(registered) => Ok((name.to_owned(), registered.clone())),
             None => Err(Error::new(Code::InvalidArgument, self.unknown(name))),
         });
         Ok(Self(Arc::new(picked.collect::<Result<_>>()?)))
@@ -86,7 +86,7 @@ impl Toolbox {
 
     /// The tool of a name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
-        self.0.get(name).map(|kept| &kept.tool)
+        self.0.get(name).map(|registered| &registered.tool)
     }
 
     /// All names, in order.
@@ -96,7 +96,7 @@ impl Toolbox {
 
     /// What models and pickers are told, in the order of names: the same for the same tools, so that prompts are cached.
     pub fn definitions(&self) -> Vec<ToolDefinition> {
-        let define = |Kept { tool, .. }: &Kept| ToolDefinition {
+        let define = |RegisteredTool { tool, .. }: &RegisteredTool| ToolDefinition {
             name: tool.name().to_owned(),
             description: tool.description().to_owned(),
             input_schema: tool.input_schema(),
@@ -107,25 +107,28 @@ impl Toolbox {
 
     /// Checks a call before it runs: what the model is told where its name or its arguments are wrong.
     pub fn check(&self, name: &str, arguments: &Value) -> Result<(), Box<ToolOutcome>> {
-        let told = |code, message: String| Err(Box::new(ToolOutcome::error(code, message)));
-        let Some(kept) = self.0.get(name) else { return told("unknown_tool", self.unknown(name)) };
-        match faults(&kept.input, arguments) {
+        let refused = |code, message: String| Err(Box::new(ToolOutcome::error(code, message)));
+        let Some(registered) = self.0.get(name) else { return refused("unknown_tool", self.unknown(name)) };
+        match faults(&registered.input, arguments) {
             None => Ok(()),
-            Some(faults) => told("invalid_arguments", format!("The arguments of {name} are wrong:\n{faults}")),
+            Some(faults) => refused("invalid_arguments", format!("The arguments of {name} are wrong:\n{faults}")),
         }
     }
 
     /// Checks and runs a call. Wrong arguments are an outcome; an output that is not as the tool's own schema says is one too.
     pub async fn call(&self, name: &str, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
-        if let Err(told) = self.check(name, &arguments) {
-            return Ok(*told);
+        if let Err(refused) = self.check(name, &arguments) {
+            return Ok(*refused);
         }
-        let Some(kept) = self.0.get(name) else {
-            return Fault::settle(Err(Fault::told("unknown_tool", self.unknown(name))));
+        let Some(registered) = self.0.get(name) else {
+            return Fault::into_outcome(Err(Fault::for_model("unknown_tool", self.unknown(name))));
         };
-        let outcome = kept.tool.call(arguments, environment).await?;
-        let wrong =
-            kept.output.as_ref().filter(|_| !outcome.is_error).and_then(|schema| faults(schema, &outcome.details));
+        let outcome = registered.tool.call(arguments, environment).await?;
+        let wrong = registered
+            .output
+            .as_ref()
+            .filter(|_| !outcome.is_error)
+            .and_then(|schema| faults(schema, &outcome.details));
         Ok(match wrong {
             None => outcome,
             Some(faults) => ToolOutcome::error(
@@ -140,7 +143,7 @@ impl Toolbox {
     }
 }
 
-/// What is wrong with a value, one line for each fault.
+/// The faults of a value, one a line.
 fn faults(schema: &Validator, value: &Value) -> Option<String> {
     let lines: Vec<_> = schema
         .iter_errors(value)

@@ -58,7 +58,7 @@ impl Tool for Write {
             if size > limit {
                 let message =
                     format!("The content has {}; write takes at most {}.", excerpt::size(size), excerpt::size(limit));
-                return Err(Fault::Told("too_large", message));
+                return Err(Fault::ForModel("too_large", message));
             }
             change(&environment, &path, |_, _| {
                 Ok(Change { content: content.into_bytes(), text: None, details: Value::Null })
@@ -68,7 +68,7 @@ impl Tool for Write {
     }
 }
 
-/// The new content of a file, with what is said of it.
+/// The new content of a file, with the text and details of the outcome.
 pub(super) struct Change {
     pub content: Vec<u8>,
     /// What the model reads; else the size.
@@ -80,21 +80,21 @@ pub(super) struct Change {
 /// that is the content the model has seen.
 pub(super) fn change(
     environment: &ToolEnvironment,
-    said: &str,
+    requested: &str,
     make: impl FnOnce(Option<&[u8]>, bool) -> Result<Change, Fault>,
 ) -> Result<ToolOutcome, Fault> {
     let directory = &environment.directory;
-    let place = directory.place(&directory.inside(said)?)?;
-    directory.alone(&place.path, || {
-        let before = place.read(environment.limits.file)?;
+    let location = directory.locate(&directory.inner_path(requested)?)?;
+    directory.alone(&location.path, || {
+        let before = location.read(environment.limits.file)?;
         let old = before.as_deref().map(hash);
         let seen = match (&environment.seen, &old) {
-            (Some(seen), Some(old)) => environment.lineage.follows(&place.path, seen, old),
+            (Some(seen), Some(old)) => environment.lineage.follows(&location.path, seen, old),
             _ => true,
         };
         let change = make(before.as_deref(), seen)?;
         let new = hash(&change.content);
-        let path = place.path.to_string_lossy();
+        let path = location.path.to_string_lossy();
         let action = if before.is_some() { "overwritten" } else { "created" };
         let text = change
             .text
@@ -102,7 +102,7 @@ pub(super) fn change(
         let outcome = ToolOutcome::text(text)
             .with_details(json!({
                 "path": path,
-                "said": said,
+                "said": requested,
                 "action": action,
                 "bytes": change.content.len(),
                 "before": old,
@@ -115,15 +115,15 @@ pub(super) fn change(
         }
         if let Some(record) = &environment.record {
             let progress = Progress::Replacing {
-                path: place.path.clone(),
+                path: location.path.clone(),
                 before: old.clone(),
                 after: new.clone(),
                 outcome: outcome.clone(),
             };
             record.note(&progress).map_err(Fault::Machine)?;
         }
-        place.replace(&change.content, &environment.call_name())?;
-        environment.lineage.changed(&place.path, old.as_deref(), &new);
+        location.replace(&change.content, &environment.call_name())?;
+        environment.lineage.changed(&location.path, old.as_deref(), &new);
         Ok(outcome)
     })
 }

@@ -1,25 +1,25 @@
-//! Tool calls as people see them: what is done, what it says, how long it took.
+//! Cards of tool calls: the call, its output, and its duration.
 
 use super::style::{Row, Style, span, wrap};
 use crate::chat::feed::text_of;
-use crate::chat::tools::Named;
+use crate::chat::tools::ToolName;
 use crate::print::{plain, short, took};
 use flovyn_toolkit::message::ToolResult;
 use serde_json::Value;
 use std::time::Duration;
 
 /// Rows of a result that are shown.
-const RESULT: usize = 8;
+const RESULT_ROWS: usize = 8;
 /// Rows of the output of a running call.
-const RUNNING: usize = 5;
+const OUTPUT_ROWS: usize = 5;
 /// Rows of what a person is asked about.
-const ASKED: usize = 16;
+const APPROVAL_ROWS: usize = 16;
 
 /// A call that runs, or waits to.
 pub fn open(name: &str, arguments: &Value, output: &str, since: Option<Duration>, width: usize) -> Vec<Row> {
     let state = since.map(|since| format!("  {}s", since.as_secs()));
     let mut rows = head(name, arguments, Style::YELLOW, state, width);
-    rows.extend(last(&body(output, Style::DIM, width), RUNNING));
+    rows.extend(last(&body(output, Style::DIM, width), OUTPUT_ROWS));
     rows
 }
 
@@ -28,7 +28,7 @@ pub fn ended(name: &str, arguments: &Value, result: &ToolResult, time: Option<Du
     let mark = if result.is_error { Style::RED } else { Style::GREEN };
     let mut rows = head(name, arguments, mark, time.map(|time| format!("  {}", took(time))), width);
     let diff = result.details.as_ref().and_then(|details| details["diff"].as_str()).filter(|_| !result.is_error);
-    let shown = match (name, diff) {
+    let content = match (name, diff) {
         (_, Some(diff)) => changes(diff, width),
         // What was read is long and known to be there.
         ("read", None) if !result.is_error => {
@@ -37,18 +37,18 @@ pub fn ended(name: &str, arguments: &Value, result: &ToolResult, time: Option<Du
         }
         _ => body(&text_of(result), if result.is_error { Style::RED } else { Style::DIM }, width),
     };
-    rows.extend(first(shown, RESULT));
+    rows.extend(first(content, RESULT_ROWS));
     rows
 }
 
 /// What a person is asked about: the call with all that it would do.
-pub fn asked(name: &str, arguments: &Value, width: usize) -> Vec<Row> {
-    if Named::of(name).server.is_some() {
+pub fn approval(name: &str, arguments: &Value, width: usize) -> Vec<Row> {
+    if ToolName::of(name).server.is_some() {
         // Nothing is known of such a tool, so all that it is given is shown.
         let mut rows = head(name, &Value::Null, Style::YELLOW, None, width);
-        let given = arguments.as_object().into_iter().flatten();
-        let lines = given.flat_map(|(name, value)| body(&format!("{name}: {}", plain(value)), Style::PLAIN, width));
-        rows.extend(first(lines.collect(), ASKED));
+        let fields = arguments.as_object().into_iter().flatten();
+        let lines = fields.flat_map(|(name, value)| body(&format!("{name}: {}", plain(value)), Style::PLAIN, width));
+        rows.extend(first(lines.collect(), APPROVAL_ROWS));
         return rows;
     }
     let mut rows = head(name, arguments, Style::YELLOW, None, width);
@@ -63,12 +63,12 @@ pub fn asked(name: &str, arguments: &Value, width: usize) -> Vec<Row> {
     .flat_map(|(text, sign, style)| text.lines().map(move |line| (format!("{sign} {line}"), style)))
     .flat_map(|(line, style)| body(&line, style, width))
     .collect();
-    rows.extend(first(change, ASKED));
+    rows.extend(first(change, APPROVAL_ROWS));
     rows
 }
 
 fn head(name: &str, arguments: &Value, mark: Style, state: Option<String>, width: usize) -> Vec<Row> {
-    let Named { server, tool } = Named::of(name);
+    let ToolName { server, tool } = ToolName::of(name);
     let mut line: Vec<_> = server.iter().map(|server| span(format!("{server}: "), Style::PLAIN)).collect();
     line.push(span(tool, Style::BOLD));
     let about = summary(arguments);
@@ -85,8 +85,8 @@ fn summary(arguments: &Value) -> String {
     if !words.is_empty() {
         return short(&words.join("  "), 400);
     }
-    let given = arguments.as_object().into_iter().flatten().map(|(name, value)| format!("{name}: {}", plain(value)));
-    short(&given.collect::<Vec<_>>().join(" · "), 160)
+    let fields = arguments.as_object().into_iter().flatten().map(|(name, value)| format!("{name}: {}", plain(value)));
+    short(&fields.collect::<Vec<_>>().join(" · "), 160)
 }
 
 fn body(text: &str, style: Style, width: usize) -> Vec<Row> {
@@ -112,18 +112,18 @@ fn changes(diff: &str, width: usize) -> Vec<Row> {
         .collect()
 }
 
-fn first(mut rows: Vec<Row>, most: usize) -> Vec<Row> {
-    let more = rows.len().saturating_sub(most);
+fn first(mut rows: Vec<Row>, max: usize) -> Vec<Row> {
+    let more = rows.len().saturating_sub(max);
     // One row more is as short as the word that there is one.
     if more > 1 {
-        rows.truncate(most);
+        rows.truncate(max);
         rows.push(vec![span(format!("  … {more} more lines"), Style::DIM)]);
     }
     rows
 }
 
-fn last(rows: &[Row], most: usize) -> Vec<Row> {
-    rows[rows.len().saturating_sub(most)..].to_vec()
+fn last(rows: &[Row], max: usize) -> Vec<Row> {
+    rows[rows.len().saturating_sub(max)..].to_vec()
 }
 
 #[cfg(test)]
@@ -141,8 +141,8 @@ mod tests {
         let result = ToolResult::text("1", "bash", (1..=20).map(|line| format!("line {line}\n")).collect::<String>());
         let rows = texts(&ended("bash", &json!({"command": "make"}), &result, Some(Duration::from_millis(1_500)), 40));
         assert_eq!(rows[0], "● bash make  1.5s");
-        assert_eq!((rows[1].as_str(), rows.len()), ("  │ line 1", RESULT + 2));
-        assert_eq!(rows[RESULT + 1], "  … 12 more lines");
+        assert_eq!((rows[1].as_str(), rows.len()), ("  │ line 1", RESULT_ROWS + 2));
+        assert_eq!(rows[RESULT_ROWS + 1], "  … 12 more lines");
         let rows =
             texts(&open("bash", &json!({"command": "make"}), "a\nb\nc\nd\ne\nf\n", Some(Duration::from_secs(3)), 40));
         assert_eq!(rows, ["● bash make  3s", "  │ b", "  │ c", "  │ d", "  │ e", "  │ f"]);
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_person_sees_the_server_and_all_that_its_tool_is_given() {
         let arguments = json!({"count": 3, "path": "a", "text": "one\ntwo"});
-        let rows = texts(&asked("mcp__lake__open", &arguments, 40));
+        let rows = texts(&approval("mcp__lake__open", &arguments, 40));
         assert_eq!(rows, ["● lake: open", "  │ count: 3", "  │ path: a", "  │ text: one", "  │ two"]);
         let rows = texts(&open("mcp__lake__open", &json!({"count": 3, "name": "Ness"}), "", None, 60));
         assert_eq!(rows, ["● lake: open count: 3 · name: Ness"]);
@@ -160,6 +160,6 @@ mod tests {
     #[test]
     fn a_person_sees_what_an_edit_would_change() {
         let arguments = json!({"path": "a.rs", "old_string": "one", "new_string": "two\nthree"});
-        assert_eq!(texts(&asked("edit", &arguments, 40)), ["● edit a.rs", "  │ - one", "  │ + two", "  │ + three"]);
+        assert_eq!(texts(&approval("edit", &arguments, 40)), ["● edit a.rs", "  │ - one", "  │ + two", "  │ + three"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The line that the user writes, with what they wrote before; keys as a chat understands them.
+//! The line editor with its history, and the events of the keyboard.
 
 use super::style::{Row, Style, span, wrap};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
@@ -9,38 +9,38 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tui_input::{Input, InputRequest};
 use unicode_width::UnicodeWidthChar;
 
-/// How often the thread of the keys looks whether it shall end.
-const LOOK: Duration = Duration::from_millis(200);
-/// What the user's line begins with.
+/// How often the thread that reads keys checks whether to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The prefix of the user's line.
 pub const MARK: &str = "› ";
 
-/// What the user did.
+/// The meaning of a key in a chat.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Pressed {
+pub enum KeyAction {
     /// A line is complete.
     Line(String),
     /// Enter, where nothing was written.
     Empty,
-    /// What is done now shall stop.
+    /// Stop what the agent does.
     Stop,
-    /// The chat shall end.
+    /// End the chat.
     Leave,
     /// The line or the terminal has changed.
     Changed,
 }
 
-/// The line, its history.
+/// The line and its history.
 #[derive(Debug, Default)]
 pub struct Editor {
     input: Input,
-    past: Vec<String>,
-    /// The place in `past` that is shown.
-    at: usize,
+    history: Vec<String>,
+    /// The index in `history` of the line that is shown.
+    history_index: usize,
 }
 
 impl Editor {
-    /// Takes an event of the terminal.
-    pub fn take(&mut self, event: Event) -> Pressed {
+    /// Handles an event of the terminal.
+    pub fn handle(&mut self, event: Event) -> KeyAction {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.key(key),
             Event::Paste(text) => {
@@ -48,23 +48,23 @@ impl Editor {
                 for letter in text.chars() {
                     self.input.handle(InputRequest::InsertChar(letter));
                 }
-                Pressed::Changed
+                KeyAction::Changed
             }
-            _ => Pressed::Changed,
+            _ => KeyAction::Changed,
         }
     }
 
-    fn key(&mut self, KeyEvent { code, modifiers, .. }: KeyEvent) -> Pressed {
+    fn key(&mut self, KeyEvent { code, modifiers, .. }: KeyEvent) -> KeyAction {
         use InputRequest::*;
         let control = modifiers.contains(KeyModifiers::CONTROL);
         let alt = modifiers.contains(KeyModifiers::ALT);
         let request = match code {
-            KeyCode::Char('c') if control => return Pressed::Stop,
-            KeyCode::Esc => return Pressed::Stop,
-            KeyCode::Char('d') if control && self.is_empty() => return Pressed::Leave,
+            KeyCode::Char('c') if control => return KeyAction::Stop,
+            KeyCode::Esc => return KeyAction::Stop,
+            KeyCode::Char('d') if control && self.is_empty() => return KeyAction::Leave,
             KeyCode::Enter if !alt => return self.line(),
-            KeyCode::Up => return self.look_back(),
-            KeyCode::Down => return self.look_ahead(),
+            KeyCode::Up => return self.previous(),
+            KeyCode::Down => return self.following(),
             KeyCode::Enter => InsertChar('\n'),
             KeyCode::Char('j') if control => InsertChar('\n'),
             KeyCode::Backspace if alt || control => DeletePrevWord,
@@ -89,37 +89,37 @@ impl Editor {
             KeyCode::End => GoToEnd,
             KeyCode::Char('e') if control => GoToEnd,
             KeyCode::Char(letter) if !control && !alt => InsertChar(letter),
-            _ => return Pressed::Changed,
+            _ => return KeyAction::Changed,
         };
         self.input.handle(request);
-        Pressed::Changed
+        KeyAction::Changed
     }
 
-    fn line(&mut self) -> Pressed {
+    fn line(&mut self) -> KeyAction {
         let line = self.input.value_and_reset().trim().to_owned();
         if line.is_empty() {
-            return Pressed::Empty;
+            return KeyAction::Empty;
         }
-        if self.past.last() != Some(&line) {
-            self.past.push(line.clone());
+        if self.history.last() != Some(&line) {
+            self.history.push(line.clone());
         }
-        self.at = self.past.len();
-        Pressed::Line(line)
+        self.history_index = self.history.len();
+        KeyAction::Line(line)
     }
 
-    fn look_back(&mut self) -> Pressed {
-        self.at = self.at.saturating_sub(1);
-        self.recall()
+    fn previous(&mut self) -> KeyAction {
+        self.history_index = self.history_index.saturating_sub(1);
+        self.show_history()
     }
 
-    fn look_ahead(&mut self) -> Pressed {
-        self.at = (self.at + 1).min(self.past.len());
-        self.recall()
+    fn following(&mut self) -> KeyAction {
+        self.history_index = (self.history_index + 1).min(self.history.len());
+        self.show_history()
     }
 
-    fn recall(&mut self) -> Pressed {
-        self.input = Input::new(self.past.get(self.at).cloned().unwrap_or_default());
-        Pressed::Changed
+    fn show_history(&mut self) -> KeyAction {
+        self.input = Input::new(self.history.get(self.history_index).cloned().unwrap_or_default());
+        KeyAction::Changed
     }
 
     /// Whether nothing is written.
@@ -127,66 +127,66 @@ impl Editor {
         self.input.value().is_empty()
     }
 
-    /// Takes what is written away, and gives it.
+    /// Empties the line and returns its text.
     pub fn take_text(&mut self) -> String {
         self.input.value_and_reset()
     }
 
-    /// Writes a text in place of what is written.
-    pub fn put_text(&mut self, text: String) {
+    /// Replaces the text of the line.
+    pub fn set_text(&mut self, text: String) {
         self.input = Input::new(text);
     }
 
-    /// The rows of the line, and where in them the cursor is.
+    /// The rows of the line, and the position of the cursor in them.
     pub fn rows(&self, width: usize) -> (Vec<Row>, (usize, usize)) {
         let text = self.input.value();
         let (mark, margin) = ([span(MARK, Style::CYAN)], [span("  ", Style::PLAIN)]);
-        // A line is broken where it is full, so that the cursor is where its letter is.
+        // Lines are broken where they are full, not between words, so that the column of the cursor can be computed.
         let room = width.saturating_sub(3).max(8);
-        let (mut shown, mut row, mut column, mut cursor) = (String::new(), 0, 0, (0, 0));
-        for (place, letter) in text.chars().chain([' ']).enumerate() {
+        let (mut wrapped, mut row, mut column, mut cursor) = (String::new(), 0, 0, (0, 0));
+        for (index, letter) in text.chars().chain([' ']).enumerate() {
             let wide = letter.width().unwrap_or(0);
             if letter != '\n' && column + wide > room {
-                shown.push('\n');
+                wrapped.push('\n');
                 (row, column) = (row + 1, 0);
             }
-            if place == self.input.cursor() {
+            if index == self.input.cursor() {
                 cursor = (row, column + 2);
             }
-            shown.push(letter);
+            wrapped.push(letter);
             (row, column) = if letter == '\n' { (row + 1, 0) } else { (row, column + wide) };
         }
-        (wrap(&[span(shown, Style::PLAIN)], width, &mark, &margin), cursor)
+        (wrap(&[span(wrapped, Style::PLAIN)], width, &mark, &margin), cursor)
     }
 }
 
 /// The events of the terminal, read by a thread of their own until this is dropped.
-pub struct Keys {
+pub struct KeyEvents {
     events: UnboundedReceiver<Event>,
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
 }
 
-impl Keys {
+impl KeyEvents {
     /// Begins to read.
     pub fn open() -> std::io::Result<Self> {
         let (sender, events) = unbounded_channel();
-        let over = Arc::new(AtomicBool::new(false));
-        let ends = over.clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stop_seen = stop.clone();
         std::thread::Builder::new().name("flovyn-keys".into()).spawn(move || {
-            while !ends.load(Ordering::Relaxed) {
-                let event = match poll(LOOK) {
+            while !stop_seen.load(Ordering::Relaxed) {
+                let event = match poll(POLL_INTERVAL) {
                     Ok(false) => continue,
                     Ok(true) => read(),
                     Err(_) => return,
                 };
-                // The receiver or the terminal is gone.
+                // The terminal is gone.
                 let Ok(event) = event else { return };
                 if sender.send(event).is_err() {
                     return;
                 }
             }
         })?;
-        Ok(Self { events, over })
+        Ok(Self { events, stop })
     }
 
     /// The next event; none when the terminal is gone.
@@ -195,9 +195,9 @@ impl Keys {
     }
 }
 
-impl Drop for Keys {
+impl Drop for KeyEvents {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -211,21 +211,24 @@ mod tests {
     }
 
     fn typed(editor: &mut Editor, text: &str) {
-        text.chars().for_each(|letter| drop(editor.take(key(KeyCode::Char(letter)))));
+        text.chars().for_each(|letter| drop(editor.handle(key(KeyCode::Char(letter)))));
     }
 
     #[test]
     fn lines_are_written_sent_and_recalled() {
         let mut editor = Editor::default();
         typed(&mut editor, "one");
-        assert_eq!(editor.take(key(KeyCode::Enter)), Pressed::Line("one".into()));
-        assert_eq!(editor.take(key(KeyCode::Enter)), Pressed::Empty, "an empty line is none");
-        editor.take(Event::Paste("two\r\nthree".into()));
-        assert_eq!(editor.take(key(KeyCode::Enter)), Pressed::Line("two\nthree".into()));
-        editor.take(key(KeyCode::Up));
-        editor.take(key(KeyCode::Up));
-        assert_eq!(editor.take(key(KeyCode::Enter)), Pressed::Line("one".into()));
-        assert_eq!(editor.take(Event::Key(KeyEvent::new(KeyCode::Char('d'), KeyModifiers::CONTROL))), Pressed::Leave);
+        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Line("one".into()));
+        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Empty, "an empty line is none");
+        editor.handle(Event::Paste("two\r\nthree".into()));
+        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Line("two\nthree".into()));
+        editor.handle(key(KeyCode::Up));
+        editor.handle(key(KeyCode::Up));
+        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Line("one".into()));
+        assert_eq!(
+            editor.handle(Event::Key(KeyEvent::new(KeyCode::Char('d'), KeyModifiers::CONTROL))),
+            KeyAction::Leave
+        );
     }
 
     #[test]
@@ -235,7 +238,7 @@ mod tests {
         let (rows, cursor) = editor.rows(11);
         assert_eq!(rows.iter().map(|row| painted(row, false)).collect::<Vec<_>>(), ["› abcdefgh", "  ijkl "]);
         assert_eq!(cursor, (1, 6));
-        editor.take(key(KeyCode::Home));
+        editor.handle(key(KeyCode::Home));
         assert_eq!(editor.rows(11).1, (0, 2));
         assert_eq!(Editor::default().rows(40).1, (0, 2));
     }

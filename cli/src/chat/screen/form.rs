@@ -1,9 +1,9 @@
-//! What an MCP server asks, as people see it: what for, what was written so far, what may be written now.
+//! Draws an elicitation: its message, the values so far, and the current field.
 
 use super::style::{Row, Span, Style, span, wrap};
+use crate::chat::elicitation::{Elicitation, Question, QuestionKind};
 use crate::chat::field::{Choice, Field};
-use crate::chat::inquiry::{Asked, Inquiry, Question};
-use crate::chat::tools::Named;
+use crate::chat::tools::ToolName;
 use flovyn_toolkit::react::InputReply;
 
 /// Choices that are shown.
@@ -12,24 +12,24 @@ const CHOICES: usize = 20;
 const NAMES: usize = 20;
 
 /// A request that is being answered.
-pub fn open(inquiry: &Inquiry, width: usize) -> Vec<Row> {
-    let Some(question) = inquiry.question() else { return Vec::new() };
-    let mut rows = head(inquiry, width);
+pub fn pending(elicitation: &Elicitation, width: usize) -> Vec<Row> {
+    let Some(question) = elicitation.question() else { return Vec::new() };
+    let mut rows = head(elicitation, width);
     rows.extend(indented(&[span(&question.message, Style::PLAIN)], width));
-    let how = match &question.asked {
-        Asked::Visit(url) => {
+    let how = match &question.kind {
+        QuestionKind::Url(url) => {
             rows.push(Row::new());
             rows.extend(indented(&address(url), width));
             "y when you are done there".to_owned()
         }
-        Asked::Form(fields) if fields.is_empty() => "y or n".to_owned(),
-        Asked::Form(fields) => {
+        QuestionKind::Form(fields) if fields.is_empty() => "y or n".to_owned(),
+        QuestionKind::Form(fields) => {
             rows.push(Row::new());
-            rows.extend(form(question, fields, inquiry.field(), width));
-            inquiry.field().map(how).unwrap_or_default()
+            rows.extend(form(question, fields, elicitation.field(), width));
+            elicitation.field().map(how).unwrap_or_default()
         }
     };
-    if let Some(fault) = inquiry.fault() {
+    if let Some(fault) = elicitation.fault() {
         rows.extend(wrap(
             &[span(fault, Style::RED)],
             width,
@@ -37,33 +37,33 @@ pub fn open(inquiry: &Inquiry, width: usize) -> Vec<Row> {
             &[span("    ", Style::PLAIN)],
         ));
     }
-    let back = if inquiry.has_begun() { " · /back" } else { "" };
+    let back = if elicitation.has_begun() { " · /back" } else { "" };
     let words = format!("{how}{back} · /decline says no · /cancel closes it");
     rows.extend(wrap(&[span(words, Style::YELLOW)], width, &[], &[]));
     rows
 }
 
 /// A request whose answer has been taken.
-pub fn taken(inquiry: &Inquiry, reply: &InputReply, width: usize) -> Vec<Row> {
+pub fn answered(elicitation: &Elicitation, reply: &InputReply, width: usize) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (message, lines) in inquiry.told(reply) {
-        let asked = [span(&inquiry.request().server, Style::BOLD), span(format!(": {message}"), Style::PLAIN)];
-        rows.extend(wrap(&asked, width, &[span("? ", Style::CYAN)], &[span("  ", Style::PLAIN)]));
+    for (message, lines) in elicitation.summary(reply) {
+        let question = [span(&elicitation.request().server, Style::BOLD), span(format!(": {message}"), Style::PLAIN)];
+        rows.extend(wrap(&question, width, &[span("? ", Style::CYAN)], &[span("  ", Style::PLAIN)]));
         let margin = [span("  │ ", Style::DIM)];
         rows.extend(lines.iter().flat_map(|line| wrap(&[span(line, Style::DIM)], width, &margin, &margin)));
     }
     rows
 }
 
-fn head(inquiry: &Inquiry, width: usize) -> Vec<Row> {
-    let request = inquiry.request();
+fn head(elicitation: &Elicitation, width: usize) -> Vec<Row> {
+    let request = elicitation.request();
     let mut line = vec![
         span(&request.server, Style::BOLD),
         span(" asks before ", Style::PLAIN),
-        span(Named::of(&request.name).tool, Style::BOLD),
+        span(ToolName::of(&request.name).tool, Style::BOLD),
         span(" goes on", Style::PLAIN),
     ];
-    if let (place, all @ 2..) = inquiry.place() {
+    if let (place, all @ 2..) = elicitation.progress() {
         line.push(span(format!("  {place} of {all}"), Style::DIM));
     }
     wrap(&line, width, &[span("? ", Style::YELLOW)], &[span("  ", Style::PLAIN)])
@@ -75,20 +75,20 @@ fn form(question: &Question, fields: &[Field], now: Option<&Field>, width: usize
     let longest = fields.iter().map(|field| field.title.chars().count()).max().unwrap_or(0).min(NAMES);
     for field in fields {
         let is_now = now.is_some_and(|now| std::ptr::eq(now, field));
-        let given = question.given(field);
-        let (mark, style) = match (is_now, &given) {
+        let draft = question.draft(field);
+        let (mark, style) = match (is_now, &draft) {
             (true, _) => ("▸ ", Style::CYAN),
             (false, Some(_)) => ("✓ ", Style::GREEN),
             (false, None) => ("· ", Style::DIM),
         };
         let name = span(format!("{:<longest$}  ", field.title), if is_now { Style::BOLD } else { Style::DIM });
-        let said = match (is_now, given) {
-            (true, _) => format!("{}{}", field.wants(), if field.is_required { "" } else { " (may be left out)" }),
-            (false, given) => given.unwrap_or_default(),
+        let value = match (is_now, draft) {
+            (true, _) => format!("{}{}", field.constraint(), if field.is_required { "" } else { " (may be left out)" }),
+            (false, draft) => draft.unwrap_or_default(),
         };
         let margin = [span(" ".repeat(longest + 6), Style::PLAIN)];
         let first = [span("  ", Style::PLAIN), span(mark, style), name];
-        rows.extend(wrap(&[span(said, Style::DIM)], width, &first, &margin));
+        rows.extend(wrap(&[span(value, Style::DIM)], width, &first, &margin));
         if is_now {
             rows.extend(about(field, width, &margin));
         }
@@ -116,8 +116,8 @@ fn about(field: &Field, width: usize, margin: &[Span]) -> Vec<Row> {
 
 /// What Enter does.
 fn how(field: &Field) -> String {
-    match (&field.usual, field.is_required) {
-        (Some(usual), _) => format!("Enter takes {}", crate::print::short(&field.shown(usual), 40)),
+    match (&field.default, field.is_required) {
+        (Some(default), _) => format!("Enter takes {}", crate::print::short(&field.display(default), 40)),
         (None, true) => "Type your answer".to_owned(),
         (None, false) => "Enter leaves it out".to_owned(),
     }
@@ -148,7 +148,7 @@ mod tests {
     use flovyn_toolkit::react::InputRequest;
     use serde_json::json;
 
-    fn inquiry() -> Inquiry {
+    fn elicitation() -> Elicitation {
         let request: InputRequest = serde_json::from_value(json!({
             "id": "1", "name": "mcp__lake__open", "server": "lake", "hash": "h", "questions": {
                 "a": { "mode": "form", "message": "What lake?", "schema": { "required": ["name", "size"], "properties": {
@@ -159,7 +159,7 @@ mod tests {
             },
         }))
         .expect("a request");
-        Inquiry::new(request)
+        Elicitation::new(request)
     }
 
     fn texts(rows: &[Row]) -> Vec<String> {
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn a_form_shows_what_was_written_and_what_may_be() {
-        let mut asked = inquiry();
-        assert!(asked.line("Loch").is_none() && asked.line("deep").is_none());
+        let mut form = elicitation();
+        assert!(form.submit_line("Loch").is_none() && form.submit_line("deep").is_none());
         let expected = [
             "? lake asks before open goes on  1 of 2",
             "  What lake?",
@@ -182,14 +182,14 @@ mod tests {
             "  ! \"deep\" is none of these; write a number from 1 to 2, or a name",
             "Type your answer · /back · /decline says no · /cancel closes it",
         ];
-        assert_eq!(texts(&open(&asked, 80)), expected);
-        assert!(asked.line("large").is_none());
-        let rows = open(&asked, 80);
+        assert_eq!(texts(&pending(&form, 80)), expected);
+        assert!(form.submit_line("large").is_none());
+        let rows = pending(&form, 80);
         assert_eq!(texts(&rows)[3], "  https://good.example@lake.example/in?a=1");
         let host = rows[3].iter().find(|span| span.style.underline).expect("the host stands out");
         assert_eq!(host.text, "lake.example");
-        let reply = asked.line("n").expect("it is whole");
+        let reply = form.submit_line("n").expect("it is whole");
         let expected = ["? lake: What lake?", "  │ name: Loch", "  │ size: Large", "? lake: Log in.", "  │ declined"];
-        assert_eq!(texts(&taken(&asked, &reply, 80)), expected);
+        assert_eq!(texts(&answered(&form, &reply, 80)), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Markdown as rows of a terminal, while it still comes in: a block is settled when the next one begins.
+//! Markdown as rows of a terminal, while it is streamed: a block is settled when the next one begins.
 
 use super::style::{Row, Span, Style, span, wrap};
 use comfy_table::{ContentArrangement, Table, presets};

@@ -1,4 +1,4 @@
-//! What a chat looks like in a terminal: `style` has rows of text, `markdown`, `card` and `form` make them, `editor` is the line of
+//! The screen of a chat: `style` has rows of text, `markdown`, `card` and `form` make them, `editor` is the line of
 //! the user, `terminal` draws.
 
 pub mod card;

@@ -55,14 +55,14 @@ pub fn wrap(spans: &[Span], width: usize, first: &[Span], rest: &[Span]) -> Vec<
         }
     }
     for line in lines {
-        let mut left = line.as_slice();
+        let mut remaining = line.as_slice();
         loop {
             let prefix = if rows.is_empty() { first } else { rest };
             let room = width.saturating_sub(width_of(prefix)).max(8);
-            let (row, behind) = break_at(left, room);
+            let (row, after) = break_at(remaining, room);
             rows.push(joined(prefix, row));
-            left = behind;
-            if left.is_empty() {
+            remaining = after;
+            if remaining.is_empty() {
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! The terminal: rows that stay scroll up, a few at its end are drawn anew.
+//! The terminal: settled rows scroll up, a few live rows at its end are redrawn.
 
 use super::style::{Row, painted};
 use crossterm::cursor::{Hide, MoveToColumn, MoveUp, Show};
@@ -31,22 +31,22 @@ impl Terminal {
     pub fn size(&self) -> (usize, usize) {
         // A terminal that does not know its size is taken for a usual one.
         let (columns, rows) = size().unwrap_or((80, 24));
-        let known = |size: u16, usual| if size == 0 { usual } else { usize::from(size) };
-        (known(columns, 80), known(rows, 24))
+        let or_usual = |size: u16, usual| if size == 0 { usual } else { usize::from(size) };
+        (or_usual(columns, 80), or_usual(rows, 24))
     }
 
     /// Writes rows that stay, then those that are drawn anew, with the cursor in one of them.
     pub fn show(&mut self, stay: &[Row], live: &[Row], cursor: (usize, usize)) -> Result<()> {
-        let most = self.size().1.saturating_sub(1).max(1);
-        let cut = live.len().saturating_sub(most);
+        let max = self.size().1.saturating_sub(1).max(1);
+        let cut = live.len().saturating_sub(max);
         let (live, row) = (&live[cut..], cursor.0.saturating_sub(cut));
         queue!(self.out, BeginSynchronizedUpdate, Hide)?;
         self.erase()?;
         for row in stay {
             queue!(self.out, Print(painted(row, self.colour)), Print("\r\n"))?;
         }
-        for (place, row) in live.iter().enumerate() {
-            if place > 0 {
+        for (index, row) in live.iter().enumerate() {
+            if index > 0 {
                 queue!(self.out, Print("\r\n"))?;
             }
             queue!(self.out, Print(painted(row, self.colour)))?;

@@ -1,4 +1,4 @@
-//! Anthropic Messages: how a request is written.
+//! Anthropic Messages: encodes a request.
 
 use super::{Call, ModelError, ThinkingLevel, ThinkingSupport, ToolChoice, unsendable};
 use crate::message::{CacheHint, Content, ExecutedBy, Media, MediaSource, Part, Role};
@@ -144,9 +144,9 @@ fn block(part: &Part, call: &Call<'_>) -> Result<Option<Value>, ModelError> {
             });
         }
         Content::Media(media) => file(media)?,
-        Content::ToolCall(made) if made.executed_by == ExecutedBy::Provider => return Ok(None),
-        Content::ToolCall(made) => {
-            json!({"type": "tool_use", "id": made.id, "name": made.name, "input": made.arguments})
+        Content::ToolCall(tool_call) if tool_call.executed_by == ExecutedBy::Provider => return Ok(None),
+        Content::ToolCall(tool_call) => {
+            json!({"type": "tool_use", "id": tool_call.id, "name": tool_call.name, "input": tool_call.arguments})
         }
         Content::ToolResult(result) => {
             let mut content = Vec::with_capacity(result.content.len());

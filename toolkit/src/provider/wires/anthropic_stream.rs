@@ -1,10 +1,10 @@
-//! Anthropic Messages: what the events of a stream mean.
+//! Anthropic Messages: decodes the events of a stream.
 
 use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
 use crate::message::call_ids::CallIds;
 use crate::message::{ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
-use crate::provider::assembly::{Assembly, Ending, Growing};
+use crate::provider::assembly::{Assembly, Growing, StreamEnd};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ pub(super) struct Stream {
     assembly: Assembly,
     /// The provider's numbers of blocks, and ours.
     blocks: HashMap<u64, Block>,
-    ending: Option<Ending>,
+    ending: Option<StreamEnd>,
     complete: bool,
 }
 
@@ -60,7 +60,7 @@ impl Stream {
         let id = super::word(block, "/id").unwrap_or_default();
         let call = |by| Growing::Call { id: id.clone(), name: word("/name"), json: String::new(), by, closed: false };
         let mut whole = None;
-        let (growing, said, opaque) = match kind.as_str() {
+        let (growing, start, opaque) = match kind.as_str() {
             "text" => (Growing::Text { text: String::new() }, word("/text"), None),
             "thinking" => {
                 let signature = text(block, "/signature").filter(|signature| !signature.is_empty());
@@ -83,7 +83,7 @@ impl Stream {
             }
         };
         let part = self.assembly.begin(growing, on);
-        self.assembly.grow(part, &said, on);
+        self.assembly.grow(part, &start, on);
         if let (Some(place), Some(data)) = (self.assembly.opaque(part), opaque) {
             *place = Some(data);
         }
@@ -169,7 +169,7 @@ impl Decoder for Stream {
                         "pause_turn" => Stop::Deferred,
                         _ => Stop::End,
                     };
-                    self.ending = Some(Ending { stop, raw: raw.to_owned() });
+                    self.ending = Some(StreamEnd { stop, raw: raw.to_owned() });
                 }
             }
             "message_stop" => {
@@ -178,8 +178,8 @@ impl Decoder for Stream {
             }
             "error" => {
                 let code = text(&event, "/error/type").unwrap_or_default();
-                let told = failed(code, text(&event, "/error/message").unwrap_or_default());
-                return Err(self.assembly.failed(told.kind, told.message));
+                let error = failed(code, text(&event, "/error/message").unwrap_or_default());
+                return Err(self.assembly.failed(error.kind, error.message));
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions and those who speak it: how a request is written.
+//! OpenAI Chat Completions and compatible providers: encodes a request.
 
 use super::{Call, ModelError, ThinkingLevel, ThinkingSupport, ToolChoice, address, unsendable};
 use crate::message::{CacheHint, Content, ExecutedBy, Media, Message, Part, Role, ToolResult};
@@ -129,15 +129,15 @@ fn file(media: &Media) -> Result<Value, ModelError> {
 fn assistant(message: &Message, call: &Call<'_>) -> Value {
     let mut body = json!({"role": "assistant"});
     let text = message.text();
-    let calls: Vec<Value> = message.parts.iter().filter_map(|part| made(part, call)).collect();
+    let calls: Vec<Value> = message.parts.iter().filter_map(|part| tool_call(part, call)).collect();
     body["content"] = if text.is_empty() && !calls.is_empty() { Value::Null } else { json!(text) };
     let mut details: Vec<Value> = Vec::new();
     let mut thought = String::new();
     for part in &message.parts {
         if let Content::Thinking(thinking) = &part.content {
             thought.push_str(&thinking.text);
-            let kept = part.opaque_for(call.origin).and_then(|data| data.get("reasoning_details"));
-            details.extend(kept.and_then(Value::as_array).into_iter().flatten().cloned());
+            let opaque = part.opaque_for(call.origin).and_then(|data| data.get("reasoning_details"));
+            details.extend(opaque.and_then(Value::as_array).into_iter().flatten().cloned());
         }
     }
     if call.quirks.reasoning_details && !details.is_empty() {
@@ -156,13 +156,13 @@ fn assistant(message: &Message, call: &Call<'_>) -> Value {
     body
 }
 
-fn made(part: &Part, call: &Call<'_>) -> Option<Value> {
-    let Content::ToolCall(made) = &part.content else { return None };
-    if made.executed_by == ExecutedBy::Provider {
+fn tool_call(part: &Part, call: &Call<'_>) -> Option<Value> {
+    let Content::ToolCall(call_part) = &part.content else { return None };
+    if call_part.executed_by == ExecutedBy::Provider {
         return None;
     }
-    let function = json!({"name": made.name, "arguments": made.arguments.to_string()});
-    let mut body = json!({"id": made.id, "type": "function", "function": function});
+    let function = json!({"name": call_part.name, "arguments": call_part.arguments.to_string()});
+    let mut body = json!({"id": call_part.id, "type": "function", "function": function});
     if let Some(extra) = part.opaque_for(call.origin).and_then(|data| data.get("extra_content")) {
         body["extra_content"] = extra.clone();
     }
@@ -171,27 +171,27 @@ fn made(part: &Part, call: &Call<'_>) -> Option<Value> {
 
 /// Results, and behind them what only a user's message may hold.
 fn results(message: &Message, call: &Call<'_>, messages: &mut Vec<Value>) -> Result<(), ModelError> {
-    let mut shown: Vec<Value> = Vec::new();
+    let mut files: Vec<Value> = Vec::new();
     for result in message.tool_results() {
         let text: Vec<_> = result.content.iter().filter_map(Part::as_text).collect();
         let media: Vec<_> =
             result.content.iter().filter(|part| matches!(part.content, Content::Media(_))).cloned().collect();
         messages.push(
-            json!({"role": "tool", "tool_call_id": result.id, "content": told(result, &text.join("\n"), media.len())}),
+            json!({"role": "tool", "tool_call_id": result.id, "content": result_text(result, &text.join("\n"), media.len())}),
         );
         if !media.is_empty() {
-            shown.push(json!({"type": "text", "text": format!("Files of the result of {}:", result.id)}));
-            shown.extend(content(&media, call)?.as_array().into_iter().flatten().cloned());
+            files.push(json!({"type": "text", "text": format!("Files of the result of {}:", result.id)}));
+            files.extend(content(&media, call)?.as_array().into_iter().flatten().cloned());
         }
     }
-    if !shown.is_empty() {
-        messages.push(json!({"role": "user", "content": shown}));
+    if !files.is_empty() {
+        messages.push(json!({"role": "user", "content": files}));
     }
     Ok(())
 }
 
 /// The wire has no word for a failure, and wants text where there is only a file.
-pub(super) fn told(result: &ToolResult, text: &str, files: usize) -> String {
+pub(super) fn result_text(result: &ToolResult, text: &str, files: usize) -> String {
     match (result.is_error, text.is_empty(), files) {
         (true, _, _) => format!("Error: {text}"),
         (false, true, 1..) => "The result is in the files of the next message.".to_owned(),

@@ -1,11 +1,11 @@
-//! OpenAI Chat Completions and those who speak it: what the chunks of a stream mean.
+//! OpenAI Chat Completions and compatible providers: decodes the chunks of a stream.
 
 use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
 use crate::message::call_ids::CallIds;
 use crate::message::{Cost, CostBasis, ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
-use crate::provider::assembly::{Assembly, Ending, Growing};
-use crate::provider::http::said;
+use crate::provider::assembly::{Assembly, Growing, StreamEnd};
+use crate::provider::http::parse_error_body;
 use serde_json::{Value, json};
 
 pub(super) struct Stream {
@@ -17,7 +17,7 @@ pub(super) struct Stream {
     /// The provider's number and id of each call, and our part.
     calls: Vec<(u64, String, usize)>,
     details: Vec<Value>,
-    ending: Option<Ending>,
+    ending: Option<StreamEnd>,
 }
 
 impl Stream {
@@ -62,12 +62,13 @@ impl Stream {
             let part = *self.thinking.get_or_insert_with(|| begin(&mut self.assembly, on));
             self.assembly.grow(part, thought, on);
         }
-        if let Some(said) = text(delta, "/content").or(text(delta, "/refusal")).filter(|said| !said.is_empty()) {
+        if let Some(content) = text(delta, "/content").or(text(delta, "/refusal")).filter(|content| !content.is_empty())
+        {
             let begin = |assembly: &mut Assembly, on: &mut (dyn FnMut(StreamEvent) + Send)| {
                 assembly.begin(Growing::Text { text: String::new() }, on)
             };
             let part = *self.text.get_or_insert_with(|| begin(&mut self.assembly, on));
-            self.assembly.grow(part, said, on);
+            self.assembly.grow(part, content, on);
         }
         for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
             self.call(call, on)?;
@@ -188,13 +189,13 @@ impl Decoder for Stream {
         }
         let chunk = object(data)?;
         if chunk.get("error").is_some_and(|error| !error.is_null()) {
-            let said = said(data);
-            let told =
+            let body = parse_error_body(data);
+            let error =
                 match chunk.pointer("/error/code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()) {
-                    Some(status) => super::refused(status, &said.code, &said.message),
-                    None => failed(&said.code, &said.message),
+                    Some(status) => super::refused(status, &body.code, &body.message),
+                    None => failed(&body.code, &body.message),
                 };
-            return Err(self.assembly.failed(told.kind, told.message));
+            return Err(self.assembly.failed(error.kind, error.message));
         }
         self.assembly.start(text(&chunk, "/id"), text(&chunk, "/model"), on);
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
@@ -212,7 +213,7 @@ impl Decoder for Stream {
                 "error" => return Err(failed("", "finish_reason is error")),
                 _ => Stop::End,
             };
-            self.ending = Some(Ending { stop, raw: raw.to_owned() });
+            self.ending = Some(StreamEnd { stop, raw: raw.to_owned() });
         }
         Ok(false)
     }

@@ -1,4 +1,4 @@
-//! The three wires: how a request is written and what events mean.
+//! The three wires: encode requests and decode events.
 //!
 //! Pure: text in, messages out. A wire has an encoder and a [`Decoder`], which owns the message until the provider's
 //! terminal event and gives it to nobody before.

@@ -1,6 +1,6 @@
-//! OpenAI Responses without state at the provider: how a request is written.
+//! OpenAI Responses without state at the provider: encodes a request.
 
-use super::chat::{effort, told};
+use super::chat::{effort, result_text};
 use super::{Call, ModelError, ThinkingSupport, ToolChoice, address, unsendable};
 use crate::message::{Content, ExecutedBy, Media, Message, Part, Role};
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
                     let text: Vec<_> = result.content.iter().filter_map(Part::as_text).collect();
                     let plain = text.len() == result.content.len();
                     let output =
-                        if plain { json!(told(result, &text.join("\n"), 0)) } else { content(&result.content)? };
+                        if plain { json!(result_text(result, &text.join("\n"), 0)) } else { content(&result.content)? };
                     input.push(json!({"type": "function_call_output", "call_id": result.id, "output": output}));
                 }
             }
@@ -100,8 +100,8 @@ fn answer(message: &Message, call: &Call<'_>, input: &mut Vec<Value>) {
             (Content::Text { text }, None) if !text.is_empty() => {
                 input.push(json!({"role": "assistant", "content": [{"type": "output_text", "text": text}]}));
             }
-            (Content::ToolCall(made), None) if made.executed_by == ExecutedBy::Us => input.push(json!({
-                "type": "function_call", "call_id": made.id, "name": made.name, "arguments": made.arguments.to_string(),
+            (Content::ToolCall(tool_call), None) if tool_call.executed_by == ExecutedBy::Us => input.push(json!({
+                "type": "function_call", "call_id": tool_call.id, "name": tool_call.name, "arguments": tool_call.arguments.to_string(),
             })),
             _ => {}
         }

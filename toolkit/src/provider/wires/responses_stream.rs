@@ -1,4 +1,4 @@
-//! OpenAI Responses: what the events of a stream mean.
+//! OpenAI Responses: decodes the events of a stream.
 //!
 //! Events show the items while they grow; the message is made of the finished items alone.
 
@@ -6,7 +6,7 @@ use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
 use crate::message::call_ids::CallIds;
 use crate::message::{ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
-use crate::provider::assembly::{Assembly, Ending, Growing};
+use crate::provider::assembly::{Assembly, Growing, StreamEnd};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,20 +14,20 @@ pub(super) struct Stream {
     origin: Origin,
     ids: CallIds,
     /// What is shown while it grows.
-    shown: Assembly,
+    assembly: Assembly,
     /// Our part for each item and, in messages, each piece of content.
     parts: HashMap<(u64, u64), usize>,
     /// The items that are finished, by their number.
     items: BTreeMap<u64, Value>,
     last_sequence: Option<u64>,
-    ending: Option<Ending>,
+    ending: Option<StreamEnd>,
 }
 
 impl Stream {
     pub(super) fn new(origin: &Origin, ids: CallIds) -> Self {
         Self {
             origin: origin.clone(),
-            shown: Assembly::new(origin, ids.clone()),
+            assembly: Assembly::new(origin, ids.clone()),
             ids,
             parts: HashMap::new(),
             items: BTreeMap::new(),
@@ -38,7 +38,7 @@ impl Stream {
 
     fn count(&mut self, usage: &Value) {
         let tokens = |path: &str| number(usage, path).unwrap_or_default();
-        let counted = self.shown.usage();
+        let counted = self.assembly.usage();
         counted.cache_read = tokens("/input_tokens_details/cached_tokens");
         counted.cache_write = tokens("/input_tokens_details/cache_write_tokens");
         counted.input = tokens("/input_tokens").saturating_sub(counted.cache_read + counted.cache_write);
@@ -54,7 +54,7 @@ impl Stream {
             kind => Growing::Custom { kind: format!("openai.{kind}"), value: Value::Null },
         };
         if !self.parts.contains_key(&(index, 0)) {
-            let part = self.shown.begin(growing, on);
+            let part = self.assembly.begin(growing, on);
             self.parts.insert((index, 0), part);
         }
     }
@@ -66,13 +66,13 @@ impl Stream {
         let part = match (known, fresh) {
             (Some(part), _) => part,
             (None, Some(growing)) => {
-                let begun = self.shown.begin(growing, on);
+                let begun = self.assembly.begin(growing, on);
                 self.parts.insert((index, part), begun);
                 begun
             }
             (None, None) => return,
         };
-        self.shown.grow(part, delta, on);
+        self.assembly.grow(part, delta, on);
     }
 
     fn ended(&mut self, response: &Value, stop: Option<(Stop, &str)>) {
@@ -85,11 +85,11 @@ impl Stream {
         }
         let calls = self.items.values().any(|item| text(item, "/type") == Some("function_call"));
         let (stop, raw) = match stop {
-            Some(said) => said,
+            Some(ending) => ending,
             None if calls => (Stop::ToolUse, "completed"),
             None => (Stop::End, "completed"),
         };
-        self.ending = Some(Ending { stop, raw: raw.to_owned() });
+        self.ending = Some(StreamEnd { stop, raw: raw.to_owned() });
     }
 }
 
@@ -115,7 +115,7 @@ impl Decoder for Stream {
         let index = number(&event, "/output_index").unwrap_or_default();
         match text(&event, "/type").unwrap_or_default() {
             "response.created" | "response.in_progress" => {
-                self.shown.start(text(&event, "/response/id"), text(&event, "/response/model"), on);
+                self.assembly.start(text(&event, "/response/id"), text(&event, "/response/model"), on);
             }
             "response.output_item.added" => self.item_added(index, &event["item"], on),
             "response.output_text.delta" | "response.refusal.delta" => {
@@ -147,8 +147,8 @@ impl Decoder for Stream {
                     let places = [format!("/response/error/{name}"), format!("/error/{name}"), format!("/{name}")];
                     places.iter().find_map(|path| text(&event, path)).unwrap_or_default().to_owned()
                 };
-                let told = failed(&word("code"), &word("message"));
-                return Err(self.shown.failed(told.kind, told.message));
+                let error = failed(&word("code"), &word("message"));
+                return Err(self.assembly.failed(error.kind, error.message));
             }
             _ => {}
         }
@@ -156,12 +156,12 @@ impl Decoder for Stream {
     }
 
     fn finish(self: Box<Self>) -> Result<Message, ModelError> {
-        let Some(ending) = self.ending else { return Err(self.shown.interrupted()) };
+        let Some(ending) = self.ending else { return Err(self.assembly.interrupted()) };
         let mut whole = Assembly::new(&self.origin, self.ids);
-        whole.meta = self.shown.meta;
+        whole.meta = self.assembly.meta;
         let quiet: &mut (dyn FnMut(StreamEvent) + Send) = &mut |_| {};
         for item in self.items.values() {
-            let kept = json!({"item": item});
+            let opaque = json!({"item": item});
             let list = |name: &str| item.get(name).and_then(Value::as_array).into_iter().flatten();
             let kind = text(item, "/type").unwrap_or_default();
             let growing: Vec<Growing> = match kind {
@@ -170,10 +170,10 @@ impl Decoder for Stream {
                     .map(|text| Growing::Text { text: text.to_owned() })
                     .collect(),
                 "reasoning" => {
-                    let told: Vec<_> =
+                    let summaries: Vec<_> =
                         list("summary").chain(list("content")).filter_map(|piece| text(piece, "/text")).collect();
-                    let hidden = told.is_empty() && text(item, "/encrypted_content").is_some();
-                    vec![Growing::Thinking { text: told.join("\n\n"), redacted: hidden }]
+                    let hidden = summaries.is_empty() && text(item, "/encrypted_content").is_some();
+                    vec![Growing::Thinking { text: summaries.join("\n\n"), redacted: hidden }]
                 }
                 "function_call" => {
                     let done = matches!(text(item, "/status"), None | Some("completed"));
@@ -188,7 +188,7 @@ impl Decoder for Stream {
             for growing in growing {
                 let part = whole.begin(growing, quiet);
                 if let Some(place) = whole.opaque(part) {
-                    *place = Some(kept.clone());
+                    *place = Some(opaque.clone());
                 }
             }
         }

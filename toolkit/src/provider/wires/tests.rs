@@ -111,15 +111,16 @@ fn ids_in(body: &Value, calls: &mut Vec<String>, results: &mut Vec<String>) {
 fn each_call_has_an_id_of_its_own_whatever_its_provider_said() {
     for api in [Api::OpenaiChat, Api::AnthropicMessages, Api::OpenaiResponses] {
         for id in [json!("call_1"), json!(""), json!(7), Value::Null] {
-            let mut told = vec![Message::user("go")];
+            let mut conversation = vec![Message::user("go")];
             for turn in ["one", "two"] {
                 let (first, second) = (format!("{turn} a"), format!("{turn} b"));
                 let events = answer_of(api, &[(0, id.clone(), &first), (1, id.clone(), &second)]);
-                let answer = decoded(api, &told, &events).unwrap_or_else(|error| panic!("{api:?} {id}: {error:?}"));
-                let said: Vec<_> = answer.tool_calls().map(|call| call.arguments["text"].clone()).collect();
-                assert_eq!(said, [json!(first), json!(second)], "{api:?} {id}");
+                let answer =
+                    decoded(api, &conversation, &events).unwrap_or_else(|error| panic!("{api:?} {id}: {error:?}"));
+                let arguments: Vec<_> = answer.tool_calls().map(|call| call.arguments["text"].clone()).collect();
+                assert_eq!(arguments, [json!(first), json!(second)], "{api:?} {id}");
                 assert_eq!(
-                    decoded(api, &told, &events).expect("an answer"),
+                    decoded(api, &conversation, &events).expect("an answer"),
                     answer,
                     "{api:?}: read again it is the same"
                 );
@@ -127,9 +128,9 @@ fn each_call_has_an_id_of_its_own_whatever_its_provider_said() {
                     crate::message::ToolResult::text(&call.id, &call.name, format!("noted {}", call.arguments["text"]))
                 });
                 let results: Vec<_> = results.collect();
-                told.extend([answer, Message::tool(results)]);
+                conversation.extend([answer, Message::tool(results)]);
             }
-            let request = ModelRequest::new("m", told);
+            let request = ModelRequest::new("m", conversation);
             let body =
                 encode(api, &request, &ModelInfo::default(), &origin_of(api), &Quirks::default()).expect("a body");
             let (mut calls, mut results) = (Vec::new(), Vec::new());

@@ -41,7 +41,7 @@ fn gave(number: u8) -> Message {
     Message::tool([ToolResult::text(format!("c{number}"), "read", long("r"))])
 }
 
-fn walked(messages: &[Message]) -> Transcript {
+fn transcript(messages: &[Message]) -> Transcript {
     let entries: Vec<_> = (1..).zip(messages).map(|(number, message)| entry(number, "message", message)).collect();
     Transcript::of(&entries).expect("a transcript")
 }
@@ -63,7 +63,7 @@ fn a_window_is_full_before_it_overflows() {
 fn whole_turns_are_hidden_first() {
     let turn = |n| [Message::user(long("u")), called(n, "read"), gave(n), Message::assistant(long("a"))];
     let messages: Vec<_> = [turn(1), turn(2)].concat();
-    let cut = keeping(450).cut(&walked(&messages), None, false).expect("a cut");
+    let cut = keeping(450).cut(&transcript(&messages), None, false).expect("a cut");
     assert_eq!(cut.first_kept, Some(id(5)));
     assert_eq!(cut.extracts, [Extract { from: None, until: Some(id(5)), turn_prefix: false }]);
     assert!(cut.details.read_files.contains("read.rs"));
@@ -80,7 +80,7 @@ fn a_call_is_never_parted_from_its_results() {
         gave(1),
     ];
     for keep in 0..700 {
-        let cut = keeping(keep).cut(&walked(&messages), None, false);
+        let cut = keeping(keep).cut(&transcript(&messages), None, false);
         let Some(cut) = cut else { continue };
         assert!(![Some(id(5)), Some(id(6)), None].contains(&cut.first_kept), "{keep}: {cut:?}");
     }
@@ -97,7 +97,7 @@ fn one_long_turn_is_cut_inside_and_its_beginning_told_for_itself() {
         called(2, "read"),
         gave(2),
     ];
-    let cut = keeping(250).cut(&walked(&messages), None, false).expect("a cut");
+    let cut = keeping(250).cut(&transcript(&messages), None, false).expect("a cut");
     assert_eq!(cut.first_kept, Some(id(6)));
     let expected = [
         Extract { from: None, until: Some(id(3)), turn_prefix: false },
@@ -105,17 +105,17 @@ fn one_long_turn_is_cut_inside_and_its_beginning_told_for_itself() {
     ];
     assert_eq!(cut.extracts, expected);
     assert!(cut.details.modified_files.contains("write.rs") && cut.details.read_files.is_empty());
-    let prompt = expected[1].prompt(&walked(&messages))[1].text();
+    let prompt = expected[1].prompt(&transcript(&messages))[1].text();
     assert!(prompt.contains("[User]\nuuuu") && prompt.contains("write(") && !prompt.contains("read("), "{prompt}");
     assert!(!prompt.contains("oooo"));
 }
 
 #[test]
 fn what_cannot_be_cut_is_left_alone() {
-    assert_eq!(keeping(10).cut(&walked(&[]), None, false), None);
-    assert_eq!(keeping(10).cut(&walked(&[Message::user(long("u"))]), None, false), None);
-    assert_eq!(keeping(10_000).cut(&walked(&[Message::user("a"), Message::assistant("b")]), None, false), None);
-    let overflown = keeping(10_000).cut(&walked(&[Message::user(long("a")), Message::user(long("b"))]), None, true);
+    assert_eq!(keeping(10).cut(&transcript(&[]), None, false), None);
+    assert_eq!(keeping(10).cut(&transcript(&[Message::user(long("u"))]), None, false), None);
+    assert_eq!(keeping(10_000).cut(&transcript(&[Message::user("a"), Message::assistant("b")]), None, false), None);
+    let overflown = keeping(10_000).cut(&transcript(&[Message::user(long("a")), Message::user(long("b"))]), None, true);
     assert_eq!(overflown.and_then(|cut| cut.first_kept), Some(id(2)), "the provider knows better than the estimate");
 }
 
@@ -135,13 +135,13 @@ fn a_summary_hides_what_it_stands_for_and_is_carried_on() {
         entry(4, "message", &Message::user(long("n"))),
         entry(5, "context_edit", &json!({"targetId": id(2), "replacement": Message::user("edited")})),
     ];
-    let walked = Transcript::of(&entries).expect("a transcript");
-    let told: Vec<_> = walked.messages().iter().map(Message::text).collect();
-    assert_eq!(told.len(), 3);
-    assert!(told[0].contains("It was about otters.") && told[0].contains("Files changed: a.rs"));
-    assert_eq!(told[1..], ["edited".to_owned(), long("n")]);
-    let cut = keeping(10).cut(&walked, None, false).expect("a cut");
-    let prompt = cut.extracts[0].prompt(&walked)[1].text();
+    let transcript = Transcript::of(&entries).expect("a transcript");
+    let texts: Vec<_> = transcript.messages().iter().map(Message::text).collect();
+    assert_eq!(texts.len(), 3);
+    assert!(texts[0].contains("It was about otters.") && texts[0].contains("Files changed: a.rs"));
+    assert_eq!(texts[1..], ["edited".to_owned(), long("n")]);
+    let cut = keeping(10).cut(&transcript, None, false).expect("a cut");
+    let prompt = cut.extracts[0].prompt(&transcript)[1].text();
     assert!(prompt.contains("[Summary from before]\nIt was about otters.") && prompt.contains("edited"), "{prompt}");
     assert!(cut.details.modified_files.contains("a.rs"));
 }
@@ -151,8 +151,8 @@ fn results_are_cut_short_for_the_summariser_alone() {
     let text = "é".repeat(3_000);
     let long = Message::tool([ToolResult::text("c", "read", text.clone())]);
     let whole = Extract { from: None, until: None, turn_prefix: false };
-    let walked = walked(&[Message::user("go"), long]);
-    let prompt = whole.prompt(&walked)[1].text();
+    let transcript = transcript(&[Message::user("go"), long]);
+    let prompt = whole.prompt(&transcript)[1].text();
     assert!(prompt.contains("… [1000 characters left out]"));
-    assert!(walked.messages()[1].tool_results().any(|result| result.content[0].as_text() == Some(&text)));
+    assert!(transcript.messages()[1].tool_results().any(|result| result.content[0].as_text() == Some(&text)));
 }

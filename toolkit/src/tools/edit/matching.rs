@@ -1,4 +1,4 @@
-//! Where a text is in a file: exactly, or else in one place after small differences are overlooked.
+//! Finds a text in a file: exactly, or else in one place where small differences are ignored.
 
 use std::ops::Range;
 use unicode_normalization::char::decompose_compatible;

@@ -102,14 +102,14 @@ impl Tool for Edit {
             let input: Input = parse("edit", arguments)?;
             let path = input.path.clone();
             let edits = input.replacements()?;
-            let inside = environment.directory.inside(&path)?;
+            let inner_path = environment.directory.inner_path(&path)?;
             // Also keeps directories from being made for a file that is not there.
-            environment.directory.open_file(&inside)?;
+            environment.directory.open_file(&inner_path)?;
             change(&environment, &path, |content, is_seen| match content {
-                None => Err(Fault::told("not_found", format!("There is no file {path:?}."))),
+                None => Err(Fault::for_model("not_found", format!("There is no file {path:?}."))),
                 Some(_) if !is_seen => {
                     let message = format!("{path:?} has changed since it was read. Read it again, then edit.");
-                    Err(Fault::Told("stale", message))
+                    Err(Fault::ForModel("stale", message))
                 }
                 Some(content) => apply(&path, content, &edits),
             })
@@ -120,7 +120,7 @@ impl Tool for Edit {
 
 impl Input {
     fn replacements(self) -> Result<Vec<Replacement>, Fault> {
-        let wrong = |message: &str| Fault::told("invalid_arguments", message);
+        let wrong = |message: &str| Fault::for_model("invalid_arguments", message);
         let Partial { old_string, new_string, replace_all } = self.single;
         let edits = match (self.edits, old_string, new_string) {
             (Some(Edits::Many(edits)), None, None) => edits,
@@ -150,7 +150,10 @@ struct Splice<'e> {
 
 fn apply(path: &str, content: &[u8], edits: &[Replacement]) -> Result<Change, Fault> {
     let Ok(content) = std::str::from_utf8(content) else {
-        return Err(Fault::told("not_utf8", format!("{path:?} is no UTF-8 text; edit would damage it. Use bash.")));
+        return Err(Fault::for_model(
+            "not_utf8",
+            format!("{path:?} is no UTF-8 text; edit would damage it. Use bash."),
+        ));
     };
     let text = FileText::new(content);
     let (mut splices, mut fuzzy) = (Vec::new(), false);
@@ -159,7 +162,7 @@ fn apply(path: &str, content: &[u8], edits: &[Replacement]) -> Result<Change, Fa
         let old = text::plain(&edit.old_string);
         if old == text::plain(&edit.new_string) {
             let message = format!("{which}old_string and new_string are the same; nothing would change.");
-            return Err(Fault::Told("no_change", message));
+            return Err(Fault::ForModel("no_change", message));
         }
         let found = find(text.plain(), &old);
         fuzzy |= matches!(found, Found::Fuzzy(_));
@@ -182,25 +185,25 @@ fn apply(path: &str, content: &[u8], edits: &[Replacement]) -> Result<Change, Fa
             second.edit,
             text.line_of(second.range.start)
         );
-        return Err(Fault::Told("overlap", message));
+        return Err(Fault::ForModel("overlap", message));
     }
     let first = splices.first().map_or(1, |splice| text.line_of(splice.range.start));
     let changed = text.spliced(splices.iter().map(|splice| (splice.range.clone(), splice.new)));
     if changed == content {
-        return Err(Fault::told("no_change", format!("The edit leaves {path:?} as it is.")));
+        return Err(Fault::for_model("no_change", format!("The edit leaves {path:?} as it is.")));
     }
     let count = splices.len();
     let plural = if count == 1 { "" } else { "s" };
     let lines: Vec<_> = splices.iter().take(20).map(|splice| text.line_of(splice.range.start).to_string()).collect();
-    let mut said = format!("Replaced {count} occurrence{plural} in {path:?} (line{plural} {}).", lines.join(", "));
+    let mut summary = format!("Replaced {count} occurrence{plural} in {path:?} (line{plural} {}).", lines.join(", "));
     if fuzzy {
-        said.push_str(
+        summary.push_str(
             " The text was found only after differences of spaces, quotes or dashes were overlooked; check the result.",
         );
     }
     Ok(Change {
         content: changed.into_bytes(),
-        text: Some(said),
+        text: Some(summary),
         details: json!({ "replacements": count, "firstChangedLine": first, "fuzzy": fuzzy }),
     })
 }
@@ -214,7 +217,7 @@ fn not_unique(which: &str, path: &str, text: &FileText<'_>, ranges: &[Range<usiz
         ranges.len(),
         lines.join(", ")
     );
-    Fault::Told("not_unique", message)
+    Fault::ForModel("not_unique", message)
 }
 
 fn not_found(which: &str, path: &str, near: &[(usize, String)]) -> Fault {
@@ -228,5 +231,5 @@ fn not_found(which: &str, path: &str, near: &[(usize, String)]) -> Fault {
             message.push_str(&format!("\n{line:>6}\t{text}"));
         }
     }
-    Fault::Told("not_found", message)
+    Fault::ForModel("not_found", message)
 }

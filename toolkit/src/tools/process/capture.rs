@@ -1,4 +1,4 @@
-//! What a command prints: whole characters, the first and the last of it, in bounded memory.
+//! Captures the output of a command in bounded memory: its beginning and its end, in whole characters.
 
 use crate::tools::excerpt::{HEAD_BYTES, HEAD_LINES, MAX_LINES, TAIL_BYTES, prefix, suffix};
 use crate::tools::{Stream, TerminalEvent, TerminalSink};
@@ -42,7 +42,7 @@ impl Decoder {
         text
     }
 
-    /// What is left at the end: a character that was never completed.
+    /// The rest at the end: an incomplete character.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.0)).into_owned()
     }
@@ -59,7 +59,7 @@ pub(crate) struct Capture {
     lines: u64,
 }
 
-/// What is kept of a command's output.
+/// The captured output of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Captured {
     /// The first and the last of it, with a line between that says what is missing.
@@ -77,8 +77,8 @@ impl Capture {
         let rest = if self.head_is_full { text } else { self.fill_head(text) };
         self.tail.push_str(rest);
         if self.tail.len() > 4 * TAIL_BYTES {
-            let kept = suffix(&self.tail, TAIL_BYTES).len();
-            self.tail.drain(..self.tail.len() - kept);
+            let tail_length = suffix(&self.tail, TAIL_BYTES).len();
+            self.tail.drain(..self.tail.len() - tail_length);
         }
     }
 
@@ -86,9 +86,9 @@ impl Capture {
         let fitting = prefix(text, HEAD_BYTES - self.head.len());
         let lines = HEAD_LINES - self.head_lines;
         let end = fitting.match_indices('\n').nth(lines - 1).map_or(fitting.len(), |(at, _)| at + 1);
-        let (taken, rest) = text.split_at(end);
-        self.head.push_str(taken);
-        self.head_lines += taken.matches('\n').count();
+        let (part, rest) = text.split_at(end);
+        self.head.push_str(part);
+        self.head_lines += part.matches('\n').count();
         self.head_is_full = !rest.is_empty() || self.head_lines == HEAD_LINES;
         rest
     }
@@ -132,13 +132,13 @@ impl Streaming {
         if self.sink.is_none() || text.is_empty() {
             return;
         }
-        let taken = prefix(text, BURST - self.size);
-        self.size += taken.len();
-        self.dropped += (text.len() - taken.len()) as u64;
+        let part = prefix(text, BURST - self.size);
+        self.size += part.len();
+        self.dropped += (text.len() - part.len()) as u64;
         match self.waiting.last_mut().filter(|last| last.stream == stream) {
-            _ if taken.is_empty() => {}
-            Some(last) => last.data.push_str(taken),
-            None => self.waiting.push(TerminalEvent { stream, data: taken.to_owned() }),
+            _ if part.is_empty() => {}
+            Some(last) => last.data.push_str(part),
+            None => self.waiting.push(TerminalEvent { stream, data: part.to_owned() }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What confines the commands of a model: bubblewrap, else Landlock, else nothing.
+//! The confinement of a model's commands: bubblewrap, else Landlock, else none.
 //!
 //! Under bubblewrap a command sees the machine's files read-only, writes in the working directory and a `/tmp` of its own,
 //! does not see keys and credentials of the user, has no network unless it is given one, and all it started ends with it.
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// What can confine commands on this machine, each with the reason why not.
+/// The means of confinement on this machine, each with the reason where it is not available.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Availability {
     /// Bubblewrap's program.
@@ -22,7 +22,7 @@ pub struct Availability {
     pub landlock: Result<(), String>,
 }
 
-/// What confines a command.
+/// The confinement of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Confinement {
     Bubblewrap(PathBuf),
@@ -91,7 +91,7 @@ impl Availability {
                      {landlock}. Whoever runs the worker can install bubblewrap (apt-get install bubblewrap), or turn the \
                      sandbox off where the whole machine may be used."
                 );
-                Err(Fault::Told("no_sandbox", message))
+                Err(Fault::ForModel("no_sandbox", message))
             }
         }
     }
@@ -126,8 +126,8 @@ fn probe_bubblewrap() -> Result<PathBuf, String> {
     if tried.status.success() {
         return Ok(found);
     }
-    let said = String::from_utf8_lossy(&tried.stderr);
-    Err(format!("bwrap does not work here: {}", said.trim().lines().last().unwrap_or("it says nothing")))
+    let stderr = String::from_utf8_lossy(&tried.stderr);
+    Err(format!("bwrap does not work here: {}", stderr.trim().lines().last().unwrap_or("it says nothing")))
 }
 
 /// Restricts the present thread and all it starts from then on.

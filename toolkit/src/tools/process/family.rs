@@ -1,4 +1,4 @@
-//! The processes that came of a command, looked up in `/proc`: its descendants, and all that carry its mark.
+//! The processes that a command has started, looked up in `/proc`: its descendants, and all that carry its mark.
 //!
 //! A process may leave its group and its parent, yet it keeps the environment it was started with. Where there is no
 //! `/proc`, only the process group is known.

@@ -44,7 +44,7 @@ pub(crate) struct Job {
     pub terminal: Option<TerminalSink>,
     pub stop: Option<StopSignal>,
     /// Takes the whole output up to a size.
-    pub keep: Option<(File, u64)>,
+    pub record_to: Option<(File, u64)>,
     /// What the command reads; nothing unless given.
     pub input: Option<File>,
     /// Done where the command did not end by itself.
@@ -97,10 +97,10 @@ pub(crate) async fn run(job: Job) -> Result<Ended, Fault> {
     }
     let dropped = Dropped(Arc::default());
     let is_dropped = dropped.0.clone();
-    let (tell, ended) = tokio::sync::oneshot::channel();
+    let (sender, ended) = tokio::sync::oneshot::channel();
     let thread = std::thread::Builder::new().name("flovyn-command".into());
     let started = thread.spawn(move || {
-        let _ = tell.send(Running::start(job, is_dropped).and_then(Running::attend));
+        let _ = sender.send(Running::start(job, is_dropped).and_then(Running::supervise));
     });
     let failed = |error| Fault::machine("a command could not be run".into(), error);
     started.map_err(failed)?;
@@ -120,13 +120,13 @@ struct Running {
     is_dropped: Arc<AtomicBool>,
     started: Instant,
     measured: Instant,
-    ending: Option<Ending>,
+    termination: Option<Termination>,
 }
 
 /// How far the end of a command that is not wanted any more is.
-struct Ending {
+struct Termination {
     why: Why,
-    asked: Instant,
+    requested_at: Instant,
     is_killed: bool,
 }
 
@@ -171,11 +171,11 @@ impl Running {
             is_dropped,
             started,
             measured: started,
-            ending: None,
+            termination: None,
         })
     }
 
-    fn attend(mut self) -> io::Result<Ended> {
+    fn supervise(mut self) -> io::Result<Ended> {
         let mut exited: Option<(ExitStatus, Instant)> = None;
         let mut is_held = false;
         loop {
@@ -201,10 +201,10 @@ impl Running {
         };
         for stream in [Stream::Stdout, Stream::Stderr] {
             let rest = self.decoders[stream as usize].finish();
-            self.take(stream, &rest);
+            self.record_output(stream, &rest);
         }
         self.streaming.flush();
-        let why = self.ending.as_ref().map_or(Why::Exited, |ending| ending.why);
+        let why = self.termination.as_ref().map_or(Why::Exited, |termination| termination.why);
         if why != Why::Exited {
             end_marked(&self.job.call);
             if let Some(clean) = self.job.ended_early.take() {
@@ -245,7 +245,7 @@ impl Running {
             match read {
                 Some(Ok(length)) if length > 0 => {
                     let text = self.decoders[stream as usize].decode(&buffer[..length]);
-                    self.take(stream, &text);
+                    self.record_output(stream, &text);
                 }
                 Some(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
                 _ if stream == Stream::Stdout => self.stdout = None,
@@ -255,24 +255,24 @@ impl Running {
         Ok(())
     }
 
-    fn take(&mut self, stream: Stream, text: &str) {
+    fn record_output(&mut self, stream: Stream, text: &str) {
         self.capture.push(text);
         self.streaming.push(stream, text);
-        if let Some((file, room)) = &mut self.job.keep {
-            let kept = super::excerpt::prefix(text, usize::try_from(*room).unwrap_or(usize::MAX));
-            *room -= kept.len() as u64;
+        if let Some((file, room)) = &mut self.job.record_to {
+            let written = super::excerpt::prefix(text, usize::try_from(*room).unwrap_or(usize::MAX));
+            *room -= written.len() as u64;
             // A full disk takes the copy, not the command.
-            if file.write_all(kept.as_bytes()).is_err() {
-                self.job.keep = None;
+            if file.write_all(written.as_bytes()).is_err() {
+                self.job.record_to = None;
             }
         }
     }
 
     /// Ends a command that is over a bound or not wanted any more: it is asked, then made to.
     fn bound(&mut self, now: Instant) {
-        if let Some(ending) = &mut self.ending {
-            if !ending.is_killed && now.duration_since(ending.asked) >= self.job.grace {
-                ending.is_killed = true;
+        if let Some(termination) = &mut self.termination {
+            if !termination.is_killed && now.duration_since(termination.requested_at) >= self.job.grace {
+                termination.is_killed = true;
                 let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
                 end_marked(&self.job.call);
             }
@@ -285,7 +285,7 @@ impl Running {
             Some(why) => why,
             None => return,
         };
-        self.ending = Some(Ending { why, asked: now, is_killed: false });
+        self.termination = Some(Termination { why, requested_at: now, is_killed: false });
         if self.job.supervised {
             // The supervisor and the first process of its namespace end with what they supervise.
             for process in family::descendants(self.pid).iter().filter(|process| process.depth > 1) {

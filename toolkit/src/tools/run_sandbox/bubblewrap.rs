@@ -45,11 +45,11 @@ pub(super) fn prepare(
 
 /// Asks an interpreter where it is.
 fn ask(name: &str, question: &[&str]) -> Result<Interpreter, String> {
-    let found = program(name).ok_or_else(|| format!("there is no program {name}"))?;
-    let answer = Command::new(found).args(question).stdin(Stdio::null()).output();
+    let path = program(name).ok_or_else(|| format!("there is no program {name}"))?;
+    let answer = Command::new(path).args(question).stdin(Stdio::null()).output();
     let answer = answer.map_err(|error| format!("{name} does not start: {error}"))?;
-    let said = String::from_utf8_lossy(&answer.stdout).into_owned();
-    let mut lines = said.lines();
+    let output = String::from_utf8_lossy(&answer.stdout).into_owned();
+    let mut lines = output.lines();
     let mut next = || lines.next().ok_or_else(|| format!("{name} does not say where it is"));
     let (program, prefix) = (PathBuf::from(next()?), PathBuf::from(next()?));
     let mut number = || next()?.parse::<u32>().map_err(|_| format!("{name} does not say its version"));

@@ -73,11 +73,11 @@ fn has_image(docker: &Path, image: &str) -> Result<(), String> {
     if answer.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&answer.stderr);
-    let said = said.trim().lines().last().unwrap_or_default();
-    Err(match said.contains("No such image") {
+    let message = String::from_utf8_lossy(&answer.stderr);
+    let message = message.trim().lines().last().unwrap_or_default();
+    Err(match message.contains("No such image") {
         true => format!("its image is not here (docker pull {image})"),
-        false => format!("no daemon answers ({said})"),
+        false => format!("no daemon answers ({message})"),
     })
 }
 

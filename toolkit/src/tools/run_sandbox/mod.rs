@@ -4,7 +4,7 @@
 mod bubblewrap;
 mod docker;
 
-use super::bash::{keep, outcome};
+use super::bash::{open_record, outcome};
 use super::fault::Fault;
 use super::process::{Bounds, Confined, Job, run};
 use super::{Availability, Effect, Tool, ToolEnvironment, ToolOutcome, parse};
@@ -79,7 +79,7 @@ impl Tool for RunSandbox {
     }
 
     async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
-        Fault::settle(run_sandbox(arguments, environment).await)
+        Fault::into_outcome(run_sandbox(arguments, environment).await)
     }
 }
 
@@ -101,17 +101,17 @@ async fn run_sandbox(arguments: Value, environment: &ToolEnvironment) -> Result<
         bounds: prepared.bounds,
         terminal: environment.terminal.clone(),
         stop: environment.stop.clone(),
-        keep: keep(environment)?,
+        record_to: open_record(environment)?,
         input: prepared.input,
         ended_early: prepared.ended_early,
     })
     .await?;
-    let mut told =
+    let mut ended_outcome =
         outcome(&ended, limits.sandbox_time, environment)?.with_details(json!({ "sandbox": prepared.engine }));
-    if let Some(hint) = prepared.hint.filter(|_| told.is_error) {
-        told.content.push(crate::message::Part::text(format!("\n[{hint}]")));
+    if let Some(hint) = prepared.hint.filter(|_| ended_outcome.is_error) {
+        ended_outcome.content.push(crate::message::Part::text(format!("\n[{hint}]")));
     }
-    Ok(told)
+    Ok(ended_outcome)
 }
 
 /// Prepares a program for Docker where a daemon answers and has the image, else for bubblewrap.
@@ -132,5 +132,5 @@ fn prepare(environment: &ToolEnvironment, call: &str, input: &Input) -> Result<P
         "run-sandbox has nothing to run the program in. Docker: {docker}; bubblewrap: {bubblewrap}. Whoever runs the worker \
          can start Docker, or install bubblewrap with Python or Node.js beside it."
     );
-    Err(Fault::Told("no_sandbox", message))
+    Err(Fault::ForModel("no_sandbox", message))
 }

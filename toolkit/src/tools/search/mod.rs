@@ -1,7 +1,7 @@
 //! The walk of `grep` and `find`: beneath the working directory, without following links, ignored files left out, in the
 //! order of paths.
 
-use super::directory::{Inside, WorkingDirectory};
+use super::directory::{InnerPath, WorkingDirectory};
 use super::fault::Fault;
 use cap_std::fs::Dir;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -31,11 +31,11 @@ pub(super) struct Entry<'w> {
 /// Walks what is beneath a path; a path of a file visits that alone. `visit` may end the walk.
 pub(super) fn walk(
     directory: &WorkingDirectory,
-    from: &Inside,
+    from: &InnerPath,
     stopped: &dyn Fn() -> bool,
     visit: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>, Fault>,
 ) -> Result<(), Fault> {
-    let fault = |error| Fault::of_file(&from.said, error);
+    let fault = |error| Fault::of_file(&from.requested, error);
     let root = directory.dir();
     let start = directory.real(from)?;
     let metadata = root.metadata(if start.as_os_str().is_empty() { Path::new(".") } else { &start }).map_err(fault)?;

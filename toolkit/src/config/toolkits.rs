@@ -1,6 +1,6 @@
 //! What of the toolkit one worker serves, which may become more, or another, while it polls.
 
-use super::{Kit, KitDescription};
+use super::{Toolkit, ToolkitConfig};
 use flovyn_core::agent::NativeHost;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::journal::MachineConfig;
@@ -11,9 +11,9 @@ use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Kits behind one host: that of the worker's agents, which can be replaced, and those that its runs have asked for since.
+/// Toolkits behind one host: that of the worker's agents, which can be replaced, and those that its runs have asked for since.
 #[derive(Default)]
-pub struct Kits {
+pub struct Toolkits {
     served: RwLock<Served>,
     /// One is opened at a time.
     opening: tokio::sync::Mutex<()>,
@@ -23,17 +23,17 @@ pub struct Kits {
 struct Served {
     /// What it is described by, to know when nothing has changed.
     described: Vec<String>,
-    of_agents: Option<Arc<Kit>>,
-    asked_for: Vec<Arc<Kit>>,
+    of_agents: Option<Arc<Toolkit>>,
+    asked_for: Vec<Arc<Toolkit>>,
 }
 
 impl Served {
-    fn all(&self) -> impl Iterator<Item = &Arc<Kit>> {
+    fn all(&self) -> impl Iterator<Item = &Arc<Toolkit>> {
         self.of_agents.iter().chain(&self.asked_for)
     }
 }
 
-impl Kits {
+impl Toolkits {
     /// Serves what these descriptions, each as JSON text, say of agents and their tools, in the place of what the last ones
     /// said; gives what is wrong with MCP servers. Runs that are entered from now on go on in the new agents. Attempts that
     /// run end with what they have begun with; the last of them ends the connections to MCP servers of before. `taken` are
@@ -41,17 +41,17 @@ impl Kits {
     ///
     /// # Errors
     ///
-    /// Those of [`Kit::open`], and `INVALID_ARGUMENT` for a task of a kind that is taken. What was served before still is.
+    /// Those of [`Toolkit::open`], and `INVALID_ARGUMENT` for a task of a kind that is taken. What was served before still is.
     pub async fn replace(&self, descriptions: &[String], store: &str, taken: &[String]) -> Result<Vec<String>> {
         let _one = self.opening.lock().await;
         if self.served.read().of_agents.is_some() && self.served.read().described == descriptions {
             return Ok(Vec::new());
         }
-        let (kit, problems) = open(descriptions, store, taken).await?;
+        let (toolkit, problems) = open(descriptions, store, taken).await?;
         let before = {
             let mut served = self.served.write();
             served.described = descriptions.to_vec();
-            served.of_agents.replace(kit)
+            served.of_agents.replace(toolkit)
         };
         drop(before);
         Ok(problems)
@@ -64,50 +64,54 @@ impl Kits {
     /// As [`replace`](Self::replace).
     pub async fn add(&self, descriptions: &[String], store: &str, taken: &[String]) -> Result<Vec<String>> {
         let _one = self.opening.lock().await;
-        let (kit, problems) = open(descriptions, store, taken).await?;
-        self.served.write().asked_for.push(kit);
+        let (toolkit, problems) = open(descriptions, store, taken).await?;
+        self.served.write().asked_for.push(toolkit);
         Ok(problems)
     }
 
     /// Ends connections to MCP servers.
     pub async fn close(&self) {
-        let kits: Vec<_> = self.served.read().all().cloned().collect();
-        for kit in kits {
-            kit.close().await;
+        let toolkits: Vec<_> = self.served.read().all().cloned().collect();
+        for toolkit in toolkits {
+            toolkit.close().await;
         }
     }
 
     /// How a task of the toolkit is scheduled; none for one that is not served.
     pub fn options(&self, kind: &str) -> Option<TaskOptions> {
-        self.served.read().all().find_map(|kit| kit.options(kind).cloned())
+        self.served.read().all().find_map(|toolkit| toolkit.options(kind).cloned())
     }
 
     /// The kinds of its tasks.
     pub fn kinds_of_tasks(&self) -> Vec<String> {
-        self.served.read().all().flat_map(|kit| kit.task_kinds().map(str::to_owned).collect::<Vec<_>>()).collect()
+        self.served
+            .read()
+            .all()
+            .flat_map(|toolkit| toolkit.task_kinds().map(str::to_owned).collect::<Vec<_>>())
+            .collect()
     }
 
     fn hosts(&self) -> Vec<Arc<NativeHost>> {
-        self.served.read().all().map(|kit| kit.host()).collect()
+        self.served.read().all().map(|toolkit| toolkit.host()).collect()
     }
 }
 
-async fn open(descriptions: &[String], store: &str, taken: &[String]) -> Result<(Arc<Kit>, Vec<String>)> {
-    let mut joined = KitDescription::default();
+async fn open(descriptions: &[String], store: &str, taken: &[String]) -> Result<(Arc<Toolkit>, Vec<String>)> {
+    let mut joined = ToolkitConfig::default();
     for description in descriptions {
-        joined = joined.joined(KitDescription::parse(description)?)?;
+        joined = joined.joined(ToolkitConfig::parse(description)?)?;
     }
-    let kit = Kit::open(joined, store).await?;
-    if let Some(twice) = kit.task_kinds().find(|kind| taken.iter().any(|known| known == kind)) {
+    let toolkit = Toolkit::open(joined, store).await?;
+    if let Some(twice) = toolkit.task_kinds().find(|kind| taken.iter().any(|known| known == kind)) {
         let message =
             format!("the toolkit serves tasks of the kind {twice:?}; give the task of one's own another kind");
         return Err(Error::new(Code::InvalidArgument, message));
     }
-    let problems = kit.problems().iter().map(ToString::to_string).collect();
-    Ok((Arc::new(kit), problems))
+    let problems = toolkit.problems().iter().map(ToString::to_string).collect();
+    Ok((Arc::new(toolkit), problems))
 }
 
-impl Host for Kits {
+impl Host for Toolkits {
     fn agent_kinds(&self) -> Arc<[String]> {
         union(self.hosts().iter().map(|host| host.agent_kinds()))
     }

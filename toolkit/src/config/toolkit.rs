@@ -1,6 +1,6 @@
-//! Native definitions of a description: agents, model calls and tools behind one host.
+//! The native definitions of a configuration: agents, model calls and tools in one host.
 
-use super::description::{KitAgent, KitDescription, KitTool};
+use super::schema::{ReactAgentConfig, ToolConfig, ToolkitConfig};
 use super::{records_of, registry};
 use crate::mcp::{McpInputTask, McpProblem, McpServers};
 use crate::provider::Registry;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a worker serves of the toolkit.
-pub struct Kit {
+pub struct Toolkit {
     host: Arc<NativeHost>,
     options: BTreeMap<String, TaskOptions>,
     tools: Vec<ToolDefinition>,
@@ -24,54 +24,54 @@ pub struct Kit {
     problems: Vec<McpProblem>,
 }
 
-/// The tools there are, and which of them are asked for.
-struct Shelf {
+/// The available tools, and which of them are served.
+struct ToolSelection {
     toolbox: Toolbox,
     problems: Vec<McpProblem>,
-    taken: BTreeSet<String>,
+    selected: BTreeSet<String>,
 }
 
-impl Kit {
+impl Toolkit {
     /// Makes the definitions; MCP servers are asked for their tools. `store` is the URL of the store whose runs are served.
     ///
     /// # Errors
     ///
     /// `INVALID_ARGUMENT`: something of the description cannot be used, such as a name that no tool has or a directory that
     /// does not exist.
-    pub async fn open(description: KitDescription, store: &str) -> Result<Self> {
+    pub async fn open(description: ToolkitConfig, store: &str) -> Result<Self> {
         let models = registry(&description.providers)?;
         Self::open_with(description, store, models).await
     }
 
     /// As [`open`](Self::open), with these models in place of the described providers.
-    pub async fn open_with(description: KitDescription, store: &str, models: Registry) -> Result<Self> {
+    pub async fn open_with(description: ToolkitConfig, store: &str, models: Registry) -> Result<Self> {
         let servers = McpServers::new(description.mcp()?);
         let (toolbox, problems) = servers.add_to(Toolbox::host()?).await;
-        let mut shelf = Shelf { toolbox, problems, taken: BTreeSet::new() };
+        let mut selection = ToolSelection { toolbox, problems, selected: BTreeSet::new() };
         for name in &description.tools {
-            shelf.take(name)?;
+            selection.select(name)?;
         }
         let directory = description.directory();
         let mut host = NativeHost::default();
         for agent in &description.agents {
-            host = host.agent(shelf.agent(agent, &directory)?)?;
+            host = host.agent(selection.agent(agent, &directory)?)?;
         }
         let generate = LlmGenerate::new(models);
         let mut options = BTreeMap::from([(LlmGenerate::KIND.to_owned(), LlmGenerate::call_options())]);
         host = host.task(generate)?;
-        let Shelf { toolbox, problems, taken } = shelf;
-        let served = |tool: &ToolDefinition| taken.contains(&tool.name);
+        let ToolSelection { toolbox, problems, selected } = selection;
+        let served = |tool: &ToolDefinition| selected.contains(&tool.name);
         let tools = toolbox.definitions().into_iter().filter(served).collect();
-        if !taken.is_empty() {
+        if !selected.is_empty() {
             let records = match &description.records {
                 Some(folder) => CallRecords::open(folder)?,
-                // Nobody takes up a call of a store that ends with this process.
+                // Calls of a store that ends with this process cannot be resumed.
                 None if store.starts_with("memory:") => CallRecords::temporary()?,
                 None => CallRecords::open(records_of(store)?)?,
             };
             let environment = description.environment(&directory)?;
             let place = ToolHost::new(environment, records).with_roots(description.all_roots())?;
-            for task in taken.iter().filter_map(|name| ToolTask::new(&toolbox, name, &place)) {
+            for task in selected.iter().filter_map(|name| ToolTask::new(&toolbox, name, &place)) {
                 options.insert(task.kind().to_owned(), TaskOptions { interruptible: true, ..task.options() });
                 host = host.task(task)?;
             }
@@ -115,9 +115,9 @@ impl Kit {
     }
 }
 
-impl Shelf {
-    /// The tools of a name or pattern, served from now on.
-    fn take(&mut self, name: &str) -> Result<Vec<String>> {
+impl ToolSelection {
+    /// Selects the tools of a name or pattern.
+    fn select(&mut self, name: &str) -> Result<Vec<String>> {
         let found: Vec<_> = if name.contains('*') {
             let glob = Glob::new(name).map_err(|error| {
                 Error::new(Code::InvalidArgument, format!("the tools {name:?} are no pattern: {error}"))
@@ -130,7 +130,7 @@ impl Shelf {
         if found.is_empty() {
             return Err(self.unknown(name));
         }
-        self.taken.extend(found.iter().cloned());
+        self.selected.extend(found.iter().cloned());
         Ok(found)
     }
 
@@ -144,7 +144,7 @@ impl Shelf {
         Error::new(Code::InvalidArgument, message)
     }
 
-    fn agent(&mut self, given: &KitAgent, directory: &Path) -> Result<ReactAgent> {
+    fn agent(&mut self, given: &ReactAgentConfig, directory: &Path) -> Result<ReactAgent> {
         given.approvals.0.compile()?;
         let mut agent =
             ReactAgent::new().named(&given.kind).with_approvals(given.approvals.0.clone()).with_config(&given.config);
@@ -159,9 +159,9 @@ impl Shelf {
         }
         for tool in &given.tools {
             match tool {
-                KitTool::Task(task) => agent = agent.with_tool(task.offered()?)?,
-                KitTool::Named(name) => {
-                    for name in self.take(name)? {
+                ToolConfig::Task(task) => agent = agent.with_tool(task.offered()?)?,
+                ToolConfig::Named(name) => {
+                    for name in self.select(name)? {
                         if let Some(tool) = self.toolbox.get(&name) {
                             agent = agent.with_tool(AgentTool::host(&**tool)?)?;
                         }
@@ -173,7 +173,7 @@ impl Shelf {
     }
 }
 
-impl KitDescription {
+impl ToolkitConfig {
     /// Where tools work.
     fn directory(&self) -> PathBuf {
         let of_agents = || self.agents.iter().find_map(|agent| agent.working_directory.clone());

@@ -1,9 +1,9 @@
-//! The toolkit as one description: what a host language, or the command line, has a worker serve beside its own functions.
+//! The toolkit as one configuration: what a worker of a host language, or of the command line, serves beside its own functions.
 //!
-//! [`KitDescription`] is JSON: agents of the built-in kind, the user's tasks that are their tools, host tools by name, MCP
-//! servers, providers, the place where tools work. [`Kit::open`] makes native definitions of it; a worker serves
-//! [`Kit::host`], alone or in a [`CompositeHost`](flovyn_core::host::CompositeHost). Every model call and every tool is a
-//! task (`llm.generate`, `tool.NAME`) that agents of any language schedule with [`Kit::options`].
+//! [`ToolkitConfig`] is JSON: agents of the built-in kind, the user's tasks that are their tools, host tools by name, MCP
+//! servers, providers, the place where tools work. [`Toolkit::open`] makes native definitions of it; a worker serves
+//! [`Toolkit::host`], alone or in a [`CompositeHost`](flovyn_core::host::CompositeHost). Every model call and every tool is a
+//! task (`llm.generate`, `tool.NAME`) that agents of any language schedule with [`Toolkit::options`].
 //!
 //! ```
 //! use flovyn_core::client::StartOptions;
@@ -11,20 +11,20 @@
 //! use flovyn_core::worker::WorkerOptions;
 //! use flovyn_core::Payload;
 //! use flovyn_toolkit::fake_llm::{FakeLlm, Script, Turn};
-//! use flovyn_toolkit::kit::{Kit, KitDescription};
+//! use flovyn_toolkit::config::{Toolkit, ToolkitConfig};
 //! use flovyn_toolkit::react::RunOutcome;
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let fake = FakeLlm::start(Script::new([Turn::text("Otters hold hands.")]))?;
-//! let description = KitDescription::parse(&format!(
+//! let description = ToolkitConfig::parse(&format!(
 //!     r#"{{ "agents": [{{ "kind": "assistant", "model": "fake/m", "tools": ["read", "grep"] }}],
 //!          "providers": {{ "fake": {{ "api": "anthropic-messages", "baseUrl": "{}" }} }} }}"#,
 //!     fake.url()
 //! ))?;
-//! let kit = Kit::open(description, "memory:").await?;
+//! let toolkit = Toolkit::open(description, "memory:").await?;
 //! let runtime = Runtime::open("memory:").await?;
-//! let _worker = runtime.worker(kit.host(), WorkerOptions::default()).await?;
+//! let _worker = runtime.worker(toolkit.host(), WorkerOptions::default()).await?;
 //! let prompt = Payload::of("What do otters do?")?;
 //! let run = runtime.client().start("assistant", prompt, StartOptions::default()).await?;
 //! let outcome: RunOutcome = run.result(None).await?.parse()?;
@@ -34,14 +34,14 @@
 //! # }
 //! ```
 
-mod description;
-mod kits;
-mod place;
+mod folders;
 mod providers;
-mod serving;
+mod schema;
+mod toolkit;
+mod toolkits;
 
-pub use description::{Approval, KitAgent, KitDescription, KitTool, TaskTool, ToolOptions};
-pub use kits::Kits;
-pub use place::{home, records_of};
+pub use folders::{home, records_of};
 pub use providers::{ProviderDescription, registry};
-pub use serving::Kit;
+pub use schema::{Approval, ReactAgentConfig, TaskToolConfig, ToolConfig, ToolOptions, ToolkitConfig};
+pub use toolkit::Toolkit;
+pub use toolkits::Toolkits;

@@ -1,9 +1,9 @@
-//! The client for streamable HTTP, whose events are read as the lines of a process are: an answer that breaks the rules
-//! reaches its call all the same.
+//! The client for streamable HTTP, which parses events leniently, like the lines of a process: an answer that breaks the rules still
+//! reaches its call.
 //!
-//! The library passes over an event that it cannot read, and the call would wait for its timeout.
+//! The library skips an event that it cannot parse, and the call would wait for its timeout.
 
-use super::reading::{Message, Read, is_addressed, read, unreadable};
+use super::parsing::{Message, Parsed, is_addressed, parse, unreadable};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use reqwest::Client;
@@ -15,13 +15,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Clone)]
-pub(super) struct Lenient(pub Client);
+pub(super) struct LenientHttpClient(pub Client);
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 type Failed = StreamableHttpError<reqwest::Error>;
 
-impl StreamableHttpClient for Lenient {
+impl StreamableHttpClient for LenientHttpClient {
     type Error = reqwest::Error;
 
     async fn post_message(
@@ -33,7 +33,7 @@ impl StreamableHttpClient for Lenient {
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Failed> {
         let open = waiting(&message);
-        Ok(posted(self.0.post_message(uri, message, session, auth, headers).await?, open))
+        Ok(repaired_response(self.0.post_message(uri, message, session, auth, headers).await?, open))
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -48,7 +48,7 @@ impl StreamableHttpClient for Lenient {
         let open = waiting(&message);
         let client = &self.0;
         let answer = client.post_message_with_max_sse_event_size(uri, message, session, auth, headers, most).await?;
-        Ok(posted(answer, open))
+        Ok(repaired_response(answer, open))
     }
 
     async fn delete_session(
@@ -69,7 +69,7 @@ impl StreamableHttpClient for Lenient {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<Events, Failed> {
-        Ok(mended(self.0.get_stream(uri, session, last, auth, headers).await?, Vec::new()))
+        Ok(repaired(self.0.get_stream(uri, session, last, auth, headers).await?, Vec::new()))
     }
 
     async fn get_stream_with_max_sse_event_size(
@@ -83,7 +83,7 @@ impl StreamableHttpClient for Lenient {
     ) -> Result<Events, Failed> {
         let client = &self.0;
         let events = client.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, most).await?;
-        Ok(mended(events, Vec::new()))
+        Ok(repaired(events, Vec::new()))
     }
 }
 
@@ -95,10 +95,10 @@ fn waiting(message: &ClientJsonRpcMessage) -> Vec<RequestId> {
     }
 }
 
-fn posted(answer: StreamableHttpPostResponse, open: Vec<RequestId>) -> StreamableHttpPostResponse {
+fn repaired_response(answer: StreamableHttpPostResponse, open: Vec<RequestId>) -> StreamableHttpPostResponse {
     match answer {
         StreamableHttpPostResponse::Sse(events, session) => {
-            StreamableHttpPostResponse::Sse(mended(events, open), session)
+            StreamableHttpPostResponse::Sse(repaired(events, open), session)
         }
         // The error of a server that could not read the id answers the request that it came in response to.
         StreamableHttpPostResponse::Json(JsonRpcMessage::Error(mut error), session) if error.id.is_none() => {
@@ -109,25 +109,25 @@ fn posted(answer: StreamableHttpPostResponse, open: Vec<RequestId>) -> Streamabl
     }
 }
 
-fn mended(events: Events, open: Vec<RequestId>) -> Events {
-    let mended = events.flat_map(move |event| match event {
+fn repaired(events: Events, open: Vec<RequestId>) -> Events {
+    let repaired = events.flat_map(move |event| match event {
         Ok(event) => stream::iter(of_event(event, &open)).map(Ok).left_stream(),
         Err(error) => stream::iter([Err(error)]).right_stream(),
     });
-    mended.boxed()
+    repaired.boxed()
 }
 
-/// An event as the library reads it; a batch is one event for each of its messages.
+/// An event in the form that the library parses; a batch becomes one event for each of its messages.
 fn of_event(event: Sse, open: &[RequestId]) -> Vec<Sse> {
     let Some(data) = event.data.as_deref() else { return vec![event] };
     if serde_json::from_str::<Message>(data).is_ok_and(|message| open.is_empty() || is_addressed(&message, open)) {
         return vec![event];
     }
-    let messages = match (read(data.as_bytes(), open), open) {
-        (Read::Messages(messages), _) => messages,
-        // An event is whole.
-        (Read::Unfinished, [only]) => vec![unreadable(only.clone(), "it is no whole JSON")],
-        (Read::Unfinished, _) => Vec::new(),
+    let messages = match (parse(data.as_bytes(), open), open) {
+        (Parsed::Messages(messages), _) => messages,
+        // An event is complete, so it cannot be continued.
+        (Parsed::Unfinished, [only]) => vec![unreadable(only.clone(), "it is no whole JSON")],
+        (Parsed::Unfinished, _) => Vec::new(),
     };
     let events: Vec<_> = messages
         .into_iter()

@@ -1,6 +1,6 @@
 //! Calls that wait for a person: who is asked, and whose answer counts.
 
-use super::run::Run;
+use super::run::AgentRun;
 use super::transcript::entry_type;
 use super::{APPROVAL, AgentEvent};
 use crate::message::ToolCall;
@@ -12,10 +12,10 @@ use flovyn_core::error::Result;
 
 /// Calls whose approval was asked for, in the order of the model's message.
 #[derive(Default)]
-pub(super) struct Asking(Vec<(ToolCall, ApprovalRequest)>);
+pub(super) struct PendingApprovals(Vec<(ToolCall, ApprovalRequest)>);
 
 /// What an answer decides.
-pub(super) enum Decided {
+pub(super) enum ApprovalDecision {
     /// The call may run.
     Approved(ToolCall),
     /// It may not; what the model is told.
@@ -24,16 +24,16 @@ pub(super) enum Decided {
     Nothing,
 }
 
-impl Asking {
+impl PendingApprovals {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Asks for a call: the request is an entry, durable before anything else happens to the call.
-    pub fn ask(&mut self, run: &Run<'_>, call: ToolCall, effect: Effect) -> Result<()> {
+    pub fn ask(&mut self, run: &AgentRun<'_>, call: ToolCall, effect: Effect) -> Result<()> {
         let request = ApprovalRequest::new(&call.id, &call.name, effect, &call.arguments)?;
         run.record("assistant", entry_type::APPROVAL_REQUEST, &request)?;
-        AgentEvent::ApprovalRequest { request: &request }.tell(run.ctx);
+        AgentEvent::ApprovalRequest { request: &request }.emit(run.ctx);
         self.0.push((call, request));
         Ok(())
     }
@@ -43,25 +43,25 @@ impl Asking {
         ctx.wait_raw(APPROVAL, None)
     }
 
-    /// Takes an answer. One that is for another call, or for this one with other arguments, decides nothing.
-    pub fn answered(&mut self, run: &Run<'_>, payload: &Payload) -> Result<Decided> {
-        let Ok(answer) = payload.parse::<ApprovalAnswer>() else { return Ok(Decided::Nothing) };
+    /// Handles an answer. One for another call, or for this call with other arguments, has no effect.
+    pub fn answered(&mut self, run: &AgentRun<'_>, payload: &Payload) -> Result<ApprovalDecision> {
+        let Ok(answer) = payload.parse::<ApprovalAnswer>() else { return Ok(ApprovalDecision::Nothing) };
         let verdict = |request: &ApprovalRequest| request.answered(&answer);
         let meant = self.0.iter().position(|(_, request)| verdict(request) != Verdict::OfAnotherCall);
-        let Some(place) = meant else { return Ok(Decided::Nothing) };
+        let Some(place) = meant else { return Ok(ApprovalDecision::Nothing) };
         run.record("user", entry_type::APPROVAL, &answer)?;
         let (call, request) = self.0.remove(place);
         Ok(match verdict(&request) {
-            Verdict::Approved => Decided::Approved(call),
+            Verdict::Approved => ApprovalDecision::Approved(call),
             Verdict::Denied(reason) => {
                 let because = reason.map_or_else(String::new, |reason| format!(" They said: {reason}"));
-                Decided::Denied(call, format!("The user did not allow this call.{because}"))
+                ApprovalDecision::Denied(call, format!("The user did not allow this call.{because}"))
             }
-            Verdict::OfAnotherCall => Decided::Nothing,
+            Verdict::OfAnotherCall => ApprovalDecision::Nothing,
         })
     }
 
-    /// Gives up asking.
+    /// Takes all calls; their requests are closed.
     pub fn take(&mut self) -> Vec<ToolCall> {
         std::mem::take(&mut self.0).into_iter().map(|(call, _)| call).collect()
     }

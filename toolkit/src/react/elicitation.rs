@@ -1,6 +1,6 @@
-//! Calls whose MCP server asks a person in the middle: what is asked, whose answer counts, and how the call goes on.
+//! Elicitations: calls whose MCP server asks a person for input, which answers are accepted, and how the call goes on.
 
-use super::run::Run;
+use super::run::AgentRun;
 use super::transcript::entry_type;
 use super::{AgentEvent, INPUT};
 use crate::mcp::{InputAnswer, InputGiven, InputQuestion, InputRequired, McpInputTask};
@@ -51,17 +51,17 @@ pub struct InputRefused {
     pub message: String,
 }
 
-/// Calls whose servers asked, in the order in which they did.
+/// Calls that wait for input, in the order of the requests.
 #[derive(Default)]
-pub(super) struct Questions(Vec<(ToolCall, InputRequired)>);
+pub(super) struct PendingElicitations(Vec<(ToolCall, InputRequired)>);
 
-impl Questions {
+impl PendingElicitations {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Asks: the request is an entry, durable before anybody can answer it.
-    pub fn ask(&mut self, run: &Run<'_>, call: ToolCall, required: InputRequired) -> Result<()> {
+    pub fn ask(&mut self, run: &AgentRun<'_>, call: ToolCall, required: InputRequired) -> Result<()> {
         let request = InputRequest {
             id: call.id.clone(),
             name: call.name.clone(),
@@ -70,7 +70,7 @@ impl Questions {
             hash: required.hash.clone(),
         };
         run.record("assistant", entry_type::INPUT_REQUEST, &request)?;
-        AgentEvent::InputRequest { request: &request }.tell(run.ctx);
+        AgentEvent::InputRequest { request: &request }.emit(run.ctx);
         self.0.push((call, required));
         Ok(())
     }
@@ -80,9 +80,9 @@ impl Questions {
         ctx.wait_raw(INPUT, None)
     }
 
-    /// Takes an answer: the call that goes on with it. One that is for other questions decides nothing, and one that does not
-    /// fit its questions leaves them open and says why.
-    pub fn answered(&mut self, run: &Run<'_>, payload: &Payload) -> Result<Option<(ToolCall, InputGiven)>> {
+    /// Handles an answer; returns the call that goes on with it. An answer to other questions has no effect; one that does not fit
+    /// leaves its questions open and is refused with the reason.
+    pub fn answered(&mut self, run: &AgentRun<'_>, payload: &Payload) -> Result<Option<(ToolCall, InputGiven)>> {
         let Ok(reply) = payload.parse::<InputReply>() else { return Ok(None) };
         let is_meant =
             |(call, required): &(ToolCall, InputRequired)| call.id == reply.id && required.hash == reply.answer.hash;
@@ -98,20 +98,20 @@ impl Questions {
                 let (id, hash, message) = (reply.id, reply.answer.hash, error.message().to_owned());
                 let refused = InputRefused { id, hash, message };
                 run.record("system", entry_type::INPUT_REFUSED, &refused)?;
-                AgentEvent::InputRefused { refused: &refused }.tell(run.ctx);
+                AgentEvent::InputRefused { refused: &refused }.emit(run.ctx);
                 Ok(None)
             }
         }
     }
 
-    /// Gives up asking.
+    /// Takes all calls; their requests are closed.
     pub fn take(&mut self) -> Vec<ToolCall> {
         std::mem::take(&mut self.0).into_iter().map(|(call, _)| call).collect()
     }
 }
 
-/// The task that goes on with a call. A server may ask again: each answer is a task of its own.
-pub(super) fn going_on(call: &ToolCall, given: &InputGiven) -> Result<TaskCall> {
+/// The task that continues a call. A server may ask again, so each answer has a task of its own.
+pub(super) fn continue_call(call: &ToolCall, given: &InputGiven) -> Result<TaskCall> {
     Ok(TaskCall {
         kind: McpInputTask::KIND.to_owned(),
         input: Payload::of(given)?,

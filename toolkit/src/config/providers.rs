@@ -1,4 +1,4 @@
-//! Providers as a description names them: the catalogue's with another key or address, or servers of one's own.
+//! Providers of a configuration: those of the catalogue with another key or address, or custom ones.
 
 use crate::provider::{Api, Endpoint, ModelError, Registry, prices};
 use flovyn_core::error::{Code, Error, Result};
@@ -44,15 +44,15 @@ pub fn registry(providers: &BTreeMap<String, ProviderDescription>) -> Result<Reg
     let variable = |name: &str| std::env::var(name).ok();
     let mut registry = Registry::from_variables(variable).map_err(refused)?;
     let prices = prices(variable).map_err(refused)?;
-    for (name, given) in providers {
-        let told = |what: String| Error::new(Code::InvalidArgument, format!("the provider {name:?}: {what}"));
-        let (api, mut endpoint) = given.endpoint(name).map_err(told)?;
-        if let Some(key) = given.found_key().map_err(told)? {
+    for (name, config) in providers {
+        let invalid = |what: String| Error::new(Code::InvalidArgument, format!("the provider {name:?}: {what}"));
+        let (api, mut endpoint) = config.endpoint(name).map_err(invalid)?;
+        if let Some(key) = config.found_key().map_err(invalid)? {
             endpoint = endpoint.key(key);
         }
-        endpoint.headers.extend(given.headers.clone());
+        endpoint.headers.extend(config.headers.clone());
         endpoint.prices = prices.clone();
-        registry.add(api, endpoint).map_err(|error| told(error.message))?;
+        registry.add(api, endpoint).map_err(|error| invalid(error.message))?;
     }
     Ok(registry)
 }

@@ -1,4 +1,4 @@
-//! The JSON of a kit, in camelCase. Fields that nobody knows are errors, so that a misspelled one is no silent default.
+//! The JSON of the configuration, in camelCase. Unknown fields are errors, so that a misspelled one is not silently a default.
 
 use super::ProviderDescription;
 use crate::mcp::McpConfig;
@@ -19,9 +19,9 @@ use std::time::Duration;
 /// What a worker serves of the toolkit. Its `Debug` form shows no keys and no more of MCP servers than their names.
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct KitDescription {
+pub struct ToolkitConfig {
     /// Agents of the built-in kind, each under a kind of its own.
-    pub agents: Vec<KitAgent>,
+    pub agents: Vec<ReactAgentConfig>,
     /// Host and MCP tools that are served for agents of other kinds, by name; `mcp__server__*` is all of a server.
     pub tools: BTreeSet<String>,
     /// Where tools work; else the directory of the first agent that has one, else that of the process.
@@ -43,7 +43,7 @@ pub struct KitDescription {
 /// An agent of the built-in kind.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct KitAgent {
+pub struct ReactAgentConfig {
     /// The name under which runs are recorded.
     pub kind: String,
     /// The model of runs that name none.
@@ -51,7 +51,7 @@ pub struct KitAgent {
     /// How to behave; the agent's own words unless given.
     pub system_prompt: Option<String>,
     /// What its models may call.
-    pub tools: Vec<KitTool>,
+    pub tools: Vec<ToolConfig>,
     /// Which calls need a person.
     pub approvals: Approval,
     /// Limits and habits, where a run does not say otherwise.
@@ -61,7 +61,7 @@ pub struct KitAgent {
     pub working_directory: Option<PathBuf>,
 }
 
-impl Default for KitAgent {
+impl Default for ReactAgentConfig {
     fn default() -> Self {
         Self {
             kind: KIND.to_owned(),
@@ -77,17 +77,17 @@ impl Default for KitAgent {
 
 /// A tool of an agent.
 #[derive(Debug, Clone)]
-pub enum KitTool {
+pub enum ToolConfig {
     /// A host tool, an MCP tool, or with `*` in it all that fit.
     Named(String),
     /// A task that somebody serves.
-    Task(Box<TaskTool>),
+    Task(Box<TaskToolConfig>),
 }
 
 /// A task as a tool.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TaskTool {
+pub struct TaskToolConfig {
     /// The task's kind.
     pub kind: String,
     /// The name that models use.
@@ -151,9 +151,9 @@ pub struct ToolOptions {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Approval(pub ApprovalPolicy);
 
-impl fmt::Debug for KitDescription {
+impl fmt::Debug for ToolkitConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KitDescription")
+        f.debug_struct("ToolkitConfig")
             .field("agents", &self.agents)
             .field("tools", &self.tools)
             .field("working_directory", &self.working_directory)
@@ -167,7 +167,7 @@ impl fmt::Debug for KitDescription {
     }
 }
 
-impl KitDescription {
+impl ToolkitConfig {
     /// Reads a description.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ impl KitDescription {
         })
     }
 
-    /// Serves what another one does, too. What both say has to be the same, but for agents, tools and roots, which add up.
+    /// Merges another configuration. Agents, tools and roots add up; all other settings have to be the same.
     ///
     /// # Errors
     ///
@@ -212,7 +212,7 @@ impl KitDescription {
     }
 }
 
-/// What two say of one thing. Values are not told: they may be keys.
+/// Merges one setting. The error does not show the values, which may be keys.
 fn same<T: PartialEq>(what: &str, one: Option<T>, other: Option<T>) -> Result<Option<T>> {
     match (one, other) {
         (Some(one), Some(other)) if one != other => {
@@ -223,7 +223,7 @@ fn same<T: PartialEq>(what: &str, one: Option<T>, other: Option<T>) -> Result<Op
     }
 }
 
-impl<'de> Deserialize<'de> for KitTool {
+impl<'de> Deserialize<'de> for ToolConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
             Value::String(name) => Ok(Self::Named(name)),
@@ -256,7 +256,7 @@ impl<'de> Deserialize<'de> for Approval {
     }
 }
 
-/// An agent's configuration without fields that are none. A run's own may have fields of later versions, a description not.
+/// The configuration of an agent. Unlike that of a run, which may come from a later version, it must not have unknown fields.
 fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentConfig, D::Error> {
     let given = Map::<String, Value>::deserialize(deserializer)?;
     let full = AgentConfig {
@@ -275,7 +275,7 @@ fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentConfig, D::
     serde_json::from_value(Value::Object(given)).map_err(D::Error::custom)
 }
 
-impl TaskTool {
+impl TaskToolConfig {
     /// The tool for the agent.
     pub(super) fn offered(&self) -> Result<AgentTool> {
         let (name, description) = (self.name.clone(), self.description.clone());

@@ -1,19 +1,19 @@
-//! Which MCP servers a session or a worker has: those of files that its user names, else of the user's own `mcp.json`. A
-//! project's `.mcp.json` says which programs to run, so it is passed over unless it is named.
+//! The MCP servers of a session or a worker: those of the files that the user names, else of the user's own `mcp.json`. The
+//! `.mcp.json` of a project names programs to run, so it is used only when the user names it.
 
 use crate::Result;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::kit::home;
+use flovyn_toolkit::config::home;
 use flovyn_toolkit::mcp::McpConfig;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The user's own file, in Flovyn's folder.
-const OF_USER: &str = "mcp.json";
-/// The file of a project, as other clients have it.
-const OF_PROJECT: &str = ".mcp.json";
-/// What a file should hold.
+const USER_FILE: &str = "mcp.json";
+/// The file of a project, by the name that other clients use.
+const PROJECT_FILE: &str = ".mcp.json";
+/// The expected contents of a file.
 const EXPECTED: &str = r#"expected is {"mcpServers": {"NAME": {"command": "PROGRAM", "args": ["…"]}}}, or {"url": "https://…"} in place of a command"#;
 
 /// The servers of named files, by their names.
@@ -21,7 +21,7 @@ const EXPECTED: &str = r#"expected is {"mcpServers": {"NAME": {"command": "PROGR
 /// # Errors
 ///
 /// A file cannot be read or used, or two of them name a server alike; the message says which file and what was found there.
-pub fn named(files: &[PathBuf]) -> Result<Map<String, Value>> {
+pub fn of_files(files: &[PathBuf]) -> Result<Map<String, Value>> {
     let (mut servers, mut from) = (Map::new(), BTreeMap::new());
     for file in files {
         for (name, server) in read(file)? {
@@ -40,33 +40,34 @@ pub fn named(files: &[PathBuf]) -> Result<Map<String, Value>> {
 }
 
 /// The servers of named files; without any, those of the user's own file, where there is one.
-pub fn named_or_own(files: &[PathBuf]) -> Result<Map<String, Value>> {
-    let own = home().ok().map(|home| home.join(OF_USER)).filter(|file| file.exists());
+pub fn of_files_or_user(files: &[PathBuf]) -> Result<Map<String, Value>> {
+    let own = home().ok().map(|home| home.join(USER_FILE)).filter(|file| file.exists());
     match own {
-        Some(own) if files.is_empty() => named(&[own]),
-        _ => named(files),
+        Some(own) if files.is_empty() => of_files(&[own]),
+        _ => of_files(files),
     }
 }
 
-/// What is said of a project whose own servers are passed over.
-pub fn passed_over(project: &Path, files: &[PathBuf]) -> Option<String> {
-    let file = project.join(OF_PROJECT);
+/// The notice for a project whose own servers are not started.
+pub fn project_notice(project: &Path, files: &[PathBuf]) -> Option<String> {
+    let file = project.join(PROJECT_FILE);
     let same =
         |given: &PathBuf| matches!((given.canonicalize(), file.canonicalize()), (Ok(one), Ok(two)) if one == two);
     let here = std::env::current_dir().and_then(|here| here.canonicalize());
-    let named = if here.is_ok_and(|here| here == project) { OF_PROJECT.to_owned() } else { file.display().to_string() };
+    let name =
+        if here.is_ok_and(|here| here == project) { PROJECT_FILE.to_owned() } else { file.display().to_string() };
     (file.exists() && !files.iter().any(same))
-        .then(|| format!("The MCP servers of the project are not started by themselves; --mcp {named} starts them."))
+        .then(|| format!("The MCP servers of the project are not started by themselves; --mcp {name} starts them."))
 }
 
 fn read(file: &Path) -> Result<Map<String, Value>> {
-    let told = |what: &str| {
+    let invalid = |what: &str| {
         let message = format!("the MCP configuration {}: {what}; {EXPECTED}", file.display());
         Error::new(Code::InvalidArgument, message)
     };
-    let text = std::fs::read_to_string(file).map_err(|error| told(&format!("it cannot be read: {error}")))?;
-    McpConfig::parse(&text, |name| std::env::var(name).ok()).map_err(|error| told(error.message()))?;
-    let whole: Value = serde_json::from_str(&text).map_err(|error| told(&error.to_string()))?;
+    let text = std::fs::read_to_string(file).map_err(|error| invalid(&format!("it cannot be read: {error}")))?;
+    McpConfig::parse(&text, |name| std::env::var(name).ok()).map_err(|error| invalid(error.message()))?;
+    let whole: Value = serde_json::from_str(&text).map_err(|error| invalid(&error.to_string()))?;
     Ok(whole["mcpServers"].as_object().cloned().unwrap_or_default())
 }
 
@@ -84,31 +85,34 @@ mod tests {
         };
         let one = file("one.json", r#"{"mcpServers": {"a": {"command": "x"}}, "other": 1}"#);
         let two = file("two.json", r#"{"mcpServers": {"b": {"url": "http://127.0.0.1:1/"}}}"#);
-        let joined = named(&[one.clone(), two.clone()]).expect("two files");
+        let joined = of_files(&[one.clone(), two.clone()]).expect("two files");
         assert_eq!(joined.keys().collect::<Vec<_>>(), ["a", "b"]);
-        let told = |files: &[PathBuf]| named(files).expect_err("it is wrong").to_string();
-        let twice = told(&[one, two, file("three.json", r#"{"mcpServers": {"a": {"command": "y"}}}"#)]);
+        let invalid = |files: &[PathBuf]| of_files(files).expect_err("it is wrong").to_string();
+        let twice = invalid(&[one, two, file("three.json", r#"{"mcpServers": {"a": {"command": "y"}}}"#)]);
         assert!(twice.contains("one.json and in") && twice.contains("rename one"), "{twice}");
         for (text, found) in [
             ("{", "it is no JSON object"),
             (r#"{"servers": {}}"#, "only \"servers\""),
             (r#"{"mcpServers": {"a": {}}}"#, "the MCP server \"a\": it needs a \"command\" or a \"url\""),
         ] {
-            let told = told(&[file("wrong.json", text)]);
-            assert!(told.contains("wrong.json") && told.contains(found) && told.contains("expected is"), "{told}");
+            let message = invalid(&[file("wrong.json", text)]);
+            assert!(
+                message.contains("wrong.json") && message.contains(found) && message.contains("expected is"),
+                "{message}"
+            );
         }
-        assert!(told(&[folder.path().join("none.json")]).contains("none.json: it cannot be read"));
+        assert!(invalid(&[folder.path().join("none.json")]).contains("none.json: it cannot be read"));
     }
 
     #[test]
     fn a_project_is_passed_over_unless_it_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
         let project = folder.path().canonicalize().expect("it is there");
-        assert_eq!(passed_over(&project, &[]), None);
-        let file = project.join(OF_PROJECT);
+        assert_eq!(project_notice(&project, &[]), None);
+        let file = project.join(PROJECT_FILE);
         std::fs::write(&file, "{}").expect("a file");
-        let told = passed_over(&project, &[project.join("other.json")]).expect("it is said");
-        assert!(told.contains(&format!("--mcp {}", file.display())), "{told}");
-        assert_eq!(passed_over(&project, &[file]), None);
+        let notice = project_notice(&project, &[project.join("other.json")]).expect("it is said");
+        assert!(notice.contains(&format!("--mcp {}", file.display())), "{notice}");
+        assert_eq!(project_notice(&project, &[file]), None);
     }
 }

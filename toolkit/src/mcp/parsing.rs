@@ -1,8 +1,8 @@
-//! What a server wrote, read as it was meant: an answer that breaks the rules of JSON-RPC or of JSON still reaches the call
-//! that waits for it, as its result where that can be told and as an error that says so where not.
+//! Lenient parsing of a server's output: an answer that breaks the rules of JSON-RPC or of JSON still reaches the call that waits for
+//! it, as its result where possible, else as an error that says so.
 //!
-//! The library drops such an answer, and the call would wait for its timeout. What reads well is taken as the library reads
-//! it; all else here is for the rest.
+//! The library drops such an answer, and the call would wait for its timeout. Valid messages are parsed by the library; this file
+//! handles the others.
 
 use rmcp::RoleClient;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
@@ -12,46 +12,46 @@ use std::borrow::Cow;
 
 pub(super) type Message = RxJsonRpcMessage<RoleClient>;
 
-/// What the data of an error says that is ours and not the server's.
+/// The mark of an error that this file has made, not the server.
 const UNREADABLE: &str = "flovyn: the answer of the server could not be read";
 
-/// What a piece of a server's output is.
+/// A parsed piece of a server's output.
 #[derive(Debug)]
-pub(super) enum Read {
-    /// Messages; none where it is a log line or what nobody waits for.
+pub(super) enum Parsed {
+    /// Messages; empty for a log line or an answer that nobody waits for.
     Messages(Vec<Message>),
     /// The beginning of a message.
     Unfinished,
 }
 
-/// Reads one line, or several that were one message to their server. `open` are the requests that wait for an answer.
-pub(super) fn read(bytes: &[u8], open: &[RequestId]) -> Read {
+/// Parses one line, or several lines of one message. `open` are the requests that wait for an answer.
+pub(super) fn parse(bytes: &[u8], open: &[RequestId]) -> Parsed {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii();
     if bytes.is_empty() {
-        return Read::Messages(Vec::new());
+        return Parsed::Messages(Vec::new());
     }
-    // An answer to nobody or to an id that nobody has is looked at again below.
+    // An answer without an id, or with an unknown one, is handled below.
     if let Ok(message) = serde_json::from_slice::<Message>(bytes)
         && is_addressed(&message, open)
     {
-        return Read::Messages(vec![message]);
+        return Parsed::Messages(vec![message]);
     }
     let text = String::from_utf8_lossy(bytes);
-    // A server may log without a line end, so that its message stands behind.
+    // A server may log without a line end, so that its message follows on the same line.
     let starts = [Some(0), text.find("{\"jsonrpc\""), text.find('{')];
     let mut is_unfinished = false;
     for start in starts.into_iter().flatten() {
         let (values, is_cut) = values(&text[start..]);
         let messages: Vec<_> = values.into_iter().filter_map(|value| message(value, open)).collect();
         if !messages.is_empty() {
-            return Read::Messages(messages);
+            return Parsed::Messages(messages);
         }
         is_unfinished |= is_cut && start == 0;
     }
-    if is_unfinished { Read::Unfinished } else { Read::Messages(Vec::new()) }
+    if is_unfinished { Parsed::Unfinished } else { Parsed::Messages(Vec::new()) }
 }
 
-/// A message that waits for nobody's request, or for one that was made.
+/// Whether a message is no answer, or answers an open request.
 pub(super) fn is_addressed(message: &Message, open: &[RequestId]) -> bool {
     match message {
         JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => true,
@@ -60,23 +60,23 @@ pub(super) fn is_addressed(message: &Message, open: &[RequestId]) -> bool {
     }
 }
 
-/// The objects of a text: one, several side by side, or those of arrays. Whether the text ended in the middle of one.
+/// The objects of a text: one, several in a row, or those of arrays. The flag tells whether the text ended within one.
 fn values(text: &str) -> (Vec<Value>, bool) {
-    let mended = without_lone_surrogates(text);
+    let repaired = without_lone_surrogates(text);
     let mut values = Vec::new();
-    for value in Deserializer::from_str(&mended).into_iter::<Value>() {
+    for value in Deserializer::from_str(&repaired).into_iter::<Value>() {
         match value {
             Ok(Value::Array(batch)) => values.extend(batch),
             Ok(value) => values.push(value),
-            Err(error) => return (values, error.is_eof() && mended.starts_with(['{', '['])),
+            Err(error) => return (values, error.is_eof() && repaired.starts_with(['{', '['])),
         }
     }
     (values, false)
 }
 
-/// JSON without escapes that stand for half a character, which serde takes for no JSON and others write all the same.
+/// JSON without escapes of lone surrogates, which some servers write and serde rejects.
 fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
-    let mut mended = String::new();
+    let mut repaired = String::new();
     let (mut kept, mut at) = (0, 0);
     let unit = |at: usize| {
         let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -88,8 +88,8 @@ fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
         at = match (unit(here), unit(here + 6)) {
             (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => here + 12,
             (Some(0xd800..=0xdfff), _) => {
-                mended.push_str(&text[kept..here]);
-                mended.push_str("\\ufffd");
+                repaired.push_str(&text[kept..here]);
+                repaired.push_str("\\ufffd");
                 kept = here + 6;
                 kept
             }
@@ -100,16 +100,16 @@ fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
     if kept == 0 {
         return text.into();
     }
-    mended.push_str(&text[kept..]);
-    mended.into()
+    repaired.push_str(&text[kept..]);
+    repaired.into()
 }
 
 /// An object as a message; none where it is none of this connection.
 fn message(value: Value, open: &[RequestId]) -> Option<Message> {
     let Value::Object(fields) = value else { return None };
-    let is_said = fields.contains_key("jsonrpc");
+    let is_marked = fields.contains_key("jsonrpc");
     if fields.contains_key("method") {
-        return serde_json::from_value(Value::Object(fields)).ok().filter(|_| is_said);
+        return serde_json::from_value(Value::Object(fields)).ok().filter(|_| is_marked);
     }
     if !fields.contains_key("result") && !fields.contains_key("error") {
         return None;
@@ -117,12 +117,12 @@ fn message(value: Value, open: &[RequestId]) -> Option<Message> {
     let id = match (fields.get("id").filter(|id| !id.is_null()), open) {
         (Some(id), _) => request_id(id)?,
         // An error of a server that could not read the id belongs to the one request that there is.
-        (None, [only]) if is_said => only.clone(),
+        (None, [only]) if is_marked => only.clone(),
         // Which of several nobody can say; the library has a rule for it before there is a connection.
-        (None, _) => return serde_json::from_value(Value::Object(fields)).ok().filter(|_| is_said),
+        (None, _) => return serde_json::from_value(Value::Object(fields)).ok().filter(|_| is_marked),
     };
-    // Logs in JSON have such fields too: only what is marked as a message or answers a request of ours is taken for one.
-    if !is_said && !open.contains(&id) {
+    // Logs in JSON have such fields too: an object counts as a message only if it has `jsonrpc` or answers an open request.
+    if !is_marked && !open.contains(&id) {
         return None;
     }
     Some(answer(fields, id))
@@ -144,7 +144,7 @@ fn request_id(id: &Value) -> Option<RequestId> {
 }
 
 fn answer(mut fields: Map<String, Value>, id: RequestId) -> Message {
-    // Servers of JSON-RPC 1 say both, one of them as null.
+    // Servers of JSON-RPC 1 send both, one of them as null.
     match (fields.get("error"), fields.get("result")) {
         (Some(Value::Null), Some(_)) => drop(fields.remove("error")),
         (Some(_), Some(_)) => drop(fields.remove("result")),
@@ -166,12 +166,12 @@ fn error_data(error: Value) -> ErrorData {
         return error;
     }
     let code = error.get("code").and_then(Value::as_i64).and_then(|code| i32::try_from(code).ok());
-    let said = error.get("message").or_else(|| error.get("data")).unwrap_or(&error);
-    let said = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
-    ErrorData::new(code.map_or(ErrorCode::INTERNAL_ERROR, ErrorCode), said, error.get("data").cloned())
+    let text = error.get("message").or_else(|| error.get("data")).unwrap_or(&error);
+    let text = text.as_str().map_or_else(|| text.to_string(), str::to_owned);
+    ErrorData::new(code.map_or(ErrorCode::INTERNAL_ERROR, ErrorCode), text, error.get("data").cloned())
 }
 
-/// What a call is told of an answer that came and that nobody can read.
+/// The error for a call whose answer cannot be parsed.
 pub(super) fn unreadable(id: RequestId, why: &str) -> Message {
     let error = ErrorData::new(ErrorCode::PARSE_ERROR, why.to_owned(), Some(json!({ "is": UNREADABLE })));
     JsonRpcMessage::error(error, Some(id))
@@ -195,7 +195,7 @@ pub(super) struct Scan {
 }
 
 /// The longest id that is looked for, in bytes.
-const LONGEST_ID: usize = 128;
+const MAX_ID_LENGTH: usize = 128;
 
 impl Scan {
     pub fn feed(&mut self, bytes: &[u8]) {
@@ -204,7 +204,7 @@ impl Scan {
 
     fn byte(&mut self, byte: u8) {
         let at_top = self.depth == 1;
-        if self.is_id && (self.in_text || !matches!(byte, b',' | b'}')) && self.id.len() <= LONGEST_ID {
+        if self.is_id && (self.in_text || !matches!(byte, b',' | b'}')) && self.id.len() <= MAX_ID_LENGTH {
             self.id.push(byte);
         }
         if self.in_text {
@@ -212,7 +212,7 @@ impl Scan {
                 _ if self.is_escaped => self.is_escaped = false,
                 b'\\' => self.is_escaped = true,
                 b'"' => self.in_text = false,
-                _ if at_top && self.text.len() <= LONGEST_ID => self.text.push(byte),
+                _ if at_top && self.text.len() <= MAX_ID_LENGTH => self.text.push(byte),
                 _ => {}
             }
             return;

@@ -1,11 +1,11 @@
-//! A session that this process takes part in: it is followed and spoken to, and served once its tools are there.
+//! A session that this process has open: it follows its events, sends messages to it, and serves it once its tools are open.
 
-use super::approving::Standing;
+use super::approval_rules::ApprovalRules;
 use super::feed::Feed;
 use super::history::History;
+use super::local_agents::LocalAgents;
 use super::models::Models;
 use super::options::Chat;
-use super::serving::Serving;
 use super::session::{Session, Store};
 use crate::Result;
 use flovyn_core::Payload;
@@ -17,102 +17,102 @@ use flovyn_toolkit::react::{
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use std::path::Path;
 
-/// A session in the hands of its user.
-pub struct Talk {
+/// An open session.
+pub struct LiveSession {
     /// The session.
     pub session: Session,
-    /// What happens in it.
+    /// Its events.
     pub feed: Feed,
-    /// Requests that were open when it was taken up.
-    pub asked: Vec<ApprovalRequest>,
-    /// What MCP servers had asked by then.
-    pub inquired: Vec<InputRequest>,
-    /// The model that the next message asks for, where that is another than before.
+    /// Approval requests that were open when it was resumed.
+    pub approvals: Vec<ApprovalRequest>,
+    /// Elicitations that were open when it was resumed.
+    pub input_requests: Vec<InputRequest>,
+    /// The model of the next message, where it changes.
     model: Option<ModelChoice>,
 }
 
-impl Talk {
+impl LiveSession {
     /// Starts a session with a prompt.
-    pub async fn begin(
+    pub async fn start(
         store: &Store,
         directory: &Path,
         model: ModelChoice,
         prompt: &str,
-        standing: &Standing,
+        rules: &ApprovalRules,
     ) -> Result<Self> {
         let input = AgentInput {
             system_prompt: Some(super::prompt::of(directory)),
             user_prompt: prompt.to_owned(),
             model,
             working_directory: store.is_served_here().then(|| directory.display().to_string()),
-            approvals: Some(standing.demands()),
+            approvals: Some(rules.session_policy()),
             ..AgentInput::default()
         };
         let session = store.start(directory, input.chat()).await?;
         let feed = Feed::new(&session.handle);
-        Ok(Self { session, feed, asked: Vec::new(), inquired: Vec::new(), model: None })
+        Ok(Self { session, feed, approvals: Vec::new(), input_requests: Vec::new(), model: None })
     }
 
-    /// Takes up a session that exists.
+    /// Resumes an existing session.
     pub async fn resume(store: &Store, models: &Models, chat: &Chat, session: Session) -> Result<(Self, History)> {
         let model = model_of(store, models, chat, Some(&session.input.model))?;
         let history = History::of(store, &session).await?;
         let feed = Feed::resumed(&session.handle, &history);
         let model = (model != session.input.model).then_some(model);
-        let inquired = history.inquired.iter().map(|(request, _)| request.clone()).collect();
-        Ok((Self { session, feed, asked: history.asked.clone(), inquired, model }, history))
+        let input_requests = history.input_requests.iter().map(|(request, _)| request.clone()).collect();
+        Ok((Self { session, feed, approvals: history.approvals.clone(), input_requests, model }, history))
     }
 
-    /// Works for the session in this process, until its store is closed; not where nothing is served here, or not yet.
-    pub async fn serve(&self, store: &Store, serving: Option<&Serving>) -> Result {
-        let Some(kit) = serving.and_then(Serving::kit) else { return Ok(()) };
+    /// Starts a worker of the session in this process, until its store is closed; does nothing where the tools are not open here.
+    pub async fn serve(&self, store: &Store, local_agents: Option<&LocalAgents>) -> Result {
+        let Some(toolkit) = local_agents.and_then(LocalAgents::toolkit) else { return Ok(()) };
         let options = WorkerOptions {
             queue: self.session.queue.clone(),
             only: Some(self.session.handle.id()),
             name: format!("flovyn chat {}", std::process::id()),
             ..WorkerOptions::default()
         };
-        store.runtime().worker(kit.host(), options).await?;
+        store.runtime().worker(toolkit.host(), options).await?;
         Ok(())
     }
 
-    /// Says something; durable when returned.
-    pub async fn say(&mut self, text: &str, delivery: Delivery) -> Result {
-        self.send(UserMessage::new(text).deliver(delivery)).await
+    /// Sends a message; durable when returned.
+    pub async fn send_text(&mut self, text: &str, delivery: Delivery) -> Result {
+        self.send_message(UserMessage::new(text).deliver(delivery)).await
     }
 
-    async fn send(&mut self, message: UserMessage) -> Result {
+    async fn send_message(&mut self, message: UserMessage) -> Result {
         let signal = UserMessage { model: self.model.take(), ..message }.signal(None)?;
         self.session.handle.signal(USER_MESSAGE, signal.payload, signal.delivery, None).await?;
         Ok(())
     }
 
-    /// Ends what the agent does, without a word; durable when returned.
+    /// Stops what the agent does, without a message; durable when returned.
     pub async fn interrupt(&mut self) -> Result {
-        self.send(UserMessage::interrupt()).await
+        self.send_message(UserMessage::interrupt()).await
     }
 
-    /// Answers a request; durable when returned.
-    pub async fn decide(&self, answer: &ApprovalAnswer) -> Result {
+    /// Answers an approval request; durable when returned.
+    pub async fn answer_approval(&self, answer: &ApprovalAnswer) -> Result {
         let payload = Payload::of(answer)?;
         self.session.handle.signal(APPROVAL, payload, EngineDelivery::NextStep, None).await?;
         Ok(())
     }
 
-    /// Answers what a server asks; durable when returned.
-    pub async fn reply(&self, reply: &InputReply) -> Result {
+    /// Answers an elicitation; durable when returned.
+    pub async fn answer_input(&self, reply: &InputReply) -> Result {
         let payload = Payload::of(reply)?;
         self.session.handle.signal(INPUT, payload, EngineDelivery::NextStep, None).await?;
         Ok(())
     }
 
-    /// Asks another model from the next message on.
-    pub fn ask(&mut self, model: ModelChoice) {
+    /// Changes the model from the next message on.
+    pub fn set_model(&mut self, model: ModelChoice) {
         self.model = Some(model);
     }
 }
 
-/// The model of a session. That of a server's session is not looked for here: its workers have the keys.
+/// The model of a session. The model of a server's session is not resolved here, since its workers have the keys.
 pub fn model_of(store: &Store, models: &Models, chat: &Chat, session: Option<&ModelChoice>) -> Result<ModelChoice> {
     match (store.is_served_here(), chat.model.as_deref(), session) {
         (false, Some(named), _) => Ok(ModelChoice::parse(named)),

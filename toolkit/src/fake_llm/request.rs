@@ -1,11 +1,11 @@
-//! A request as the script sees it, whatever its wire.
+//! A request in the form that scripts match, independent of its wire.
 
 use crate::provider::Api;
 use serde_json::Value;
 
-/// What a request says.
+/// The parts of a request that a script can match.
 #[derive(Debug, Clone)]
-pub(super) struct Heard {
+pub(super) struct ScriptedRequest {
     pub(super) api: Api,
     pub(super) model: String,
     pub(super) stream: bool,
@@ -22,13 +22,13 @@ pub(super) struct Heard {
     pub(super) characters: u64,
 }
 
-impl Heard {
+impl ScriptedRequest {
     pub(super) fn read(api: Api, body: &Value, length: usize) -> Self {
         let list = match api {
             Api::AnthropicMessages | Api::OpenaiChat => &body["messages"],
             Api::OpenaiResponses => &body["input"],
         };
-        let mut heard = Self {
+        let mut request = Self {
             api,
             model: body["model"].as_str().unwrap_or_default().to_owned(),
             stream: body["stream"].as_bool().unwrap_or(false),
@@ -40,31 +40,31 @@ impl Heard {
             characters: length as u64,
         };
         if let (Api::OpenaiResponses, Some(text)) = (api, list.as_str()) {
-            heard.last_user = text.to_owned();
+            request.last_user = text.to_owned();
         }
         let mut answering = false;
         for item in list.as_array().into_iter().flatten() {
-            let (answers, results, said) = match api {
+            let (answers, results, user_text) = match api {
                 Api::AnthropicMessages => anthropic(item),
                 Api::OpenaiChat => chat(item),
                 Api::OpenaiResponses => response_item(item),
             };
             // An answer is one, however many items it consists of.
             if answers && !answering {
-                heard.turn += 1;
-                heard.newest_results.clear();
+                request.turn += 1;
+                request.newest_results.clear();
             }
             answering = answers;
             for (id, text) in results {
-                heard.has_result = true;
-                heard.newest_results.push(id);
-                heard.result = text;
+                request.has_result = true;
+                request.newest_results.push(id);
+                request.result = text;
             }
-            if let Some(said) = said.filter(|said| !said.is_empty()) {
-                heard.last_user = said;
+            if let Some(user_text) = user_text.filter(|text| !text.is_empty()) {
+                request.last_user = user_text;
             }
         }
-        heard
+        request
     }
 }
 

@@ -7,8 +7,8 @@ use flovyn_core::host::{Activation, Activations, CompositeHost, Wake};
 use flovyn_core::model::{AttemptResult, SideEffects};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::worker::{Host, Worker, WorkerOptions};
+use flovyn_toolkit::config::{Toolkit, ToolkitConfig};
 use flovyn_toolkit::fake_llm::{FakeLlm, Recorded, Script, Turn};
-use flovyn_toolkit::kit::{Kit, KitDescription};
 use flovyn_toolkit::react::RunOutcome;
 use flovyn_toolkit::tools::Effect;
 use serde_json::{Value, json};
@@ -57,9 +57,9 @@ struct Lab {
 impl Lab {
     async fn new(turns: impl IntoIterator<Item = Turn>, describe: impl FnOnce(&FakeLlm) -> Value) -> Self {
         let fake = FakeLlm::start(Script::new(turns)).expect("a server");
-        let description = KitDescription::parse(&describe(&fake).to_string()).expect("a description");
-        let kit = Kit::open(description, "memory:").await.expect("a kit");
-        let hosts: [Arc<dyn Host>; 2] = [language(&["search", "add", "ping"]), kit.host()];
+        let description = ToolkitConfig::parse(&describe(&fake).to_string()).expect("a description");
+        let toolkit = Toolkit::open(description, "memory:").await.expect("a kit");
+        let hosts: [Arc<dyn Host>; 2] = [language(&["search", "add", "ping"]), toolkit.host()];
         let host = Arc::new(CompositeHost::new(hosts).expect("kinds of their own"));
         let runtime = Runtime::open("memory:").await.expect("a store");
         let worker = runtime.worker(host, WorkerOptions::default()).await.expect("a worker");
@@ -186,21 +186,21 @@ async fn a_run_without_any_model_says_what_to_do() {
 
 #[tokio::test]
 async fn tasks_of_a_kit_say_how_they_are_scheduled() {
-    let description = KitDescription::parse(r#"{ "tools": ["read", "ba*"] }"#).expect("a description");
-    let kit = Kit::open(description, "memory:").await.expect("a kit");
-    assert_eq!(kit.task_kinds().collect::<Vec<_>>(), ["llm.generate", "tool.bash", "tool.read"]);
-    let of = |kind: &str| kit.options(kind).expect("it is served");
+    let description = ToolkitConfig::parse(r#"{ "tools": ["read", "ba*"] }"#).expect("a description");
+    let toolkit = Toolkit::open(description, "memory:").await.expect("a kit");
+    assert_eq!(toolkit.task_kinds().collect::<Vec<_>>(), ["llm.generate", "tool.bash", "tool.read"]);
+    let of = |kind: &str| toolkit.options(kind).expect("it is served");
     assert!(of("llm.generate").interruptible && of("llm.generate").retry.retries > 0);
     assert_eq!(of("tool.bash").side_effects, SideEffects::Reconcile);
     assert_eq!(of("tool.read").side_effects, SideEffects::Idempotent);
-    assert!(kit.options("tool.write").is_none(), "nobody asked for it");
-    let tools: Vec<_> = kit.tools().iter().map(|tool| (tool.name.as_str(), tool.effect)).collect();
+    assert!(toolkit.options("tool.write").is_none(), "nobody asked for it");
+    let tools: Vec<_> = toolkit.tools().iter().map(|tool| (tool.name.as_str(), tool.effect)).collect();
     assert_eq!(tools, [("bash", Effect::Exec), ("read", Effect::Read)]);
 }
 
 #[test]
 fn what_cannot_be_read_is_said() {
-    let wrong = |text: &str| KitDescription::parse(text).expect_err(text).message().to_owned();
+    let wrong = |text: &str| ToolkitConfig::parse(text).expect_err(text).message().to_owned();
     for (text, said) in [
         (r#"{"agent": []}"#, "unknown field `agent`, expected one of `agents`"),
         (r#"{"agents": [{"kind": "a", "prompt": ""}]}"#, "unknown field `prompt`"),
@@ -238,8 +238,8 @@ async fn what_cannot_be_served_is_said() {
             "task \"pay\" is at_most_once and has retries=1",
         ),
     ] {
-        let description = KitDescription::parse(&given.to_string()).expect("a description");
-        let error = Kit::open(description, "memory:").await.err().unwrap_or_else(|| panic!("{given} is served"));
+        let description = ToolkitConfig::parse(&given.to_string()).expect("a description");
+        let error = Toolkit::open(description, "memory:").await.err().unwrap_or_else(|| panic!("{given} is served"));
         assert_eq!(error.code(), Code::InvalidArgument, "{error}");
         assert!(error.message().contains(said), "{given}: {error}");
     }
@@ -247,7 +247,7 @@ async fn what_cannot_be_served_is_said() {
 
 #[test]
 fn several_are_joined_unless_they_contradict() {
-    let read = |given: Value| KitDescription::parse(&given.to_string()).expect("a description");
+    let read = |given: Value| ToolkitConfig::parse(&given.to_string()).expect("a description");
     let one = json!({
         "agents": [{"kind": "a"}], "tools": ["read"], "roots": ["/x"], "network": true,
         "providers": {"p": {"key": "secret-1"}}, "mcpServers": {"s": {"command": "x"}},

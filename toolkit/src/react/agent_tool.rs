@@ -1,4 +1,4 @@
-//! The tools that the agent can offer to a model: host tools of a toolbox, and tasks that somebody declares as tools.
+//! The tools that the agent can offer to a model: host tools of a toolbox, and tasks that are declared as tools.
 
 use crate::mcp::InputRequired;
 use crate::message::{Part, ToolResult};
@@ -23,13 +23,13 @@ pub struct AgentTool {
     kind: String,
     options: Option<TaskOptions>,
     queue: Option<String>,
-    takes: Takes,
+    task_arguments: TaskArguments,
     arguments: Arc<Validator>,
 }
 
-/// What the task is given, and what it gives.
+/// The input and the output of the task.
 #[derive(Debug, Clone, PartialEq)]
-enum Takes {
+enum TaskArguments {
     /// A [`ToolCallInput`], for a [`ToolOutcome`].
     Call,
     /// The model's arguments as they are, for any JSON.
@@ -38,14 +38,14 @@ enum Takes {
     Argument(String, Value),
 }
 
-/// What a call is run with, beside its arguments.
-pub(super) struct CallScene<'a> {
+/// What a call needs beside its arguments.
+pub(super) struct CallContext<'a> {
     pub working_directory: Option<&'a str>,
     pub session: String,
     pub seen: &'a FilesSeen,
 }
 
-/// Faults of one call that a model is told.
+/// Errors of the arguments of one call that are reported to the model.
 const MOST_FAULTS: usize = 5;
 
 impl AgentTool {
@@ -58,13 +58,13 @@ impl AgentTool {
         };
         // A message of the user that is not to wait ends the tool as it does a model call.
         let options = TaskOptions { interruptible: true, ..ToolTask::options_of(tool) };
-        Self::new(spec, tool.effect(), ToolTask::kind_of(tool.name()), Some(options), Takes::Call)
+        Self::new(spec, tool.effect(), ToolTask::kind_of(tool.name()), Some(options), TaskArguments::Call)
     }
 
     /// Offers a task of any kind: it gets the model's arguments, and what it returns is shown to the model, text as it is
     /// and anything else as JSON. Its own options hold wherever it is registered.
     pub fn task(spec: ToolSpec, kind: impl Into<String>, effect: Effect) -> Result<Self> {
-        Self::new(spec, effect, kind.into(), None, Takes::Arguments)
+        Self::new(spec, effect, kind.into(), None, TaskArguments::Arguments)
     }
 
     /// Runs the task with these options in place of its own.
@@ -80,7 +80,7 @@ impl AgentTool {
     pub fn with_argument(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
         let default = self.spec.parameters["properties"][&name]["default"].clone();
-        self.takes = Takes::Argument(name, default);
+        self.task_arguments = TaskArguments::Argument(name, default);
         self
     }
 
@@ -91,15 +91,21 @@ impl AgentTool {
         self
     }
 
-    fn new(spec: ToolSpec, effect: Effect, kind: String, options: Option<TaskOptions>, takes: Takes) -> Result<Self> {
+    fn new(
+        spec: ToolSpec,
+        effect: Effect,
+        kind: String,
+        options: Option<TaskOptions>,
+        task_arguments: TaskArguments,
+    ) -> Result<Self> {
         let arguments = jsonschema::validator_for(&spec.parameters).map_err(|error| {
             let message = format!("the parameters of the tool {:?} are no JSON Schema: {error}", spec.name);
             Error::new(Code::InvalidArgument, message)
         })?;
-        Ok(Self { spec, effect, kind, options, queue: None, takes, arguments: Arc::new(arguments) })
+        Ok(Self { spec, effect, kind, options, queue: None, task_arguments, arguments: Arc::new(arguments) })
     }
 
-    /// What the model is told where its arguments are wrong.
+    /// The result of a call whose arguments are wrong.
     pub(super) fn faults(&self, arguments: &Value) -> Option<String> {
         let faults: Vec<_> = self
             .arguments
@@ -112,33 +118,33 @@ impl AgentTool {
     }
 
     /// The task of a call.
-    pub(super) fn call(&self, id: &str, arguments: &Value, scene: &CallScene<'_>) -> Result<TaskCall> {
-        let input = match &self.takes {
-            Takes::Arguments => Payload::of(arguments)?,
-            Takes::Argument(name, default) => Payload::of(arguments.get(name).unwrap_or(default))?,
-            Takes::Call => Payload::of(&ToolCallInput {
+    pub(super) fn call(&self, id: &str, arguments: &Value, context: &CallContext<'_>) -> Result<TaskCall> {
+        let input = match &self.task_arguments {
+            TaskArguments::Arguments => Payload::of(arguments)?,
+            TaskArguments::Argument(name, default) => Payload::of(arguments.get(name).unwrap_or(default))?,
+            TaskArguments::Call => Payload::of(&ToolCallInput {
                 arguments: arguments.clone(),
-                working_directory: scene.working_directory.map(PathBuf::from),
-                session: Some(scene.session.clone()),
-                seen: scene.seen.of_call(arguments).map(str::to_owned),
+                working_directory: context.working_directory.map(PathBuf::from),
+                session: Some(context.session.clone()),
+                seen: context.seen.of_call(arguments).map(str::to_owned),
             })?,
         };
         let (options, queue) = (self.options.clone(), self.queue.clone());
         Ok(TaskCall { kind: self.kind.clone(), input, options, queue, key: Some(id.to_owned()) })
     }
 
-    /// What an MCP server asks a person, where the outcome of a call says so. Tasks of one's own ask nothing this way.
+    /// The input that an MCP server asks a person for, where the outcome of a call has it. Other tasks cannot ask this way.
     pub(super) fn asks(&self, outcome: &ToolOutcome) -> Option<InputRequired> {
-        InputRequired::of(outcome).filter(|_| self.takes == Takes::Call)
+        InputRequired::of(outcome).filter(|_| self.task_arguments == TaskArguments::Call)
     }
 
-    /// What a finished task says.
+    /// The outcome of a finished task.
     pub(super) fn outcome(&self, output: &Payload) -> Result<ToolOutcome> {
         let value: Value = output.parse()?;
-        Ok(match (&self.takes, value) {
-            // The engine ended it for a message that was not to wait.
-            (Takes::Call, Value::String(_)) => interrupted(),
-            (Takes::Call, value) => serde_json::from_value(value).map_err(|error| {
+        Ok(match (&self.task_arguments, value) {
+            // The engine interrupted the task: its output is the text that it had streamed.
+            (TaskArguments::Call, Value::String(_)) => interrupted(),
+            (TaskArguments::Call, value) => serde_json::from_value(value).map_err(|error| {
                 let message = format!("the task {:?} gave no outcome of a tool: {error}", self.kind);
                 Error::new(Code::NotSerializable, message)
             })?,
@@ -149,12 +155,12 @@ impl AgentTool {
     }
 }
 
-/// What the model is told of a call whose task failed.
+/// The outcome of a call whose task failed.
 pub(super) fn failed(failure: &Failure) -> ToolOutcome {
     ToolOutcome::error("task_failed", format!("{}: {}", failure.error_type, failure.message))
 }
 
-/// What the model is told of a call that a message of the user ended.
+/// The outcome of a call that a message of the user interrupted.
 pub(super) fn interrupted() -> ToolOutcome {
     ToolOutcome::error(
         "interrupted",
@@ -162,7 +168,7 @@ pub(super) fn interrupted() -> ToolOutcome {
     )
 }
 
-/// The text of a result, as it is shown.
-pub(super) fn shown(result: &ToolResult) -> String {
+/// The text of a result.
+pub(super) fn text_of(result: &ToolResult) -> String {
     result.content.iter().filter_map(Part::as_text).collect()
 }

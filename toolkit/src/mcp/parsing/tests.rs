@@ -7,11 +7,11 @@ fn open(ids: &[i64]) -> Vec<RequestId> {
 }
 
 fn messages(bytes: &[u8], ids: &[i64]) -> Vec<Value> {
-    match read(bytes, &open(ids)) {
-        Read::Messages(messages) => {
+    match parse(bytes, &open(ids)) {
+        Parsed::Messages(messages) => {
             messages.iter().map(|message| serde_json::to_value(message).expect("JSON")).collect()
         }
-        Read::Unfinished => panic!("unfinished: {}", String::from_utf8_lossy(bytes)),
+        Parsed::Unfinished => panic!("unfinished: {}", String::from_utf8_lossy(bytes)),
     }
 }
 
@@ -113,7 +113,7 @@ fn what_is_no_message_is_passed_over() {
     ] {
         assert!(messages(noise, &[3]).is_empty(), "{}", String::from_utf8_lossy(noise));
     }
-    assert!(matches!(read(br#"{"jsonrpc":"2.0","#, &open(&[3])), Read::Unfinished));
+    assert!(matches!(parse(br#"{"jsonrpc":"2.0","#, &open(&[3])), Parsed::Unfinished));
 }
 
 #[test]

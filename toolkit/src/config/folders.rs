@@ -1,4 +1,4 @@
-//! Flovyn's folders of a user: where sessions and records of calls are kept unless somebody says otherwise.
+//! Flovyn's folders of a user: the default places of sessions and records of calls.
 
 use flovyn_core::error::{Code, Error, Result};
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! What an MCP server asks in the middle of a call, in the hands of who answers it: line after line until the answer is whole.
-//! No terminal, no waiting: lines in, an answer out.
+//! An elicitation: an MCP server asks the user for input during a call, who answers line by line until the reply is complete.
+//! Pure: lines go in, a reply comes out.
 
 use super::field::Field;
 use flovyn_toolkit::mcp::{InputAnswer, InputQuestion, InputResponse};
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub struct Inquiry {
+pub struct Elicitation {
     request: InputRequest,
     questions: Vec<Question>,
-    /// The question, and its field, that is answered now.
+    /// The indices of the current question and of its current field.
     at: (usize, usize),
     responses: BTreeMap<String, InputResponse>,
     fault: Option<String>,
@@ -21,97 +21,97 @@ pub struct Inquiry {
 /// One question of a server.
 #[derive(Debug)]
 pub struct Question {
-    /// What it is for.
+    /// Its purpose, as the server words it.
     pub message: String,
-    /// What is asked.
-    pub asked: Asked,
+    /// What the user is to do.
+    pub kind: QuestionKind,
     key: String,
-    /// What was written in the form so far.
-    given: BTreeMap<String, Value>,
+    /// The values of the form so far.
+    draft: BTreeMap<String, Value>,
 }
 
-/// What a question asks.
+/// The kind of a question.
 #[derive(Debug)]
-pub enum Asked {
-    /// Fields; without any, yes or no.
+pub enum QuestionKind {
+    /// A form; one without fields is answered with yes or no.
     Form(Vec<Field>),
-    /// A visit to an address.
-    Visit(String),
+    /// A URL that the user has to visit.
+    Url(String),
 }
 
-impl Inquiry {
+impl Elicitation {
     /// Begins to answer a request.
     pub fn new(request: InputRequest) -> Self {
-        let question = |(key, asked): (&String, &InputQuestion)| Question {
-            message: asked.message().to_owned(),
-            asked: match asked {
-                InputQuestion::Form { schema, .. } => Asked::Form(Field::all_of(schema)),
-                InputQuestion::Url { url, .. } => Asked::Visit(url.clone()),
+        let question = |(key, question): (&String, &InputQuestion)| Question {
+            message: question.message().to_owned(),
+            kind: match question {
+                InputQuestion::Form { schema, .. } => QuestionKind::Form(Field::all_of(schema)),
+                InputQuestion::Url { url, .. } => QuestionKind::Url(url.clone()),
             },
             key: key.clone(),
-            given: BTreeMap::new(),
+            draft: BTreeMap::new(),
         };
         let questions = request.questions.iter().map(question).collect();
         Self { request, questions, at: (0, 0), responses: BTreeMap::new(), fault: None }
     }
 
-    /// What is answered.
+    /// The request that is being answered.
     pub fn request(&self) -> &InputRequest {
         &self.request
     }
 
-    /// The question that is answered now.
+    /// The current question.
     pub fn question(&self) -> Option<&Question> {
         self.questions.get(self.at.0)
     }
 
-    /// The field that is answered now; none where it is yes or no, or an address.
+    /// The current field; none for a yes or no, or a URL.
     pub fn field(&self) -> Option<&Field> {
         self.question()?.fields().get(self.at.1)
     }
 
-    /// Whether something was answered before what is answered now.
+    /// Whether there is something to go back to.
     pub fn has_begun(&self) -> bool {
         self.at != (0, 0)
     }
 
-    /// Which of how many questions is answered now, both from 1.
-    pub fn place(&self) -> (usize, usize) {
+    /// The number of the current question, from 1, and the number of questions.
+    pub fn progress(&self) -> (usize, usize) {
         (self.at.0 + 1, self.questions.len())
     }
 
-    /// What is wrong with what was answered last.
+    /// The error of the last answer.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// Takes a line; the answer when it is whole.
-    pub fn line(&mut self, line: &str) -> Option<InputReply> {
+    /// Takes a line; returns the reply when it is complete.
+    pub fn submit_line(&mut self, line: &str) -> Option<InputReply> {
         self.fault = None;
         let (number, place) = self.at;
         let question = self.questions.get_mut(number)?;
         let Some(field) = question.fields().get(place) else { return self.confirm(line) };
-        match (field.name.clone(), field.read(line)) {
+        match (field.name.clone(), field.parse(line)) {
             (_, Err(fault)) => {
                 self.fault = Some(fault);
                 return None;
             }
-            (name, Ok(Some(value))) => drop(question.given.insert(name, value)),
-            (name, Ok(None)) => drop(question.given.remove(&name)),
+            (name, Ok(Some(value))) => drop(question.draft.insert(name, value)),
+            (name, Ok(None)) => drop(question.draft.remove(&name)),
         }
         if place + 1 < question.fields().len() {
             self.at.1 += 1;
             return None;
         }
-        let content: Map<String, Value> = question.given.clone().into_iter().collect();
+        let content: Map<String, Value> = question.draft.clone().into_iter().collect();
         self.respond(InputResponse::Accept { content: Some(Value::Object(content)) })
     }
 
-    /// Yes or no: to a form without fields, or to having been somewhere.
+    /// Takes a yes or no: to a form without fields, or to a visited URL.
     fn confirm(&mut self, line: &str) -> Option<InputReply> {
-        let content = match self.question()?.asked {
-            Asked::Form(_) => Some(Value::Object(Map::new())),
-            Asked::Visit(_) => None,
+        let content = match self.question()?.kind {
+            QuestionKind::Form(_) => Some(Value::Object(Map::new())),
+            QuestionKind::Url(_) => None,
         };
         match line.to_lowercase().as_str() {
             "y" | "yes" => self.respond(InputResponse::Accept { content }),
@@ -123,12 +123,12 @@ impl Inquiry {
         }
     }
 
-    /// Says no to the question that is answered now; the answer when it is whole.
+    /// Declines the current question; returns the reply when it is complete.
     pub fn decline(&mut self) -> Option<InputReply> {
         self.respond(InputResponse::Decline)
     }
 
-    /// Closes all questions that are not answered yet.
+    /// Cancels all questions that are not answered yet.
     pub fn cancel(&mut self) -> Option<InputReply> {
         while self.at.0 + 1 < self.questions.len() {
             self.respond(InputResponse::Cancel);
@@ -136,7 +136,7 @@ impl Inquiry {
         self.respond(InputResponse::Cancel)
     }
 
-    /// Goes back to the field before, or to the question before.
+    /// Goes back to the previous field or question.
     pub fn back(&mut self) {
         self.fault = None;
         self.at = match self.at {
@@ -147,24 +147,24 @@ impl Inquiry {
         self.propose();
     }
 
-    /// Begins anew, for the answer did not do. What was written is proposed.
-    pub fn again(&mut self) {
+    /// Starts again after a refused reply, with the values so far as defaults.
+    pub fn restart(&mut self) {
         self.at = (0, 0);
         self.propose();
     }
 
-    /// Says what was wrong with an answer.
-    pub fn refused(&mut self, refused: &InputRefused) {
+    /// Sets the error of a refused reply.
+    pub fn set_fault(&mut self, refused: &InputRefused) {
         self.fault = Some(refused.message.clone());
     }
 
-    /// Proposes what was written before.
+    /// Makes the values so far the defaults of their fields.
     fn propose(&mut self) {
-        for Question { asked, given, .. } in &mut self.questions {
-            let Asked::Form(fields) = asked else { continue };
+        for Question { kind, draft, .. } in &mut self.questions {
+            let QuestionKind::Form(fields) = kind else { continue };
             for field in fields {
-                if let Some(value) = given.get(&field.name) {
-                    field.usual = Some(value.clone());
+                if let Some(value) = draft.get(&field.name) {
+                    field.default = Some(value.clone());
                 }
             }
         }
@@ -183,13 +183,13 @@ impl Inquiry {
         Some(InputReply { id: id.clone(), answer })
     }
 
-    /// An answer in lines for people, a heading for each question.
-    pub fn told(&self, reply: &InputReply) -> Vec<(String, Vec<String>)> {
+    /// A reply in lines for people, with a heading for each question.
+    pub fn summary(&self, reply: &InputReply) -> Vec<(String, Vec<String>)> {
         self.questions
             .iter()
             .map(|question| {
                 let lines = match reply.answer.responses.get(&question.key) {
-                    Some(InputResponse::Accept { content }) => question.written(content.as_ref()),
+                    Some(InputResponse::Accept { content }) => question.answer_lines(content.as_ref()),
                     Some(InputResponse::Decline) => vec!["declined".to_owned()],
                     Some(InputResponse::Cancel) | None => vec!["closed without an answer".to_owned()],
                 };
@@ -200,23 +200,23 @@ impl Inquiry {
 }
 
 impl Question {
-    /// Its fields; an address has none.
+    /// Its fields; a URL has none.
     pub fn fields(&self) -> &[Field] {
-        match &self.asked {
-            Asked::Form(fields) => fields,
-            Asked::Visit(_) => &[],
+        match &self.kind {
+            QuestionKind::Form(fields) => fields,
+            QuestionKind::Url(_) => &[],
         }
     }
 
-    /// What was written in a field so far.
-    pub fn given(&self, field: &Field) -> Option<String> {
-        self.given.get(&field.name).map(|value| field.shown(value))
+    /// The value of a field so far.
+    pub fn draft(&self, field: &Field) -> Option<String> {
+        self.draft.get(&field.name).map(|value| field.display(value))
     }
 
-    fn written(&self, content: Option<&Value>) -> Vec<String> {
+    fn answer_lines(&self, content: Option<&Value>) -> Vec<String> {
         let line = |field: &Field| {
             let value = content?.get(&field.name)?;
-            Some(format!("{}: {}", field.title, field.shown(value)))
+            Some(format!("{}: {}", field.title, field.display(value)))
         };
         match self.fields() {
             [] => vec!["yes".to_owned()],
@@ -231,10 +231,10 @@ mod tests {
     use flovyn_toolkit::tools::approval::CallHash;
     use serde_json::json;
 
-    fn inquiry(questions: &[(&str, InputQuestion)]) -> Inquiry {
+    fn request(questions: &[(&str, InputQuestion)]) -> Elicitation {
         let questions = questions.iter().map(|(key, question)| ((*key).to_owned(), question.clone())).collect();
         let hash = CallHash::of("mcp__lake__open", &json!({})).expect("a hash");
-        Inquiry::new(InputRequest {
+        Elicitation::new(InputRequest {
             id: "1".into(),
             name: "mcp__lake__open".into(),
             server: "lake".into(),
@@ -255,51 +255,55 @@ mod tests {
 
     #[test]
     fn a_form_is_answered_field_by_field() {
-        let mut asked = inquiry(&[("a", form()), ("b", visit())]);
-        assert!(asked.line("Loch").is_none());
-        assert_eq!(asked.field().map(|field| field.name.as_str()), Some("count"));
-        assert!(asked.line("9").is_none());
-        assert_eq!(asked.fault(), Some("9 is greater than the maximum of 5"));
-        assert!(asked.line("3").is_none() && asked.fault().is_none());
-        asked.back();
-        assert_eq!(asked.field().and_then(|field| field.usual.clone()), Some(json!(3)), "what was written is proposed");
-        assert!(asked.line("").is_none() && asked.line("").is_none());
-        assert!(matches!(asked.question().map(|question| &question.asked), Some(Asked::Visit(_))));
-        assert!(asked.line("later").is_none() && asked.fault().is_some());
-        let reply = asked.line("y").expect("it is whole");
-        let expected = json!({ "id": "1", "hash": asked.request().hash, "responses": {
+        let mut elicitation = request(&[("a", form()), ("b", visit())]);
+        assert!(elicitation.submit_line("Loch").is_none());
+        assert_eq!(elicitation.field().map(|field| field.name.as_str()), Some("count"));
+        assert!(elicitation.submit_line("9").is_none());
+        assert_eq!(elicitation.fault(), Some("9 is greater than the maximum of 5"));
+        assert!(elicitation.submit_line("3").is_none() && elicitation.fault().is_none());
+        elicitation.back();
+        assert_eq!(
+            elicitation.field().and_then(|field| field.default.clone()),
+            Some(json!(3)),
+            "what was written is proposed"
+        );
+        assert!(elicitation.submit_line("").is_none() && elicitation.submit_line("").is_none());
+        assert!(matches!(elicitation.question().map(|question| &question.kind), Some(QuestionKind::Url(_))));
+        assert!(elicitation.submit_line("later").is_none() && elicitation.fault().is_some());
+        let reply = elicitation.submit_line("y").expect("it is whole");
+        let expected = json!({ "id": "1", "hash": elicitation.request().hash, "responses": {
             "a": { "action": "accept", "content": { "name": "Loch", "count": 3 } }, "b": { "action": "accept" } } });
         assert_eq!(serde_json::to_value(&reply).expect("JSON"), expected);
-        let told = vec![
+        let expected = vec![
             ("What lake?".to_owned(), vec!["name: Loch".to_owned(), "count: 3".to_owned()]),
             ("Log in.".to_owned(), vec!["yes".to_owned()]),
         ];
-        assert_eq!(asked.told(&reply), told);
+        assert_eq!(elicitation.summary(&reply), expected);
     }
 
     #[test]
     fn questions_are_declined_one_by_one_and_closed_together() {
-        let mut asked = inquiry(&[("a", form()), ("b", visit())]);
-        assert!(asked.decline().is_none());
-        let reply = asked.cancel().expect("it is whole");
+        let mut elicitation = request(&[("a", form()), ("b", visit())]);
+        assert!(elicitation.decline().is_none());
+        let reply = elicitation.cancel().expect("it is whole");
         let responses = &reply.answer.responses;
         assert_eq!((&responses["a"], &responses["b"]), (&InputResponse::Decline, &InputResponse::Cancel));
-        let mut asked = inquiry(&[("a", form()), ("b", visit())]);
-        let reply = asked.cancel().expect("it is whole");
+        let mut elicitation = request(&[("a", form()), ("b", visit())]);
+        let reply = elicitation.cancel().expect("it is whole");
         assert!(reply.answer.responses.values().all(|response| *response == InputResponse::Cancel));
     }
 
     #[test]
     fn a_refused_answer_is_asked_for_again_with_what_was_written() {
-        let mut asked = inquiry(&[("a", form())]);
-        ["Loch", "3"].iter().for_each(|line| assert!(asked.line(line).is_none()));
-        let reply = asked.line("deep").expect("it is whole");
+        let mut elicitation = request(&[("a", form())]);
+        ["Loch", "3"].iter().for_each(|line| assert!(elicitation.submit_line(line).is_none()));
+        let reply = elicitation.submit_line("deep").expect("it is whole");
         let hash = reply.answer.hash.clone();
-        asked.again();
-        asked.refused(&InputRefused { id: "1".into(), hash, message: "there is no such lake".into() });
-        assert_eq!(asked.fault(), Some("there is no such lake"));
-        assert!(asked.line("Ness").is_none() && asked.line("").is_none());
-        let reply = asked.line("").expect("it is whole");
+        elicitation.restart();
+        elicitation.set_fault(&InputRefused { id: "1".into(), hash, message: "there is no such lake".into() });
+        assert_eq!(elicitation.fault(), Some("there is no such lake"));
+        assert!(elicitation.submit_line("Ness").is_none() && elicitation.submit_line("").is_none());
+        let reply = elicitation.submit_line("").expect("it is whole");
         let content = json!({ "name": "Ness", "count": 3, "note": "deep" });
         assert_eq!(reply.answer.responses["a"], InputResponse::Accept { content: Some(content) });
     }

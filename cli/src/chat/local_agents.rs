@@ -1,0 +1,92 @@
+//! The agents of this process, for `chat` and `worker`: the built-in agent, its model calls, host tools and tools of MCP servers.
+
+use super::models::Models;
+use super::options::Confinement;
+use crate::Result;
+use flovyn_core::error::{Code, Error};
+use flovyn_toolkit::config::{Approval, ReactAgentConfig, ToolConfig, Toolkit, ToolkitConfig};
+use flovyn_toolkit::tools::approval::ApprovalPolicy;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use tokio::task::JoinHandle;
+
+/// All tools of the host, and of the MCP servers that could be started.
+const EVERY_TOOL: &str = "*";
+
+/// Where the tools of a process work, and with what rights.
+pub struct WorkerSetup<'a> {
+    /// Where tools work unless a run says otherwise.
+    pub directory: &'a Path,
+    /// Other directories that runs may name.
+    pub roots: Vec<PathBuf>,
+    /// The URL of the store, to which the records of calls belong.
+    pub store: &'a str,
+    /// How commands run.
+    pub confinement: Confinement,
+    /// MCP servers by their names.
+    pub servers: Map<String, Value>,
+}
+
+/// The agents that a process serves. They open in the background, since MCP servers may take a while to start.
+pub struct LocalAgents {
+    has_servers: bool,
+    opening: Option<JoinHandle<flovyn_core::error::Result<Toolkit>>>,
+    toolkit: Option<Toolkit>,
+}
+
+impl LocalAgents {
+    /// Starts to open the agent `react-agent` with all tools of the host and of the servers.
+    pub fn open(setup: WorkerSetup<'_>, models: &Models, approvals: ApprovalPolicy) -> Self {
+        let (store, registry) = (setup.store.to_owned(), models.registry());
+        let has_servers = !setup.servers.is_empty();
+        let description = setup.description(approvals);
+        let opening = tokio::spawn(async move { Toolkit::open_with(description, &store, registry).await });
+        Self { has_servers, opening: Some(opening), toolkit: None }
+    }
+
+    /// Waits until it is open. Resolves once: a later call waits for ever, as a branch of `select!` has to. Cancel-safe.
+    pub async fn wait_open(&mut self) -> Result<&Toolkit> {
+        let Some(opening) = &mut self.opening else { return std::future::pending().await };
+        let opened = opening.await;
+        self.opening = None;
+        let toolkit = opened.map_err(|error| {
+            Error::new(Code::AgentFailed, format!("the tools of this process could not be opened: {error}"))
+        })??;
+        Ok(self.toolkit.insert(toolkit))
+    }
+
+    /// Whether there are MCP servers to start.
+    pub fn has_servers(&self) -> bool {
+        self.has_servers
+    }
+
+    /// The toolkit, once it is open.
+    pub fn toolkit(&self) -> Option<&Toolkit> {
+        self.toolkit.as_ref()
+    }
+
+    /// Stops the MCP servers. The worker that uses them has to be closed before.
+    pub async fn close(self) {
+        if let Some(opening) = self.opening {
+            opening.abort();
+        }
+        if let Some(toolkit) = self.toolkit {
+            toolkit.close().await;
+        }
+    }
+}
+
+impl WorkerSetup<'_> {
+    fn description(self, approvals: ApprovalPolicy) -> ToolkitConfig {
+        let tools = vec![ToolConfig::Named(EVERY_TOOL.to_owned())];
+        ToolkitConfig {
+            agents: vec![ReactAgentConfig { tools, approvals: Approval(approvals), ..ReactAgentConfig::default() }],
+            working_directory: Some(self.directory.to_owned()),
+            roots: self.roots,
+            sandbox: Some(!self.confinement.unsandboxed),
+            network: Some(self.confinement.network),
+            mcp_servers: self.servers,
+            ..ToolkitConfig::default()
+        }
+    }
+}
