@@ -44,7 +44,7 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     let token = own_token()?;
     let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let bound = Bound::at(loopback(options.grpc_port), loopback(options.http_port)).await?;
-    // Whoever sees that the server is ready finds the token.
+    // The token files are written before the server listens, so that a client that can connect finds the token.
     let token_files: Vec<_> = dev_token_file(bound.grpc().port()).into_iter().chain(options.token_file).collect();
     write_all(&token_files, &token)?;
     let access = Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]);

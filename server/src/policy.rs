@@ -239,7 +239,7 @@ mod tests {
         routes.sort();
         rows.sort();
         assert_eq!(routes, rows);
-        // Whoever is counted is somebody the table knows.
+        // Every method and route with a rate limit is also in the table of permissions.
         let counted = |row: &&(&str, &str, Need)| {
             rate_of_route(&row.0.parse().unwrap(), &format!("/api/orgs/{{org}}/{}", row.1)).is_some()
         };

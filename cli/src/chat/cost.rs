@@ -16,7 +16,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a call. One that nobody has accounts of costs an unknown sum.
+    /// Counts a call. The cost of a call without usage is unknown.
     pub fn add(&mut self, usage: Option<&Usage>) {
         self.calls += 1;
         let Some(usage) = usage else {

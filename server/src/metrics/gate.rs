@@ -112,6 +112,6 @@ impl Gate for Measured {
         answer
     }
 
-    /// Whoever opened the backend closes it.
+    /// The backend is closed by the caller, who opened it.
     fn close(&self, _inner: &dyn Storage) {}
 }

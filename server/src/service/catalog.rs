@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 /// The models and tools that this version knows. Clones share it.
 ///
-/// The environment is read when somebody asks first: a server whose users pick elsewhere pays nothing, and one whose
+/// The environment is read at the first request: a server whose users pick elsewhere pays nothing, and one whose
 /// environment is wrong still serves everything else.
 #[derive(Clone, Default)]
 pub(crate) struct Catalog(Arc<OnceLock<Result<Loaded>>>);

@@ -80,7 +80,7 @@ impl Default for ReactAgentConfig {
 pub enum ToolConfig {
     /// A host tool, an MCP tool, or with `*` in it all that fit.
     Named(String),
-    /// A task that somebody serves.
+    /// A task that a worker serves, this one or another.
     Task(Box<TaskToolConfig>),
 }
 

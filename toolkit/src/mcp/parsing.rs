@@ -118,7 +118,7 @@ fn message(value: Value, open: &[RequestId]) -> Option<Message> {
         (Some(id), _) => request_id(id)?,
         // An error of a server that could not read the id belongs to the one request that there is.
         (None, [only]) if is_marked => only.clone(),
-        // Which of several nobody can say; the library has a rule for it before there is a connection.
+        // Of several open requests it cannot be known which it answers; the library has a rule for it before there is a connection.
         (None, _) => return serde_json::from_value(Value::Object(fields)).ok().filter(|_| is_marked),
     };
     // Logs in JSON have such fields too: an object counts as a message only if it has `jsonrpc` or answers an open request.

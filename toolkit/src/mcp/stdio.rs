@@ -83,7 +83,7 @@ pub(super) struct StdioTransport {
 
 struct Process {
     child: Child,
-    /// The group, as long as the child has not been waited for: until then nobody else can be given its number.
+    /// The group, until the child is reaped: only until then its id cannot be reused.
     group: Option<Pid>,
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The agent of the kind `react-agent`. Cheap to clone.
 ///
-/// Whoever serves it also serves [`LlmGenerate`](super::LlmGenerate) and the tasks of its tools, in the same process or in
+/// Its runs also need a worker of [`LlmGenerate`](super::LlmGenerate) and of the tasks of its tools, in the same process or in
 /// another one.
 #[derive(Clone)]
 pub struct ReactAgent {

@@ -4,7 +4,7 @@
 //! what is reserved here is the reservation of the call's task there. The one of the agent's input ends the run where a call
 //! does not fit, and is counted here: the account is part of the checkpoint, and the reservation of a call is its recorded
 //! input (`maxTokens`), so both survive a crash and replay counts nothing twice. An attempt that was lost is settled at its
-//! reservation, for nobody knows what it used.
+//! reservation, since its usage is unknown.
 
 use crate::message::Usage;
 pub use flovyn_core::model::Budget;

@@ -125,8 +125,8 @@ impl Transcript {
         self.summary.as_ref()
     }
 
-    /// The messages that a model is sent: those of the system, the summary, the rest. They end with somebody else's words
-    /// than the model's.
+    /// The messages for a model: those of the system, the summary, the rest. The last one is not the model's own,
+    /// since providers reject that.
     pub fn messages(&self) -> Vec<Message> {
         self.messages_before(false)
     }

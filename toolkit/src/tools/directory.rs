@@ -168,7 +168,7 @@ impl WorkingDirectory {
             work()
         };
         let mut busy = BUSY.lock();
-        // The table's and this one: nobody else waits for a turn.
+        // The table's handle and this one: no other call waits for a turn.
         if Arc::strong_count(&turn) == 2 {
             busy.remove(&key);
         }

@@ -287,7 +287,7 @@ impl io::Read for Watched<'_> {
             return Ok(0);
         }
         io::Read::read(&mut self.file, buffer).inspect_err(|error| {
-            // It is tried again by whoever reads.
+            // The caller tries it again.
             if error.kind() != io::ErrorKind::Interrupted {
                 self.failed = Some(error.to_string());
             }

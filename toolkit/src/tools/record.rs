@@ -24,7 +24,7 @@ pub struct CallRecords(Arc<Folder>);
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// Removes it in the end, where nobody needs it after this process.
+    /// Removes the folder at the end, where it is of no use after this process.
     _temporary: Option<TempDir>,
 }
 
