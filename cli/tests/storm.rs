@@ -223,7 +223,15 @@ async fn key(db: &str) -> Result<String> {
     let runtime = Runtime::open(db).await?;
     let token = fresh_token();
     let (name, scopes, actor) = ("storm".to_owned(), "member worker".parse()?, "a test".to_owned());
-    let key = NewKey { org: OrgId::DEFAULT, name, scopes, expires_in: None, hash: TokenHash::of(&token), actor };
+    let key = NewKey {
+        org: OrgId::DEFAULT,
+        name,
+        scopes,
+        expires_in: None,
+        not_after: None,
+        hash: TokenHash::of(&token),
+        actor,
+    };
     let directory = runtime.storage().directory().expect("PostgreSQL knows who may call");
     directory.create_key(key).await?;
     runtime.close().await?;

@@ -85,7 +85,15 @@ async fn a_server_that_is_killed_loses_nothing() -> Result<()> {
     let rows = Runtime::open(&db).await?;
     let token = fresh_token();
     let (name, scopes, actor) = ("v1".to_owned(), "worker".parse()?, "a test".to_owned());
-    let key = NewKey { org: OrgId::DEFAULT, name, scopes, expires_in: None, hash: TokenHash::of(&token), actor };
+    let key = NewKey {
+        org: OrgId::DEFAULT,
+        name,
+        scopes,
+        expires_in: None,
+        not_after: None,
+        hash: TokenHash::of(&token),
+        actor,
+    };
     rows.storage().directory().expect("SQLite knows who may call").create_key(key).await?;
 
     let mut server = Mortal::start(&folder, token.clone());

@@ -468,7 +468,7 @@ async fn what_is_done_to_keys_is_audited() {
     let org = storage.create_organization("otters", "ann").await.unwrap().id;
     storage.create_organization("otters", "ann").await.unwrap();
     let (scopes, hash) = ("viewer".parse().unwrap(), TokenHash::of("fk_secret"));
-    let new = NewKey { org, name: "ci".into(), scopes, expires_in: None, hash, actor: "ben".into() };
+    let new = NewKey { org, name: "ci".into(), scopes, expires_in: None, not_after: None, hash, actor: "ben".into() };
     let key = storage.create_key(new).await.unwrap().id;
     for _ in 0..2 {
         storage.revoke_key(org, key, "cy").await.unwrap();

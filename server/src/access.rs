@@ -247,6 +247,7 @@ mod tests {
             name: "ci".into(),
             scopes: "worker:gpu".parse().unwrap(),
             expires_in: Some(hour),
+            not_after: None,
             hash: TokenHash::of(token),
             actor: "a test".into(),
         };

@@ -38,7 +38,7 @@ async fn limited(limits: Limits) -> (House, [String; 2]) {
     for token in &tokens {
         let (name, scopes, actor) = ("k".to_owned(), "admin".parse().unwrap(), "a test".to_owned());
         let hash = TokenHash::of(token);
-        let key = NewKey { org: OrgId::DEFAULT, name, scopes, expires_in: None, hash, actor };
+        let key = NewKey { org: OrgId::DEFAULT, name, scopes, expires_in: None, not_after: None, hash, actor };
         storage.directory().unwrap().create_key(key).await.unwrap();
     }
     let access = Access::keys_of(storage.clone());

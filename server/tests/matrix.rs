@@ -51,7 +51,7 @@ struct Matrix {
 async fn key(directory: &dyn Directory, org: OrgId, role: &str, lasts: Option<Duration>) -> (String, ApiKey) {
     let (token, scopes, actor) = (fresh_token(), role.parse().unwrap(), "a test".to_owned());
     let hash = TokenHash::of(&token);
-    let new = NewKey { org, name: role.to_owned(), scopes, expires_in: lasts, hash, actor };
+    let new = NewKey { org, name: role.to_owned(), scopes, expires_in: lasts, not_after: None, hash, actor };
     (token, directory.create_key(new).await.unwrap())
 }
 

@@ -161,7 +161,10 @@ async fn the_port_of_http_tells_those_who_may_know_of_every_org() {
     for (org, scopes) in [(OrgId::DEFAULT, "admin"), (OrgId::DEFAULT, "member"), (otters, "admin")] {
         let (token, name, actor) = (fresh_token(), scopes.to_owned(), "a test".to_owned());
         let (scopes, hash) = (scopes.parse().unwrap(), TokenHash::of(&token));
-        directory.create_key(NewKey { org, name, scopes, expires_in: None, hash, actor }).await.unwrap();
+        directory
+            .create_key(NewKey { org, name, scopes, expires_in: None, not_after: None, hash, actor })
+            .await
+            .unwrap();
         tokens.push(token);
     }
     let access = Access::keys_of(storage.clone());

@@ -27,7 +27,8 @@ async fn keyed_for(house: House, scopes: &str, expires_in: Option<Duration>) -> 
     let token = fresh_token();
     let (name, scopes, actor) = ("first".to_owned(), scopes.parse().unwrap(), "a test".to_owned());
     let hash = TokenHash::of(&token);
-    let key = directory.create_key(NewKey { org: OrgId::DEFAULT, name, scopes, expires_in, hash, actor });
+    let key =
+        directory.create_key(NewKey { org: OrgId::DEFAULT, name, scopes, expires_in, not_after: None, hash, actor });
     let id = key.await.unwrap().id.to_string();
     let access = Access::keys_of(storage.clone());
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };

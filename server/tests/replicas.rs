@@ -58,7 +58,8 @@ async fn a_run_is_started_here_worked_there_and_followed_anywhere() -> Result<()
     let org = directory.create_organization("otters", "a test").await?;
     let token = fresh_token();
     let (name, scopes, actor) = ("both".to_owned(), "member worker".parse()?, "a test".to_owned());
-    let key = NewKey { org: org.id, name, scopes, expires_in: None, hash: TokenHash::of(&token), actor };
+    let key =
+        NewKey { org: org.id, name, scopes, expires_in: None, not_after: None, hash: TokenHash::of(&token), actor };
     directory.create_key(key).await?;
 
     let (client, server_of_work) = (through(&one, &token).await?, through(&two, &token).await?);

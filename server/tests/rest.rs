@@ -455,7 +455,15 @@ async fn a_key_allows_what_its_scopes_say() {
     let token = fresh_token();
     let hash = TokenHash::of(&token);
     let scopes = "viewer".parse().unwrap();
-    let key = NewKey { org: acme.id, name: "k".into(), scopes, expires_in: None, hash, actor: "a test".into() };
+    let key = NewKey {
+        org: acme.id,
+        name: "k".into(),
+        scopes,
+        expires_in: None,
+        not_after: None,
+        hash,
+        actor: "a test".into(),
+    };
     directory.create_key(key).await.unwrap();
     let access = Access::keys_of(storage.clone());
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };

@@ -45,7 +45,15 @@ async fn create(args: CreateKey, out: &mut Output) -> Result {
     };
     let token = fresh_token();
     let expires_in = if args.never_expires { None } else { Some(args.expires) };
-    let new = NewKey { org, name: args.name, scopes, expires_in, hash: TokenHash::of(&token), actor: actor() };
+    let new = NewKey {
+        org,
+        name: args.name,
+        scopes,
+        expires_in,
+        not_after: None,
+        hash: TokenHash::of(&token),
+        actor: actor(),
+    };
     let key = directory.create_key(new).await?;
     if out.is_json() {
         let mut value = view(&key);

@@ -179,10 +179,20 @@ pub struct NewKey {
     pub scopes: Scopes,
     /// How long it works; for ever without.
     pub expires_in: Option<std::time::Duration>,
+    /// When it ends at the latest, by the store's clock: with the key that makes it.
+    pub not_after: Option<Timestamp>,
     /// The hash of its token.
     pub hash: TokenHash,
     /// Who makes it, for the audit.
     pub actor: String,
+}
+
+impl NewKey {
+    /// When it ends, if it is made at a moment.
+    pub(crate) fn expires_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let asked = self.expires_in.map(|time| now.after(time));
+        asked.into_iter().chain(self.not_after).min()
+    }
 }
 
 /// What the store keeps of a token (BLAKE3): a token cannot be made from it, and looking one up tells nothing by its time.

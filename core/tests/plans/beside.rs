@@ -60,6 +60,7 @@ fn key(name: &str) -> NewKey {
         name: name.into(),
         scopes: "worker".parse().unwrap(),
         expires_in: Some(HOUR),
+        not_after: None,
         hash,
         actor: "a test".into(),
     }

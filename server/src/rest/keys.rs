@@ -120,7 +120,10 @@ pub(super) async fn create(
     let expires_in = limit_to_creator(&caller, expires_in, body.expires_in_days.is_none() && !body.never_expires)?;
     let token = fresh_token();
     let (org, hash, actor) = (caller.org(), TokenHash::of(&token), caller.by.to_string());
-    let key = directory(&caller)?.create_key(NewKey { org, name: body.name, scopes, expires_in, hash, actor }).await?;
+    let not_after = caller.by.who.expires_at();
+    let key = directory(&caller)?
+        .create_key(NewKey { org, name: body.name, scopes, expires_in, not_after, hash, actor })
+        .await?;
     Ok((StatusCode::CREATED, axum::Json(CreatedKey { key: view(&key), token })))
 }
 

@@ -147,7 +147,7 @@ impl World {
         storage.put_schedule(org, schedule(&world.schedule)).await.unwrap();
         let hash = TokenHash::of(&fresh_token());
         let (name, scopes, actor) = ("of a world".to_owned(), "viewer".parse().unwrap(), "a test".to_owned());
-        let key = NewKey { org, name, scopes, expires_in: None, hash, actor };
+        let key = NewKey { org, name, scopes, expires_in: None, not_after: None, hash, actor };
         world.key = storage.directory().unwrap().create_key(key).await.unwrap().id;
         world.known = storage.events(org, run, 0, 1_000).await.unwrap().last().unwrap().number;
         world

@@ -134,7 +134,10 @@ async fn a_key_of_one_queue_acts_on_runs_of_that_queue() {
         let token = fresh_token();
         let (name, scopes, actor) = (scopes.to_owned(), scopes.parse().unwrap(), "a test".to_owned());
         let hash = TokenHash::of(&token);
-        directory.create_key(NewKey { org, name, scopes, expires_in: None, hash, actor }).await.unwrap();
+        directory
+            .create_key(NewKey { org, name, scopes, expires_in: None, not_after: None, hash, actor })
+            .await
+            .unwrap();
         token
     };
     let (member, gpu, all) = (key(org, "member").await, key(org, "worker:gpu").await, key(org, "worker").await);

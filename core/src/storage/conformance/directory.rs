@@ -15,7 +15,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 fn new(org: OrgId, name: &str, scopes: &str, token: &str) -> NewKey {
     let (name, actor) = (name.to_owned(), "a test".to_owned());
     let scopes = scopes.parse().expect("scopes");
-    NewKey { org, name, scopes, expires_in: Some(HOUR), hash: TokenHash::of(token), actor }
+    NewKey { org, name, scopes, expires_in: Some(HOUR), not_after: None, hash: TokenHash::of(token), actor }
 }
 
 /// An organization has one name and keeps its id.
@@ -93,6 +93,12 @@ pub async fn a_key_lives_and_ends(factory: &dyn Factory) {
         ("exec:read exec:write exec:signal worker:gpu", Some(rig.now().after(HOUR)))
     );
     assert!(key.is_live(rig.now()) && !key.is_live(rig.now().after(HOUR)));
+    // It ends with the key that makes it, however long the way to the store was.
+    for (not_after, expires_at) in [(HOUR / 2, HOUR / 2), (HOUR * 2, HOUR)] {
+        let made = new(OrgId(rig.uuid()), "ci", "viewer", &fresh_token());
+        let made = NewKey { not_after: Some(rig.now().after(not_after)), ..made };
+        assert_eq!(directory.create_key(made).await.unwrap().expires_at, Some(rig.now().after(expires_at)));
+    }
     assert_eq!(directory.key_of(TokenHash::of(&token)).await.unwrap(), Some(key.clone()));
     assert_eq!(directory.key_of(TokenHash::of("fk_guessed")).await.unwrap(), None);
     rig.clock.advance(Duration::from_secs(1));

@@ -110,13 +110,14 @@ impl Directory for MemoryStorage {
 
     async fn create_key(&self, new: NewKey) -> Result<ApiKey> {
         Ok(self.call(|state, now| {
+            let expires_at = new.expires_at(now);
             let key = ApiKey {
                 org: new.org,
                 id: KeyId::fresh(),
                 name: new.name,
                 scopes: new.scopes,
                 created_at: now,
-                expires_at: new.expires_in.map(|time| now.after(time)),
+                expires_at,
                 revoked_at: None,
             };
             state.callers.keys.push((new.hash, key.clone()));

@@ -120,7 +120,7 @@ impl<B: Backend> Directory for B {
     async fn create_key(&self, new: NewKey) -> Result<ApiKey> {
         let key = KeyId::fresh();
         self.write_alone("make a key", move |tx| {
-            let expires = new.expires_in.map(|time| tx.now().after(time).0);
+            let expires = new.expires_at(tx.now()).map(|end| end.0);
             tx.apply(
                 "INSERT INTO api_key (org_id, id, name, hash, scopes, created_at, expires_at) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7)",
