@@ -43,7 +43,7 @@ impl Target {
 
     /// Opens the backend, which must exist.
     pub async fn open(&self) -> Result<Runtime> {
-        match parse_url(&self.chosen.url).map_err(|error| self.chosen.told(error))? {
+        match parse_url(&self.chosen.url).map_err(|error| self.chosen.explain(error))? {
             Backend::Sqlite { path, .. } if !path.exists() => {
                 let message = format!(
                     "there is no database {}; nothing was created. Give the URL of one (sqlite:FILE) or set FLOVYN_URL",

@@ -110,7 +110,7 @@ impl Runtime {
 
     /// As [`open`](Self::open); errors say who names the URL.
     pub async fn open_chosen(chosen: &Chosen) -> Result<Self> {
-        Self::open(&chosen.url).await.map_err(|error| chosen.told(error))
+        Self::open(&chosen.url).await.map_err(|error| chosen.explain(error))
     }
 
     /// Runs over a backend that is open already.

@@ -69,7 +69,7 @@ impl Chosen {
 
     /// An error of opening it, which says who names it.
     #[must_use]
-    pub fn told(&self, error: Error) -> Error {
+    pub fn explain(&self, error: Error) -> Error {
         match self.by {
             Some(by) => error.noting(by),
             None => error,
