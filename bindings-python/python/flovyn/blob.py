@@ -66,6 +66,13 @@ class Blob:
     def __bytes__(self) -> bytes:
         return self.read()
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the other blob has the same bytes."""
+        return isinstance(other, Blob) and self.size == other.size and self.read() == other.read()
+
+    def __hash__(self) -> int:
+        return hash(self.size)
+
     def __repr__(self) -> str:
         return f"Blob.from_path({self.path!r})" if self.path else f"Blob(<{self.size} bytes>)"
 
