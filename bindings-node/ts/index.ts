@@ -15,6 +15,7 @@ export {
   type OnDivergence,
   type OnError,
   type Reducer,
+  type ShapedAgentFunction,
 } from "./agent.js";
 export { Blob } from "./blob.js";
 export { Client, connect, shared, type StartOptions } from "./client.js";
