@@ -143,3 +143,35 @@ mod system {
         false
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_child_of_a_long_transaction_opens_no_database() {
+        assert!(check(Path::new("runs.db")).is_ok());
+        let ((entered, is_inside), (leave, left)) = (channel(), channel::<()>());
+        let long = std::thread::spawn(move || {
+            let _inside = enter();
+            entered.send(()).unwrap();
+            let _ = left.recv();
+        });
+        is_inside.recv().unwrap();
+        // SAFETY: the child looks at an atomic, makes an error, and leaves without running destructors.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = check(Path::new("runs.db")).is_err_and(|error| error.code() == Code::ForkedProcess);
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(if refused { 0 } else { 1 }) };
+        }
+        drop(leave);
+        long.join().unwrap();
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "the child opens a database");
+        assert!(check(Path::new("runs.db")).is_ok(), "its parent goes on");
+    }
+}

@@ -4,10 +4,10 @@
 use flovyn_core::Payload;
 use flovyn_core::clock::SystemClock;
 use flovyn_core::error::{Code, Error};
-use flovyn_core::id::{ExecutionId, OrgId};
+use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{NewExecution, Status};
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
-use flovyn_core::storage::{AgentStorage, Catalog, Housekeeping, Storage};
+use flovyn_core::storage::{AgentStorage, Catalog, ClaimRequest, Housekeeping, Storage, WorkSource, WorkerInfo};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -210,6 +210,65 @@ async fn what_a_dead_process_had_locked_is_free() {
     // SAFETY: ends the child that was made for this test; its parent is gone, so nobody else takes its number before.
     unsafe { libc::kill(child, libc::SIGKILL) };
     another_process(&file, &[started.unwrap()]);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_process_dies_with_a_run_and_leaves_a_forked_child() {
+    use std::io::Write;
+    let Some(file) = std::env::var_os("FLOVYN_CHILD_FILE") else { return };
+    let storage = open(Path::new(&file));
+    let run = start(&storage).await;
+    let worker = WorkerId::fresh();
+    let info = WorkerInfo { org: ORG, id: worker, name: "a parent".into(), queues: Vec::new(), elsewhere: false };
+    storage.register_worker(info).await.unwrap();
+    let claim = ClaimRequest {
+        org: ORG,
+        worker,
+        queue: "default".into(),
+        kinds: ["agent".to_owned()].into(),
+        limit: 1,
+        ttl: Duration::from_secs(3_600),
+        only: None,
+    };
+    assert_eq!(storage.claim_agents(claim).await.unwrap().len(), 1);
+    // SAFETY: the child only waits to be killed.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        }
+    }
+    println!("\nchild: {child} {run}");
+    std::io::stdout().flush().unwrap();
+    // SAFETY: ends this process as a kill does.
+    unsafe { libc::_exit(0) };
+}
+
+/// What a dead process held goes on at once elsewhere, though its child lives on with all its descriptors.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_forked_child_does_not_keep_a_worker_alive() {
+    use std::io::{BufRead, BufReader};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_dies_with_a_run_and_leaves_a_forked_child", "--nocapture"])
+        .env("FLOVYN_CHILD_FILE", &file)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let told = lines.find_map(|line| Some(line.unwrap().strip_prefix("child: ")?.to_owned())).unwrap();
+    let (child, run) = told.split_once(' ').unwrap();
+    process.wait().unwrap();
+    let storage = open(&file);
+    storage.pass().await.unwrap();
+    let status = storage.execution(ORG, run.parse().unwrap()).await.unwrap().status;
+    // SAFETY: ends the child that was made for this test; its parent is gone, so nobody else takes its number before.
+    unsafe { libc::kill(child.parse().unwrap(), libc::SIGKILL) };
+    assert_eq!(status, Status::Pending);
 }
 
 /// Neither writes nor reads are answered from files that are not at their path.

@@ -1,8 +1,11 @@
 //! Byte locks on one small file beside the database: the life of workers, and whose turn it is to write.
 //!
 //! Open-file-description locks where the system has them (Linux): they belong to this handle, end with the process however
-//! it ends, and do not end when another handle of the file is closed. A lock is a hint; fences decide.
+//! it ends, and do not end when another handle of the file is closed. A forked child has none of them. A lock is a hint;
+//! fences decide.
 
+use super::owned;
+use crate::forks;
 use crate::id::{OrgId, WorkerId};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -27,7 +30,9 @@ pub(super) struct Locks {
 impl Locks {
     /// Opens or creates the lock file.
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
+        let _inside = forks::enter();
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        owned::keep(&file);
         share(&file, OPEN);
         Ok(Self { file, held: Mutex::default() })
     }
@@ -106,6 +111,12 @@ impl Locks {
             }
             std::thread::sleep(Duration::from_micros(50));
         }
+    }
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        owned::let_go(&self.file);
     }
 }
 

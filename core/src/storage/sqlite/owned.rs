@@ -13,6 +13,7 @@
 //!
 //! Where the system has no such locks only the look at the files before each answer remains (`place.rs`).
 
+use std::fs::File;
 use std::path::Path;
 
 /// Makes the locks on a database be of the open file description. Called before it is opened.
@@ -20,9 +21,22 @@ pub(super) fn watch(path: &Path) {
     system::watch(path);
 }
 
+/// Leaves the locks of a file to this process: a forked child gets a description of its own, without them. For as long as
+/// the file is open, else [`let_go`] says so.
+pub(super) fn keep(file: &File) {
+    system::keep(file, true);
+}
+
+/// The file is about to be closed.
+pub(super) fn let_go(file: &File) {
+    system::keep(file, false);
+}
+
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 mod system {
     pub(super) fn watch(_: &std::path::Path) {}
+
+    pub(super) fn keep(_: &std::fs::File, _: bool) {}
 }
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
@@ -30,17 +44,21 @@ mod system {
     use libc::{c_char, c_int, c_void, flock};
     use rusqlite::ffi;
     use std::ffi::{CStr, CString};
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
     use std::ptr::null_mut;
     use std::sync::Once;
     use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering::SeqCst};
 
-    /// What a descriptor is: none of ours, a database, its shared memory, or one that a forked child cannot lock with.
+    /// What a descriptor is: none of ours, a database, its shared memory, one that a forked child cannot lock with, or a file
+    /// that SQLite does not know.
     const OTHER: u8 = 0;
     const DATABASE: u8 = 1;
     const MEMORY: u8 = 2;
     const DEAD: u8 = 3;
+    const BESIDE: u8 = 4;
 
     /// SQLite's bytes: of the database (`PENDING_BYTE` and what follows it), and the one of the shared memory that says
     /// somebody uses it (`UNIX_SHM_DMS`).
@@ -121,6 +139,10 @@ mod system {
                 Err(found) => head = found,
             }
         }
+    }
+
+    pub(super) fn keep(file: &File, is_open: bool) {
+        set_kind(file.as_raw_fd(), if is_open { BESIDE } else { OTHER });
     }
 
     fn watched() -> impl Iterator<Item = &'static Watched> {
@@ -326,6 +348,9 @@ mod system {
     /// has. With its parent's, the two would not exclude each other, and its parent's locks would outlive its parent.
     extern "C" fn forked() {
         let ours = (0..=HIGHEST.load(SeqCst)).filter(|fd| matches!(kind(*fd), DATABASE | MEMORY));
+        for fd in (0..=HIGHEST.load(SeqCst)).filter(|fd| kind(*fd) == BESIDE) {
+            opens_again(fd);
+        }
         for fd in ours {
             if !opens_again(fd) || (kind(fd) == MEMORY && !shares(fd, IN_USE)) {
                 set_kind(fd, DEAD);
