@@ -18,7 +18,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test python-test openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
+.PHONY: help node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test python-test views openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -101,7 +101,7 @@ test simulate: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY
 test: format system rust-build ## Lint, tidy and every suite
 	$(call beside,packages,rust-test)
 	$(call beside,node-suites,python-test)
-	@$(MAKE) --no-print-directory scenarios lives openapi examples readme reference
+	@$(MAKE) --no-print-directory scenarios lives views openapi examples readme reference
 	@echo "==> all suites passed"
 
 format: $(VENV)/.tools
@@ -151,6 +151,10 @@ scenarios: system $(VENV)/.flovyn $(NODE)/dist/.built
 lives: $(VENV)/.flovyn $(NODE)/dist/.built rust-build ## Kill random agents in three languages
 	@echo "==> random agents live and die in every language"
 	@$(BIN)/python tests/lives/run.py
+
+views: $(VENV)/.flovyn $(NODE)/dist/.built
+	@echo "==> a run is shown alike everywhere"
+	@$(BIN)/python tests/views/run.py
 
 openapi: $(VENV)/.flovyn
 	@echo "==> the server keeps its OpenAPI document"

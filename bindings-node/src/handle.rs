@@ -6,11 +6,12 @@ use crate::session::{FailureDraft, told};
 use crate::value::{Given, Shown, duration, payload};
 use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
 use flovyn_core::error::Code;
-use flovyn_core::host::facts;
+use flovyn_core::host::shown;
 use flovyn_core::id::{ExecutionId, OpId, RequestId};
 use flovyn_core::model::{
     CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
 };
+use flovyn_core::view::{self, Event, Show, Style, Task};
 use napi::Env;
 use napi::bindgen_prelude::Array;
 use napi_derive::napi;
@@ -81,7 +82,7 @@ impl Ended {
             }
             Err(run) => {
                 list.insert(3u32)?;
-                list.insert(facts::execution(&run).to_string())?;
+                list.insert(view::Run::of(&run).show(Style::TypeScript).to_string())?;
             }
         }
         Ok(list)
@@ -105,11 +106,7 @@ impl Handle {
     pub fn describe(&self, hub: &Hub, token: u32) -> Abort {
         let core = self.core.clone();
         hub.inbox.spawn(&self.threads, token, async move {
-            let mut described = facts::execution(&core.describe().await?);
-            let unserved = core.unserved().await?.into_iter();
-            described["no_worker"] =
-                unserved.map(|(kind, queue)| serde_json::json!({"kind": kind, "queue": queue})).collect();
-            Ok(Reply::Facts(described))
+            Ok(Reply::Facts(shown::described(&core, Style::TypeScript).await?))
         })
     }
 
@@ -255,7 +252,7 @@ impl Handle {
         };
         let core = self.core.clone();
         Ok(hub.inbox.spawn(&self.threads, token, async move {
-            Ok(Reply::Facts(facts::task(&core.resolve(op, resolution).await?)))
+            Ok(Reply::Facts(Task::of(&core.resolve(op, resolution).await?).show(Style::TypeScript)))
         }))
     }
 
@@ -315,9 +312,7 @@ impl Handle {
     pub fn checkpoints(&self, hub: &Hub, token: u32, limit: u32, after: Option<String>) -> Abort {
         let core = self.core.clone();
         hub.inbox.spawn(&self.threads, token, async move {
-            let page = core.checkpoints(PageRequest { limit: limit as usize, after: after.map(Cursor) }).await?;
-            let items: Vec<_> = page.items.iter().map(facts::checkpoint).collect();
-            Ok(Reply::Facts(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)})))
+            Ok(Reply::Facts(shown::checkpoints(&core, limit as usize, after, Style::TypeScript).await?))
         })
     }
 
@@ -326,9 +321,7 @@ impl Handle {
     pub fn tasks(&self, hub: &Hub, token: u32, limit: u32, after: Option<String>) -> Abort {
         let core = self.core.clone();
         hub.inbox.spawn(&self.threads, token, async move {
-            let page = core.tasks(PageRequest { limit: limit as usize, after: after.map(Cursor) }).await?;
-            let items: Vec<_> = page.items.iter().map(facts::task).collect();
-            Ok(Reply::Facts(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)})))
+            Ok(Reply::Facts(shown::tasks(&core, limit as usize, after, Style::TypeScript).await?))
         })
     }
 }
@@ -377,7 +370,7 @@ impl Events {
                 StreamEvent::Durable(event) => {
                     parts.insert("durable")?;
                     parts.insert(id)?;
-                    parts.insert(facts::event(event).to_string())?;
+                    parts.insert(Event::of(event).show(Style::TypeScript).to_string())?;
                 }
                 StreamEvent::Chunk(_, chunk) => {
                     parts.insert(match chunk.kind {

@@ -6,10 +6,10 @@ use crate::hub::{Abort, Hub, Reply};
 use crate::value::{Given, duration, payload};
 use flovyn_core::client::{Client, StartOptions};
 use flovyn_core::host::stage::{Mortal, bury};
-use flovyn_core::host::{HostRuntime, desk, facts};
-use flovyn_core::id::ExecutionId;
+use flovyn_core::host::{HostRuntime, desk, shown};
 use flovyn_core::model::StartLimits;
 use flovyn_core::runtime::Runtime as Core;
+use flovyn_core::view::Style;
 use napi_derive::napi;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -100,15 +100,9 @@ impl Runtime {
     /// Ends with the recorded ops of a run, segment by segment, as facts.
     #[napi]
     pub fn journal(&self, hub: &Hub, token: u32, id: String) -> napi::Result<Abort> {
-        let id: ExecutionId = id.parse().map_err(|error| invalid(format!("{id:?} is no UUID: {error}")))?;
-        let (storage, org) = (self.core.storage().clone(), self.client.org());
+        let client = self.client.clone();
         Ok(hub.inbox.spawn(&self.threads, token, async move {
-            let last = storage.execution(org, id).await?.segment;
-            let mut ops = Vec::new();
-            for segment in 0..=last {
-                ops.extend(storage.journal(org, id, segment).await?.iter().map(facts::op));
-            }
-            Ok(Reply::Facts(serde_json::Value::Array(ops)))
+            Ok(Reply::Facts(shown::journal(&client, &id, Style::TypeScript).await?))
         }))
     }
 
@@ -172,7 +166,9 @@ impl Runtime {
     pub fn ask(&self, hub: &Hub, token: u32, question: String) -> napi::Result<Abort> {
         self.host.check_process().map_err(thrown)?;
         let client = self.client.clone();
-        Ok(hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Facts(desk::ask(&client, &question).await?)) }))
+        Ok(hub.inbox.spawn(&self.threads, token, async move {
+            Ok(Reply::Facts(desk::ask(&client, &question, Style::TypeScript).await?))
+        }))
     }
 
     /// Copies the database to a new file; ends with its size as JSON text.

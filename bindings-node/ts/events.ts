@@ -1,5 +1,7 @@
 // What a watcher of a run is told: previews, entries, and the turns of its life, each with an id to resume after.
 
+import { facts } from "./serde.js";
+
 /** A piece of text that is being made, until an event that `replaces` it. */
 export interface TokenEvent {
   readonly type: "token";
@@ -109,7 +111,7 @@ export function eventOf(parts: unknown[], run: string): Event {
   const [what, id, data, op, attempt] = parts as [string, string, string, string, number];
   switch (what) {
     case "durable":
-      return durable(id, JSON.parse(data) as DurableFacts, run);
+      return durable(id, facts<DurableFacts>(data));
     case "token":
       return { type: "token", id, text: data, op, attempt };
     case "retract":
@@ -123,17 +125,18 @@ export function eventOf(parts: unknown[], run: string): Event {
 
 interface DurableFacts {
   kind: string;
-  at: number;
+  at: Date;
   segment: number;
   sequence: number | null;
+  op: string | null;
   data: Record<string, unknown> | null;
 }
 
-function durable(id: string, facts: DurableFacts, run: string): Event {
-  const at = new Date(facts.at * 1000);
-  const data = facts.data ?? {};
-  const op = facts.sequence === null ? "" : `${run}-${facts.segment}-${facts.sequence}`;
-  switch (facts.kind) {
+function durable(id: string, shown: DurableFacts): Event {
+  const { kind, at, segment, sequence } = shown;
+  const data = shown.data ?? {};
+  const op = shown.op ?? "";
+  switch (kind) {
     case "entry":
       return {
         type: "entry",
@@ -156,13 +159,13 @@ function durable(id: string, facts: DurableFacts, run: string): Event {
       return {
         type: "lifecycle",
         id,
-        name: facts.kind,
+        name: kind,
         at,
-        segment: facts.segment,
-        sequence: facts.sequence,
+        segment,
+        sequence,
         data,
         op,
-        isTerminal: TERMINAL.has(facts.kind),
+        isTerminal: TERMINAL.has(kind),
       };
   }
 }

@@ -35,26 +35,68 @@ export interface Failure {
   readonly code: string;
   readonly errorType: string;
   readonly message: string;
-  readonly traceback?: string;
+  readonly traceback: string | null;
+  /** The kind of the task that failed. */
+  readonly kind: string | null;
+  /** The task that failed. */
+  readonly task: string | null;
+  /** The attempts of it that failed. */
+  readonly attempts: number;
+  readonly [more: string]: unknown;
 }
 
-/** Everything known about a run. */
+/** Calls of one model and what they cost; kinds of tokens are disjoint. */
+export interface ModelUsage {
+  readonly calls: number;
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  readonly cacheReadTokens: number;
+  readonly cacheWriteTokens: number;
+  /** Millionths of a US dollar; null where a price is not known. */
+  readonly costMicros: number | null;
+}
+
+/** Everything known about a run but its input and output. */
 export interface Execution {
   readonly id: string;
+  /** The id it was started with, where that is no UUID. */
   readonly key: string | null;
   readonly kind: string;
   readonly queue: string;
   readonly status: Status;
+  /** Why it does not advance, such as `signal`, `timer`, `in_doubt` or `budget`. */
   readonly waitReason: string | null;
-  readonly waitsFor: readonly string[] | null;
+  /** The signals it waits for. */
+  readonly waitsFor: readonly string[];
+  /** All it waits for; null where it does not wait. */
+  readonly waits: { readonly signals: readonly string[]; readonly tasks: boolean; readonly timers: boolean } | null;
   readonly failure: Failure | null;
   readonly metadata: Readonly<Record<string, string>>;
   readonly priority: number;
+  /** The last checkpoint; 0 before the first. */
   readonly segment: number;
+  /** The entry where the conversation stands. */
+  readonly leaf: string | null;
+  /** The version of the code that ran it last. */
+  readonly code: string | null;
+  /** Grows with every claim. */
+  readonly epoch: number;
+  /** The worker that holds it. */
+  readonly worker: string | null;
+  readonly leaseExpires: Date | null;
+  readonly cancelRequested: boolean;
+  /** How it is to stop, and until when it may tidy up. */
+  readonly cancel: { readonly mode: "graceful" | "hard"; readonly graceEndsAt: Date } | null;
   readonly stepCount: number;
   readonly stepLimit: number | null;
-  readonly cancelRequested: boolean;
-  readonly usage: unknown;
+  readonly tailLimit: number;
+  /** What its model calls have cost, by model. */
+  readonly usage: Readonly<Record<string, ModelUsage>>;
+  /** The run that started it. */
+  readonly parent: string | null;
+  /** The first run of its family. */
+  readonly root: string;
+  readonly forkedFrom: { readonly execution: string; readonly segment: number; readonly sequence: number | null } | null;
   readonly createdAt: Date;
   readonly updatedAt: Date;
   readonly endedAt: Date | null;
@@ -69,12 +111,22 @@ export interface Described extends Execution {
 /** A task of a run. */
 export interface TaskFacts {
   readonly id: string;
+  /** The run. */
+  readonly execution: string;
+  /** The op that scheduled it: what `resolve` takes. */
   readonly op: string;
   readonly kind: string;
   readonly queue: string;
+  readonly placement: "inline" | "queue";
   readonly status: Status;
+  /** The attempt that runs or ran last, from 1. */
   readonly attempt: number;
   readonly failedAttempts: number;
+  /** Failed attempts after which it is not tried again. */
+  readonly retries: number;
+  readonly sideEffects: string;
+  /** The entry at which the conversation stood when it was asked for. */
+  readonly entry: string | null;
   readonly failure: Failure | null;
   readonly progress: { readonly fraction: number; readonly message: string } | null;
   readonly createdAt: Date;
@@ -85,9 +137,13 @@ export interface TaskFacts {
 /** A checkpoint of a run, without its state. */
 export interface CheckpointFacts {
   readonly sequence: number;
+  /** The entry at which the conversation stood. */
   readonly leaf: string | null;
+  /** Bytes of the state. */
+  readonly stateSize: number;
   readonly metadata: unknown;
-  readonly usage: unknown;
+  /** What the run's model calls had cost by then, by model. */
+  readonly usage: Readonly<Record<string, ModelUsage>>;
   readonly createdAt: Date;
   /** What it saved, where it was asked for. */
   readonly state?: unknown;

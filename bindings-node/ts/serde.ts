@@ -224,33 +224,17 @@ function refused(path: readonly (string | number)[], found: string, why: string)
   return failed(path, found, why.startsWith(", ") ? why : `, which has no JSON form${why}`);
 }
 
-/** `snake_case` names as JavaScript writes them. */
-function camel(name: string): string {
-  return name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
-}
-
-const NESTED = new Set(["failure", "no_worker", "progress"]);
-const PER_MODEL = "usage";
-
-/** Facts of the engine: names in camelCase, moments as dates. What is the user's own stays as it is. */
+/** What the engine shows: it marks moments, `{"@": milliseconds}`, and what an author gave, `{"$": value}`. */
 export function facts<T>(text: string): T {
-  return renamed(JSON.parse(text)) as T;
+  return unmarked(JSON.parse(text)) as T;
 }
 
-function renamed(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(renamed);
+function unmarked(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(unmarked);
   if (typeof value !== "object" || value === null) return value;
-  const out: Record<string, unknown> = {};
-  for (const [name, item] of Object.entries(value)) {
-    if ((name.endsWith("_at") || name === "lease_expires") && typeof item === "number") {
-      out[camel(name)] = new Date(item * 1000);
-    } else if (NESTED.has(name) || name === "items") {
-      out[camel(name)] = renamed(item);
-    } else if (name === PER_MODEL && typeof item === "object" && item !== null) {
-      out[name] = Object.fromEntries(Object.entries(item).map(([model, cost]) => [model, renamed(cost)]));
-    } else {
-      out[camel(name)] = item;
-    }
-  }
-  return out;
+  const fields = value as Record<string, unknown>;
+  if ("$" in fields) return fields["$"];
+  if ("@" in fields) return new Date(fields["@"] as number);
+  for (const name in fields) fields[name] = unmarked(fields[name]);
+  return fields;
 }

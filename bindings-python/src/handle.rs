@@ -10,11 +10,12 @@ use crate::session::{duration, failed, failure};
 use flovyn_core::Error;
 use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
 use flovyn_core::error::Code;
-use flovyn_core::host::facts;
+use flovyn_core::host::shown;
 use flovyn_core::id::{ExecutionId, OpId, RequestId};
 use flovyn_core::model::{
     CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
 };
+use flovyn_core::view::{Event, Run, Show, Style, Task};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use std::sync::Arc;
@@ -55,7 +56,7 @@ impl From<Ended> for Reply {
                 Ok(Outcome::Failed(failure)) => (1, failed(py, failure)?),
                 Ok(Outcome::Cancelled(Some(kept))) => (2, decode::payload(py, kept)?),
                 Ok(Outcome::Cancelled(None)) => (2, py.None().into_bound(py)),
-                Err(run) => (3, decode::json(py, facts::execution(run).to_string().as_bytes())?),
+                Err(run) => (3, decode::json(py, Run::of(run).show(Style::Python).to_string().as_bytes())?),
             };
             Ok((tag, value).into_pyobject(py)?.into_any().unbind())
         }))
@@ -76,13 +77,7 @@ impl Handle {
 
     fn describe(&self, hub: &Hub, token: u64) {
         let core = self.core.clone();
-        spawn(&self.runtime, &hub.inbox, token, async move {
-            let mut described = facts::execution(&core.describe().await?);
-            let unserved = core.unserved().await?.into_iter();
-            described["no_worker"] =
-                unserved.map(|(kind, queue)| serde_json::json!({"kind": kind, "queue": queue})).collect();
-            Ok(described)
-        });
+        spawn(&self.runtime, &hub.inbox, token, async move { shown::described(&core, Style::Python).await });
     }
 
     fn status(&self, hub: &Hub, token: u64) {
@@ -240,7 +235,9 @@ impl Handle {
             (None, None) => Resolution::Retry,
         };
         let core = self.core.clone();
-        spawn(&self.runtime, &hub.inbox, token, async move { Ok(facts::task(&core.resolve(op, resolution).await?)) });
+        spawn(&self.runtime, &hub.inbox, token, async move {
+            Ok(Task::of(&core.resolve(op, resolution).await?).show(Style::Python))
+        });
         Ok(())
     }
 
@@ -302,21 +299,18 @@ impl Handle {
     #[pyo3(signature = (hub, token, limit, after=None))]
     fn checkpoints(&self, hub: &Hub, token: u64, limit: usize, after: Option<String>) {
         let core = self.core.clone();
-        spawn(&self.runtime, &hub.inbox, token, async move {
-            let page = core.checkpoints(PageRequest { limit, after: after.map(Cursor) }).await?;
-            let items: Vec<_> = page.items.iter().map(facts::checkpoint).collect();
-            Ok(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)}))
-        });
+        spawn(
+            &self.runtime,
+            &hub.inbox,
+            token,
+            async move { shown::checkpoints(&core, limit, after, Style::Python).await },
+        );
     }
 
     #[pyo3(signature = (hub, token, limit, after=None))]
     fn tasks(&self, hub: &Hub, token: u64, limit: usize, after: Option<String>) {
         let core = self.core.clone();
-        spawn(&self.runtime, &hub.inbox, token, async move {
-            let page = core.tasks(PageRequest { limit, after: after.map(Cursor) }).await?;
-            let items: Vec<_> = page.items.iter().map(facts::task).collect();
-            Ok(serde_json::json!({"items": items, "next": page.next.map(|cursor| cursor.0)}))
-        });
+        spawn(&self.runtime, &hub.inbox, token, async move { shown::tasks(&core, limit, after, Style::Python).await });
     }
 }
 
@@ -382,7 +376,7 @@ fn listed<'py>(py: Python<'py>, events: &[StreamEvent]) -> PyResult<Bound<'py, P
         let id = event.id().to_string();
         match event {
             StreamEvent::Durable(event) => {
-                let facts = decode::json(py, facts::event(event).to_string().as_bytes())?;
+                let facts = decode::json(py, Event::of(event).show(Style::Python).to_string().as_bytes())?;
                 list.append(("durable", id, facts))?;
             }
             StreamEvent::Chunk(_, chunk) => {

@@ -12,11 +12,12 @@ use flovyn_core::Error;
 use flovyn_core::client::{Client, StartOptions};
 use flovyn_core::error::Code;
 use flovyn_core::host::stage::{Mortal, bury};
-use flovyn_core::host::{CompositeHost, HostRuntime, desk, facts};
+use flovyn_core::host::{CompositeHost, HostRuntime, desk, shown};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::REPLAY_TIMEOUT;
 use flovyn_core::model::StartLimits;
 use flovyn_core::runtime::Runtime as Core;
+use flovyn_core::view::Style;
 use flovyn_core::worker::{Host, Worker as CoreWorker, WorkerOptions};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -94,22 +95,10 @@ impl Runtime {
         Ok(())
     }
 
-    /// The recorded ops of a run, segment by segment, as facts.
+    /// The recorded ops of a run, segment by segment.
     fn journal(&self, hub: &Hub, token: u64, id: &str) -> PyResult<()> {
-        let id: ExecutionId = id.parse().map_err(|error| {
-            Failure::Engine(Error::new(Code::InvalidArgument, format!("{id:?} is no UUID: {error}")))
-        })?;
-        let (storage, org) = (self.core.storage().clone(), self.client.org());
-        spawn(&self.handle, &hub.inbox, token, async move {
-            let last = storage.execution(org, id).await?.segment;
-            let mut ops = Vec::new();
-            for segment in 0..=last {
-                for op in storage.journal(org, id, segment).await? {
-                    ops.push(facts::op(&op));
-                }
-            }
-            Ok(serde_json::Value::Array(ops))
-        });
+        let (client, id) = (self.client.clone(), id.to_owned());
+        spawn(&self.handle, &hub.inbox, token, async move { shown::journal(&client, &id, Style::Python).await });
         Ok(())
     }
 
@@ -184,7 +173,7 @@ impl Runtime {
     fn ask(&self, hub: &Hub, token: u64, question: &Bound<'_, PyAny>) -> PyResult<()> {
         self.host.check_process().map_err(Failure::from)?;
         let (client, question) = (self.client.clone(), text(question)?);
-        spawn(&self.handle, &hub.inbox, token, async move { desk::ask(&client, &question).await });
+        spawn(&self.handle, &hub.inbox, token, async move { desk::ask(&client, &question, Style::Python).await });
         Ok(())
     }
 

@@ -183,7 +183,7 @@ fn runs_are_listed_and_filtered() {
     assert!(world.text(&["runs", "list", "--color", "always"]).contains('\u{1b}'));
     let listed = world.json(&["runs", "list", "--status", "waiting", "--kind", "walker"]);
     assert_eq!(listed["items"][0]["key"], "walk-1");
-    assert_eq!(listed["items"][0]["waitsFor"]["signals"][0], "more");
+    assert_eq!(listed["items"][0]["waitsFor"][0], "more");
     assert_eq!(listed["nextCursor"], Value::Null);
     assert_eq!(world.json(&["runs", "list", "--status", "FAILED"])["items"], serde_json::json!([]));
     world.json(&["runs", "start", "other", "1", "--id", "second"]);

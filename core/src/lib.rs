@@ -80,6 +80,7 @@ pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tracer;
+pub mod view;
 #[cfg(feature = "remote")]
 pub mod wire;
 pub mod worker;

@@ -78,7 +78,7 @@ const LAYERS: &[(u8, &[&str])] = &[
     (0, &["error", "id", "clock", "canonical", "payload", "forks"]),
     (1, &["model"]),
     (2, &["journal"]),
-    (3, &["streaming", "storage", "tracer"]),
+    (3, &["streaming", "storage", "tracer", "view"]),
     (4, &["wire"]),
     (5, &["session"]),
     (6, &["context"]),

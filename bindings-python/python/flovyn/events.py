@@ -129,7 +129,7 @@ def event_of(parts: tuple[Any, ...], run: str) -> Event:
     """Make an event of a run from what the engine gives."""
     what, id = parts[0], parts[1]
     if what == "durable":
-        return _durable(id, parts[2], run)
+        return _durable(id, parts[2])
     if what == "token":
         return Token(id, parts[2], parts[3], parts[4])
     if what == "retract":
@@ -139,10 +139,10 @@ def event_of(parts: tuple[Any, ...], run: str) -> Event:
     return Data(id, parts[2], what, parts[3], parts[4])
 
 
-def _durable(id: str, facts: dict[str, Any], run: str) -> Event:
+def _durable(id: str, facts: dict[str, Any]) -> Event:
     at = datetime.fromtimestamp(facts["at"], timezone.utc)
     data: dict[str, Any] = facts["data"] or {}
-    op = "" if facts["sequence"] is None else f"{run}-{facts['segment']}-{facts['sequence']}"
+    op: str = facts["op"] or ""
     if facts["kind"] == "entry":
         parent = data.get("parent")
         return Entry(

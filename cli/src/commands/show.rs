@@ -145,7 +145,10 @@ fn print_next_steps(run: &Execution, tasks: &[Task], url: &str, name: &str, out:
     }
     let stuck = tasks.iter().filter(|task| matches!(task.status, TaskStatus::InDoubt | TaskStatus::Quarantined));
     lines.extend(stuck.map(|task| {
-        format!("flovyn runs resolve {url} {} (--result JSON | --error MESSAGE | --retry)", view::op_of(task))
+        format!(
+            "flovyn runs resolve {url} {} (--result JSON | --error MESSAGE | --retry)",
+            flovyn_core::view::op_of(task)
+        )
     }));
     if run.status == Status::Paused {
         lines.push(match run.wait.as_ref().and_then(|wait| wait.reason) {

@@ -3,6 +3,7 @@
 use super::StreamEvent;
 use crate::id::ExecutionId;
 use crate::model::{Chunk, ChunkKind, Event, EventId, EventKind, Status};
+use crate::view::camel;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -138,16 +139,6 @@ fn renamed(name: &str, value: &Value) -> (String, Value) {
         plain => plain.clone(),
     };
     (renamed, value)
-}
-
-fn camel(name: &str) -> String {
-    let mut parts = name.split('_');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |mut whole, part| {
-        let mut letters = part.chars();
-        whole.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
-        whole + letters.as_str()
-    })
 }
 
 /// A preview.

@@ -1,13 +1,14 @@
 //! What programs ask of a backend beside one run, as JSON: listings of runs, schedules, queues. Bindings pass it through.
 
-use super::facts;
+use super::shown::{listed, page};
 use crate::client::Client;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::ExecutionId;
-use crate::model::{Cursor, ExecutionFilter, Page, PageRequest, QueueLimit, Rate, ScheduleSpec, Status};
+use crate::model::{ExecutionFilter, QueueLimit, Rate, ScheduleSpec, Status};
+use crate::view::{LimitedQueue, QueueLoad, Run, Schedule, Show, Style, Worker};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -67,38 +68,40 @@ struct NewSchedule {
     paused: bool,
 }
 
-/// Answers a question, which is JSON with the word for it in `ask`, with facts.
+/// Answers a question, which is JSON with the word for it in `ask`, with views in the host's style.
 ///
 /// Errors: `InvalidArgument` for a question that is none, and what the backend has against it.
-pub async fn ask(client: &Client, question: &str) -> Result<Value> {
+pub async fn ask(client: &Client, question: &str, style: Style) -> Result<Value> {
     let question: Question = serde_json::from_str(question).map_err(|error| wrong(error.to_string()))?;
     let (storage, org) = (client.storage(), client.org());
     Ok(match question {
         Question::Runs(asked) => {
-            let request = page(asked.after.clone(), asked.limit);
-            let listed = client.runs(asked.filter(client)?, request).await?;
-            told(listed, facts::execution)
+            let request = page(asked.limit.unwrap_or(PAGE), asked.after.clone());
+            let found = client.runs(asked.filter(client)?, request).await?;
+            listed(&found, Run::of, style)
         }
         Question::DeleteRun { id } => {
             client.handle(&id).await?.delete().await?;
             Value::Null
         }
-        Question::PutSchedule(new) => facts::schedule(&storage.put_schedule(org, new.spec()?).await?),
-        Question::Schedule { id } => facts::schedule(&storage.schedule(org, &id).await?),
-        Question::Schedules { after } => told(storage.schedules(org, page(after, None)).await?, facts::schedule),
-        Question::PauseSchedule { id, paused } => facts::schedule(&client.pause_schedule(&id, paused).await?),
+        Question::PutSchedule(new) => Schedule::of(&storage.put_schedule(org, new.spec()?).await?).show(style),
+        Question::Schedule { id } => Schedule::of(&storage.schedule(org, &id).await?).show(style),
+        Question::Schedules { after } => listed(&storage.schedules(org, page(PAGE, after)).await?, Schedule::of, style),
+        Question::PauseSchedule { id, paused } => Schedule::of(&client.pause_schedule(&id, paused).await?).show(style),
         Question::DeleteSchedule { id } => {
             storage.delete_schedule(org, &id).await?;
             Value::Null
         }
-        Question::Queues => storage.queues(org).await?.iter().map(facts::queue).collect(),
-        Question::QueueLimits => storage.queue_limits(org).await?.iter().map(facts::queue_limit).collect(),
+        Question::Queues => storage.queues(org).await?.iter().map(QueueLoad::of).collect::<Vec<_>>().show(style),
+        Question::QueueLimits => {
+            storage.queue_limits(org).await?.iter().map(LimitedQueue::of).collect::<Vec<_>>().show(style)
+        }
         Question::LimitQueue { queue, concurrency, runs, seconds } => {
             let limit = QueueLimit { concurrency, rate: rate(&queue, runs, seconds)? };
             storage.limit_queue(org, &queue, limit).await?;
             Value::Null
         }
-        Question::Workers { after } => told(storage.workers(org, page(after, None)).await?, facts::worker),
+        Question::Workers { after } => listed(&storage.workers(org, page(PAGE, after)).await?, Worker::of, style),
     })
 }
 
@@ -152,14 +155,6 @@ fn rate(queue: &str, runs: Option<u32>, seconds: Option<f64>) -> Result<Option<R
         }
         _ => Err(wrong(format!("a rate of queue {queue:?} is so many runs in so many seconds; give both"))),
     }
-}
-
-fn page(after: Option<String>, limit: Option<usize>) -> PageRequest {
-    PageRequest { limit: limit.unwrap_or(PAGE), after: after.map(Cursor) }
-}
-
-fn told<T>(page: Page<T>, facts: impl Fn(&T) -> Value) -> Value {
-    json!({"items": page.items.iter().map(facts).collect::<Vec<_>>(), "next": page.next.map(|cursor| cursor.0)})
 }
 
 /// A time that is given as seconds since 1970.

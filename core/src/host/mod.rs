@@ -7,7 +7,7 @@
 mod activations;
 mod composite;
 pub mod desk;
-pub mod facts;
+pub mod shown;
 pub mod stage;
 
 pub use activations::{Activation, Activations, AgentSpec, Wake, quietly};

@@ -7,62 +7,43 @@ use super::value::{IN_PLACE, IN_ROW, PayloadRef, to_value};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{EntryId, ExecutionId};
 use flovyn_core::model::{Entry, MAX_PAGE};
+use flovyn_core::view;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A node of the conversation.
+/// A node of the conversation: the view that all show, its content, and an older name that goes on to be shown.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Entry)]
 pub(super) struct EntryView {
-    id: Uuid,
-    parent_id: Option<Uuid>,
-    /// The run that appended it: of a fork's branch, also the run it was forked from.
+    #[serde(flatten)]
+    shown: view::Entry,
+    /// An older name of `execution`.
     agent_execution_id: Uuid,
-    /// The op that appended it: what was streamed for it is replaced by this.
+    /// The op of that run that appended it: what was streamed for it is replaced by this.
     #[schema(example = "0-3")]
     op: String,
-    /// Empty for the main one.
-    thread: String,
-    #[schema(example = "assistant")]
-    role: String,
-    #[schema(example = "message")]
-    entry_type: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     content: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content_ref: Option<PayloadRef>,
-    turn_id: Option<String>,
-    #[schema(value_type = Option<serde_json::Value>)]
-    metadata: Option<Box<RawValue>>,
     /// The step of its run in which it was appended, from 1; null where the agent counts no steps.
     step_number: Option<u32>,
-    /// Distance from the root.
-    depth: u32,
-    created_at: String,
 }
 
 async fn view(caller: &Caller, entry: &Entry, step: u32, fetch: u64) -> Result<EntryView, Problem> {
     let (content, content_ref) = to_value(caller, &entry.new.content, fetch).await?;
     Ok(EntryView {
-        id: entry.new.id.0,
-        parent_id: entry.new.parent.map(|parent| parent.0),
+        shown: view::Entry::of(entry),
         agent_execution_id: entry.execution.0,
         op: entry.slot.to_string(),
-        thread: entry.new.thread.clone(),
-        role: entry.new.role.clone(),
-        entry_type: entry.new.entry_type.clone(),
         content,
         content_ref,
-        turn_id: entry.new.turn_id.clone(),
-        metadata: entry.new.metadata.clone().and_then(|metadata| RawValue::from_string(metadata).ok()),
         step_number: (step > 0).then_some(step),
-        depth: entry.depth,
-        created_at: entry.created_at.to_string(),
     })
 }
 

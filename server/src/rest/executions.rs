@@ -5,7 +5,6 @@ use super::definitions::{self, AgentInput};
 use super::problem::Problem;
 use super::request::{Caller, Json, QueryParams, idempotency_key};
 use super::summary::SummaryView;
-use super::usage::UsageView;
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, payload_from, present, to_optional_value, to_value};
 use crate::http::Version;
 use crate::service;
@@ -16,7 +15,8 @@ use flovyn_core::client::StartOptions;
 use flovyn_core::clock::Timestamp;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
-use flovyn_core::model::{Checkpoint, Cursor, Execution, ExecutionFilter, Failure, PageRequest, StartLimits, Status};
+use flovyn_core::model::{Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, StartLimits, Status};
+use flovyn_core::view;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -88,20 +88,14 @@ pub(super) struct Start {
     delay_seconds: Option<f64>,
 }
 
-/// A run.
+/// A run: the view that all show, what only REST shows, and older names that go on to be shown.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = AgentExecution)]
 pub(super) struct ExecutionView {
-    id: Uuid,
+    #[serde(flatten)]
+    shown: view::Run,
     org_id: Uuid,
-    /// The id it was started with, where that is no UUID.
-    key: Option<String>,
-    kind: String,
-    /// PENDING, RUNNING, WAITING, PAUSED, CANCELLING, COMPLETED, FAILED or CANCELLED.
-    #[schema(example = "WAITING")]
-    status: String,
-    queue: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     input: Option<Box<RawValue>>,
@@ -112,125 +106,60 @@ pub(super) struct ExecutionView {
     output: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_ref: Option<PayloadRef>,
-    /// The message of the failure.
+    /// The message of `failure`.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<FailureView>,
-    /// Why it does not advance: `signal`, `task`, `timer`, `in_doubt`, `step_limit`, `tail_limit`, `budget`, `divergence`,
-    /// `quarantined` or `error`.
-    #[schema(value_type = Option<String>)]
-    wait_reason: Option<flovyn_core::model::WaitReason>,
-    /// The signals it waits for.
-    waits_for: Vec<String>,
-    /// The last checkpoint; -1 before the first.
+    /// The last checkpoint, as `segment` says, but -1 before the first.
     current_checkpoint_seq: i64,
-    /// Where the conversation stands.
+    /// An older name of `leaf`.
     leaf_entry_id: Option<Uuid>,
-    /// Grows with every claim.
-    epoch: u64,
+    /// An older name of `worker`.
     worker_id: Option<Uuid>,
-    step_count: u32,
-    step_limit: Option<u32>,
-    tail_limit: u32,
     /// What it may use of models, since it was started or last resumed with one.
     budget: Option<BudgetView>,
+    /// An older name of `parent`.
     parent_id: Option<Uuid>,
+    /// An older name of `root`.
     root_id: Uuid,
-    forked_from: Option<ForkedFrom>,
-    /// The run it goes on from, where it is a fork: the `id` of `forkedFrom`.
+    /// The run it goes on from, where it is a fork: the `execution` of `forkedFrom`.
     resumed_from: Option<Uuid>,
     /// The id of the predefined agent it is one of.
     agent_id: Option<String>,
-    metadata: BTreeMap<String, String>,
-    priority: i32,
-    created_at: String,
-    /// When it was started: the same as `createdAt`. When a worker first took it, its events say.
+    /// The same as `createdAt`. When a worker first took it, its events say.
     started_at: String,
-    updated_at: String,
-    /// When it ended.
+    /// An older name of `endedAt`.
     completed_at: Option<String>,
     /// Seconds from its start to its end, or until now.
     duration: f64,
     summary: SummaryView,
 }
 
-/// Where a run was forked from.
-#[derive(Serialize, ToSchema)]
-struct ForkedFrom {
-    id: Uuid,
-    segment: u32,
-    sequence: Option<u32>,
-}
-
-/// Why a run or a task failed.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-#[schema(as = Failure)]
-pub(super) struct FailureView {
-    code: String,
-    /// The class of the original error.
-    r#type: String,
-    message: String,
-    traceback: Option<String>,
-}
-
-impl From<&Failure> for FailureView {
-    fn from(failure: &Failure) -> Self {
-        Self {
-            code: failure.code.as_str().into(),
-            r#type: failure.error_type.clone(),
-            message: failure.message.clone(),
-            traceback: failure.traceback.clone(),
-        }
-    }
-}
-
-/// A run as it is told; stored values are fetched up to a size.
+/// A run as it is shown; stored values are fetched up to a size.
 pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result<ExecutionView, Problem> {
     let (input, input_ref) = to_value(caller, &run.new.input, fetch).await?;
     let (output, output_ref) = to_optional_value(caller, run.output.as_ref(), fetch).await?;
     let clock = caller.service.storage.clock();
+    let shown = view::Run::of(run);
     Ok(ExecutionView {
-        id: run.new.id.0,
         org_id: run.new.org.0,
-        key: run.new.key.clone(),
-        kind: run.new.kind.clone(),
-        status: run.status.as_str().into(),
-        queue: run.new.queue.clone(),
         input,
         input_ref,
         output,
         output_ref,
         error: run.failure.as_ref().map(|failure| failure.message.clone()),
-        failure: run.failure.as_ref().map(Into::into),
-        wait_reason: run.wait.as_ref().and_then(|wait| wait.reason),
-        waits_for: run.wait.as_ref().map(|wait| wait.signals.clone()).unwrap_or_default(),
         current_checkpoint_seq: if run.segment == 0 { -1 } else { i64::from(run.segment) },
-        leaf_entry_id: run.leaf.map(|leaf| leaf.0),
-        epoch: run.epoch,
-        worker_id: run.worker.map(|worker| worker.0),
-        step_count: run.step_count,
-        step_limit: run.step_limit,
-        tail_limit: run.tail_limit,
+        leaf_entry_id: shown.leaf,
+        worker_id: shown.worker,
         budget: run.new.limits.budget.as_deref().and_then(BudgetView::of),
-        parent_id: run.parent.map(|parent| parent.0),
-        root_id: run.root.0,
-        forked_from: run.forked_from.map(|from| ForkedFrom {
-            id: from.execution.0,
-            segment: from.segment,
-            sequence: from.sequence,
-        }),
-        resumed_from: run.forked_from.map(|from| from.execution.0),
+        parent_id: shown.parent,
+        root_id: shown.root,
+        resumed_from: shown.forked_from.as_ref().map(|from| from.execution),
         agent_id: run.new.metadata.get(service::DEFINITION).cloned(),
-        metadata: run.new.metadata.clone(),
-        priority: run.new.priority,
-        created_at: run.created_at.to_string(),
         started_at: run.created_at.to_string(),
-        updated_at: run.updated_at.to_string(),
         completed_at: run.ended_at.map(|at| at.to_string()),
         duration: run.ended_at.unwrap_or_else(|| clock.now()).since(run.created_at).as_secs_f64(),
         summary: SummaryView::of(run),
+        shown,
     })
 }
 
@@ -419,21 +348,17 @@ pub(super) async fn detail(caller: Caller) -> Result<Versioned<ExecutionView>, P
 #[serde(rename_all = "camelCase")]
 #[schema(as = Checkpoint)]
 pub(super) struct CheckpointView {
+    #[serde(flatten)]
+    shown: view::Checkpoint,
     id: Uuid,
     agent_execution_id: Uuid,
-    /// From 1.
-    sequence: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     state: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     state_ref: Option<PayloadRef>,
+    /// An older name of `leaf`.
     leaf_entry_id: Option<Uuid>,
-    /// What its author said about it, such as its `reason`.
-    #[schema(value_type = BTreeMap<String, serde_json::Value>)]
-    metadata: Option<Box<RawValue>>,
-    usage: UsageView,
-    created_at: String,
 }
 
 /// The checkpoints of a run.
@@ -447,16 +372,14 @@ pub(super) struct Checkpoints {
 
 async fn checkpoint_view(caller: &Caller, checkpoint: &Checkpoint, fetch: u64) -> Result<CheckpointView, Problem> {
     let (state, state_ref) = to_value(caller, &checkpoint.saved.state, fetch).await?;
+    let shown = view::Checkpoint::of(checkpoint);
     Ok(CheckpointView {
         id: service::checkpoint_id(checkpoint.execution, checkpoint.sequence),
         agent_execution_id: checkpoint.execution.0,
-        sequence: checkpoint.sequence,
         state,
         state_ref,
-        leaf_entry_id: checkpoint.saved.leaves.get("").map(|leaf| leaf.0),
-        metadata: RawValue::from_string(checkpoint.saved.metadata.clone()).ok(),
-        usage: UsageView::of(&checkpoint.usage.0),
-        created_at: checkpoint.created_at.to_string(),
+        leaf_entry_id: shown.leaf,
+        shown,
     })
 }
 

@@ -1,12 +1,13 @@
 //! Tasks of a run, as they are and as tool calls.
 
-use super::executions::{FailureView, Items};
+use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Caller, QueryParams};
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, to_optional_value, to_value};
 use flovyn_core::client::Handle;
-use flovyn_core::id::{EntryId, OpId, TaskId};
+use flovyn_core::id::{EntryId, TaskId};
 use flovyn_core::model::{Entry, Page, PageRequest, Task, TaskStatus};
+use flovyn_core::view;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::collections::HashMap;
@@ -18,22 +19,18 @@ const MAX_FILTER_PAGES: usize = 10;
 /// The role of what a model says.
 const ASSISTANT: &str = "assistant";
 
-/// A unit of work of a run.
+/// A unit of work of a run: the view that all show, its values, and older names that go on to be shown.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Task)]
 pub(super) struct TaskView {
-    /// Also the idempotency key its attempts carry.
-    id: Uuid,
+    #[serde(flatten)]
+    shown: view::Task,
     org_id: Uuid,
+    /// An older name of `execution`.
     agent_execution_id: Uuid,
-    /// The op that scheduled it: what `/resolve` takes.
+    /// An older name of `op`.
     op_id: String,
-    kind: String,
-    /// PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, IN_DOUBT or QUARANTINED.
-    #[schema(value_type = String, example = "COMPLETED")]
-    status: TaskStatus,
-    queue: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     input: Option<Box<RawValue>>,
@@ -44,18 +41,12 @@ pub(super) struct TaskView {
     output: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_ref: Option<PayloadRef>,
+    /// The message of `failure`.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<FailureView>,
-    attempt: u32,
-    failed_attempts: u32,
-    #[schema(value_type = String)]
-    side_effects: flovyn_core::model::SideEffects,
-    /// Where the conversation stood when it was asked for.
+    /// An older name of `entry`.
     entry_id: Option<Uuid>,
-    created_at: String,
-    started_at: Option<String>,
+    /// An older name of `endedAt`.
     completed_at: Option<String>,
 }
 
@@ -68,35 +59,22 @@ pub(super) struct Tasks {
     next_cursor: Option<String>,
 }
 
-/// The id of the op that scheduled a task.
-fn op_of(task: &Task) -> String {
-    OpId { execution: task.execution, slot: task.slot, once: None }.to_string()
-}
-
 pub(super) async fn view(caller: &Caller, task: &Task, fetch: u64) -> Result<TaskView, Problem> {
     let (input, input_ref) = to_value(caller, &task.new.input, fetch).await?;
     let (output, output_ref) = to_optional_value(caller, task.output.as_ref(), fetch).await?;
+    let shown = view::Task::of(task);
     Ok(TaskView {
-        id: task.new.id.0,
         org_id: task.org.0,
-        agent_execution_id: task.execution.0,
-        op_id: op_of(task),
-        kind: task.new.kind.clone(),
-        status: task.status,
-        queue: task.new.queue.clone(),
+        agent_execution_id: shown.execution,
+        op_id: shown.op.clone(),
         input,
         input_ref,
         output,
         output_ref,
         error: task.failure.as_ref().map(|failure| failure.message.clone()),
-        failure: task.failure.as_ref().map(Into::into),
-        attempt: task.attempt,
-        failed_attempts: task.failed_attempts,
-        side_effects: task.new.options.side_effects,
-        entry_id: task.new.entry.map(|entry| entry.0),
-        created_at: task.created_at.to_string(),
-        started_at: task.started_at.map(|at| at.to_string()),
+        entry_id: shown.entry,
         completed_at: task.ended_at.map(|at| at.to_string()),
+        shown,
     })
 }
 
@@ -192,10 +170,10 @@ async fn tool_call_view(
     let view = view(caller, task, fetch).await?;
     let ran = task.started_at.zip(task.ended_at).map(|(from, to)| to.since(from).as_secs_f64() * 1e3);
     Ok(ToolCall {
-        id: view.id,
+        id: view.shown.id,
         op_id: view.op_id,
-        tool_name: view.kind,
-        status: view.status,
+        tool_name: view.shown.kind,
+        status: task.status,
         arguments: view.input,
         arguments_ref: view.input_ref,
         result: view.output,
@@ -203,9 +181,9 @@ async fn tool_call_view(
         error: view.error,
         message_id: message.map(|entry| entry.0),
         step_number: (step > 0).then_some(step),
-        attempt: view.attempt,
+        attempt: view.shown.attempt,
         duration_ms: ran,
-        created_at: view.created_at,
+        created_at: task.created_at.to_string(),
         completed_at: view.completed_at,
     })
 }

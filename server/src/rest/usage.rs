@@ -4,6 +4,7 @@ use super::problem::Problem;
 use super::request::{Caller, QueryParams};
 use flovyn_core::clock::Timestamp;
 use flovyn_core::model::{ExecutionFilter, PageRequest, Usage};
+use flovyn_core::view::Usage as ModelUsage;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,21 +21,8 @@ const PAGE: usize = 1_000;
 #[serde(rename_all = "camelCase")]
 #[schema(as = Usage)]
 pub(super) struct UsageView {
-    total: Tokens,
-    models: BTreeMap<String, Tokens>,
-}
-
-/// Tokens of model calls; buckets are disjoint.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-struct Tokens {
-    calls: u64,
-    input_tokens: u64,
-    output_tokens: u64,
-    cache_read_tokens: u64,
-    cache_write_tokens: u64,
-    /// Millionths of a US dollar; null where a price is not known.
-    cost_micros: Option<u64>,
+    total: ModelUsage,
+    models: BTreeMap<String, ModelUsage>,
 }
 
 impl UsageView {
@@ -42,21 +30,8 @@ impl UsageView {
         let mut total = Usage::default();
         models.values().for_each(|usage| total.add(usage));
         Self {
-            total: total.into(),
-            models: models.iter().map(|(name, usage)| (name.clone(), usage.clone().into())).collect(),
-        }
-    }
-}
-
-impl From<Usage> for Tokens {
-    fn from(usage: Usage) -> Self {
-        Self {
-            calls: usage.calls,
-            input_tokens: usage.input_tokens,
-            output_tokens: usage.output_tokens,
-            cache_read_tokens: usage.cache_read_tokens,
-            cache_write_tokens: usage.cache_write_tokens,
-            cost_micros: usage.cost_micros,
+            total: ModelUsage::of(&total),
+            models: models.iter().map(|(name, usage)| (name.clone(), ModelUsage::of(usage))).collect(),
         }
     }
 }

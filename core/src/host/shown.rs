@@ -1,0 +1,49 @@
+//! What a host shows of one run: views in the host's style, as JSON that bindings pass through.
+
+use crate::client::{Client, Handle};
+use crate::error::{Code, Error, Result};
+use crate::id::ExecutionId;
+use crate::model::{Cursor, Page, PageRequest};
+use crate::view::{Checkpoint, Op, Run, Served, Show, Style, Task};
+use serde_json::{Value, json};
+
+/// The run, with `no_worker`: what it waits for that no live worker serves.
+pub async fn described(run: &Handle, style: Style) -> Result<Value> {
+    let mut described = Run::of(&run.describe().await?).show(style);
+    let unserved = run.unserved().await?.into_iter().map(|(kind, queue)| Served { kind, queue });
+    described[style.name("no_worker")] = unserved.collect::<Vec<_>>().show(style);
+    Ok(described)
+}
+
+/// A part of its tasks, in the order they were scheduled.
+pub async fn tasks(run: &Handle, limit: usize, after: Option<String>, style: Style) -> Result<Value> {
+    Ok(listed(&run.tasks(page(limit, after)).await?, Task::of, style))
+}
+
+/// A part of its checkpoints, oldest first.
+pub async fn checkpoints(run: &Handle, limit: usize, after: Option<String>, style: Style) -> Result<Value> {
+    Ok(listed(&run.checkpoints(page(limit, after)).await?, Checkpoint::of, style))
+}
+
+/// The recorded ops of a run, segment by segment.
+pub async fn journal(client: &Client, id: &str, style: Style) -> Result<Value> {
+    let id: ExecutionId = id
+        .parse()
+        .map_err(|error| Error::new(Code::InvalidArgument, format!("{id:?} is no UUID of a run: {error}")))?;
+    let (storage, org) = (client.storage(), client.org());
+    let mut ops = Vec::new();
+    for segment in 0..=storage.execution(org, id).await?.segment {
+        ops.extend(storage.journal(org, id, segment).await?.iter().map(|op| Op::of(op).show(style)));
+    }
+    Ok(Value::Array(ops))
+}
+
+/// A part of a listing: its `items`, and after what the `next` part begins.
+pub(super) fn listed<T, V: Show>(page: &Page<T>, view: impl Fn(&T) -> V, style: Style) -> Value {
+    let items: Vec<_> = page.items.iter().map(|item| view(item).show(style)).collect();
+    json!({"items": items, "next": page.next.as_ref().map(|cursor| &cursor.0)})
+}
+
+pub(super) fn page(limit: usize, after: Option<String>) -> PageRequest {
+    PageRequest { limit, after: after.map(Cursor) }
+}
