@@ -311,7 +311,8 @@ async fn a_run_is_forked_at_a_checkpoint_and_at_an_entry() {
     let at_checkpoint = json!({ "checkpoint": 1, "id": "f", "state": { "words": ["other"] }, "input": "new" });
     let forked = house.post(&fork, at_checkpoint).await;
     assert_eq!((&forked["key"], &forked["input"]), (&json!("f"), &json!("new")));
-    assert_eq!(forked["forkedFrom"], json!({ "id": run["id"], "segment": 1, "sequence": null }));
+    let from = json!({ "execution": run["id"], "id": run["id"], "segment": 1, "sequence": null });
+    assert_eq!(forked["forkedFrom"], from);
     say(&house, "f", &["x", "y"]).await;
     let words = json!(["other", "x", "y"]);
     assert_eq!(house.until("f", "COMPLETED").await["output"], json!({ "input": "new", "words": words }));
