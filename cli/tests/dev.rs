@@ -388,7 +388,7 @@ impl Tokens for Renewed {
         Some(if self.0.swap(true, Ordering::Relaxed) { self.1.clone() } else { "guessed".into() })
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         "it was sent the token of the test".into()
     }
 }

@@ -135,7 +135,7 @@ impl Gate for Told {
         body.await
     }
 
-    fn told(&self, entries: &[Entry]) {
+    fn on_entries(&self, entries: &[Entry]) {
         self.entries.fetch_add(entries.len(), Ordering::Relaxed);
     }
 }

@@ -299,7 +299,7 @@ fn every_op_rule_and_code_has_a_scenario() {
         OpKind::Signal => "signal",
         OpKind::Attach => "attach",
         OpKind::Usage => "usage",
-        OpKind::Step => "step",
+        OpKind::StepMark => "step",
         OpKind::Flush => "flush",
         OpKind::Once => "once",
     };

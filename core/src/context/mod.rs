@@ -303,7 +303,7 @@ impl AgentContext for Context {
     }
 
     fn step(&self) -> Result<Step> {
-        self.step_for(Call::Step)
+        self.step_for(Call::StepMark)
     }
 
     fn flush(&self) -> Result<Step> {

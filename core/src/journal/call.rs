@@ -67,7 +67,7 @@ pub enum Call {
         usage: Usage,
     },
     /// Marks the start of a step.
-    Step,
+    StepMark,
     /// Forces a commit.
     Flush,
 }

@@ -94,7 +94,7 @@ impl Draft {
         }
         let later = self.ops.split_off(ops);
         let ended = self.attempts.split_off(attempts);
-        let consumed = self.told(segment);
+        let consumed = self.take_consumed(segment);
         let given_up: HashSet<u32> = self.ops.iter().filter_map(|op| gives_up(&op.body)).collect();
         let orphaned = std::mem::take(&mut self.orphaned).into_iter();
         let (orphaned, others) = orphaned.partition(|sequence| given_up.contains(sequence));
@@ -113,7 +113,7 @@ impl Draft {
 
     /// Takes the signals whose taking an op has seen, and those of a read. Of the others a crash gives back what no op was
     /// called after, so that replay hands all over in their order (rule 12).
-    fn told(&mut self, segment: u32) -> Vec<Consumed> {
+    fn take_consumed(&mut self, segment: u32) -> Vec<Consumed> {
         if self.consumed.is_empty() {
             return Vec::new();
         }
@@ -127,7 +127,7 @@ impl Draft {
 
     /// Turns the draft into a batch and leaves an empty one; of one that goes on, the signals that no op has seen stay.
     pub fn take(&mut self, segment: u32, code: Option<String>, orphaned: Vec<u32>, end: BatchEnd) -> Batch {
-        let told = matches!(end, BatchEnd::Continue).then(|| self.told(segment));
+        let told = matches!(end, BatchEnd::Continue).then(|| self.take_consumed(segment));
         let mut draft = std::mem::take(self);
         if let Some(told) = told {
             self.consumed = std::mem::replace(&mut draft.consumed, told);

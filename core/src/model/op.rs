@@ -30,8 +30,9 @@ pub enum OpKind {
     Attach = 7,
     /// Records what a model call cost.
     Usage = 8,
-    /// Marks the start of a step.
-    Step = 9,
+    /// Marks the start of a step, for counts and limits. What an await gives is no such thing.
+    #[serde(rename = "step")]
+    StepMark = 9,
     /// Forces a commit.
     Flush = 10,
     /// Ends a `once` with its result.
@@ -52,14 +53,14 @@ impl OpKind {
         Self::Abandon,
         Self::Attach,
         Self::Usage,
-        Self::Step,
+        Self::StepMark,
         Self::Flush,
         Self::Once,
     ];
 
     /// Whether its outcome is that it is durable.
     pub(crate) fn is_mark(self) -> bool {
-        matches!(self, Self::Step | Self::Flush | Self::Once)
+        matches!(self, Self::StepMark | Self::Flush | Self::Once)
     }
 
     /// The kind of a stored number.
@@ -173,7 +174,7 @@ pub enum OpBody {
         usage: Usage,
     },
     /// Marks the start of a step: the run's count goes up by one.
-    Step,
+    StepMark,
     /// Forces a commit.
     Flush,
     /// Ends a `once` (the op's `once` has `n` 0).
@@ -319,7 +320,7 @@ pub enum RecordedBody {
     /// Recorded a cost.
     Usage,
     /// Started a step.
-    Step,
+    StepMark,
     /// Forced a commit.
     Flush,
     /// Ended a `once`.
@@ -338,7 +339,7 @@ impl RecordedBody {
             | Self::Timer
             | Self::Attach { .. }
             | Self::Once { .. }
-            | Self::Step
+            | Self::StepMark
             | Self::Flush => true,
             Self::Entry { .. } | Self::Read { .. } | Self::Abandon { .. } | Self::Usage => false,
         }

@@ -21,9 +21,9 @@ const GRACE: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Where runs are kept: a URL, an open backend or an open runtime.
-pub struct Backing(Kept);
+pub struct Backing(Source);
 
-enum Kept {
+enum Source {
     Default,
     Url(String),
     Storage(Arc<dyn Storage>),
@@ -33,62 +33,62 @@ enum Kept {
 impl Default for Backing {
     /// `FLOVYN_URL`, else `sqlite:flovyn.db`.
     fn default() -> Self {
-        Self(Kept::Default)
+        Self(Source::Default)
     }
 }
 
 impl Backing {
     pub(super) async fn open(self) -> Result<Runtime> {
         match self.0 {
-            Kept::Default => connect(None).await,
-            Kept::Url(url) => Runtime::open(&url).await,
-            Kept::Storage(storage) => Ok(Runtime::over(storage)),
-            Kept::Runtime(runtime) => Ok(runtime),
+            Source::Default => connect(None).await,
+            Source::Url(url) => Runtime::open(&url).await,
+            Source::Storage(storage) => Ok(Runtime::over(storage)),
+            Source::Runtime(runtime) => Ok(runtime),
         }
     }
 }
 
 impl From<&str> for Backing {
     fn from(url: &str) -> Self {
-        Self(Kept::Url(url.to_owned()))
+        Self(Source::Url(url.to_owned()))
     }
 }
 
 impl From<String> for Backing {
     fn from(url: String) -> Self {
-        Self(Kept::Url(url))
+        Self(Source::Url(url))
     }
 }
 
 impl From<Arc<dyn Storage>> for Backing {
     fn from(storage: Arc<dyn Storage>) -> Self {
-        Self(Kept::Storage(storage))
+        Self(Source::Storage(storage))
     }
 }
 
 impl From<MemoryStorage> for Backing {
     fn from(storage: MemoryStorage) -> Self {
-        Self(Kept::Storage(Arc::new(storage)))
+        Self(Source::Storage(Arc::new(storage)))
     }
 }
 
 #[cfg(feature = "sqlite")]
 impl From<crate::storage::sqlite::SqliteStorage> for Backing {
     fn from(storage: crate::storage::sqlite::SqliteStorage) -> Self {
-        Self(Kept::Storage(storage.shared()))
+        Self(Source::Storage(storage.shared()))
     }
 }
 
 #[cfg(feature = "postgres")]
 impl From<crate::storage::postgres::PostgresStorage> for Backing {
     fn from(storage: crate::storage::postgres::PostgresStorage) -> Self {
-        Self(Kept::Storage(storage.shared()))
+        Self(Source::Storage(storage.shared()))
     }
 }
 
 impl From<Runtime> for Backing {
     fn from(runtime: Runtime) -> Self {
-        Self(Kept::Runtime(runtime))
+        Self(Source::Runtime(runtime))
     }
 }
 

@@ -7,8 +7,8 @@ mod lookout;
 mod previews;
 mod signals;
 mod token;
-mod trials;
 mod url;
+mod write_probe;
 
 pub use builder::{AgentBuilder, AgentRunner, Backing};
 pub use flovyn::{FlovynClient, FlovynClientBuilder};
@@ -118,7 +118,7 @@ impl Runtime {
         let (open, clock) = (Arc::downgrade(&storage), storage.clock().clone());
         let mut beside = vec![
             tokio::spawn(housekeep(open, clock)).abort_handle(),
-            tokio::spawn(trials::keep(Arc::downgrade(&storage))).abort_handle(),
+            tokio::spawn(write_probe::keep(Arc::downgrade(&storage))).abort_handle(),
             tokio::spawn(lookout::keep(Arc::downgrade(&storage), storage.hints().lookout())).abort_handle(),
         ];
         if storage.previews().is_some() {

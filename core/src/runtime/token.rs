@@ -36,7 +36,7 @@ impl crate::storage::remote::Tokens for Found {
         named().or_else(|| self.kept())
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let file = self.file.as_ref().map(|file| file.display().to_string());
         match (named().is_some(), file) {
             (true, Some(file)) if self.kept().is_some() => {

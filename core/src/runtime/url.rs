@@ -89,7 +89,7 @@ pub fn parse_url(url: &str) -> Result<Backend> {
         if path.is_empty() {
             return Err(wrong("it names no file; write sqlite:agents.db".into()));
         }
-        let (kept, others) = Kept::of(query).map_err(|error| wrong(error.message().to_owned()))?;
+        let (common, others) = CommonOptions::of(query).map_err(|error| wrong(error.message().to_owned()))?;
         let mut normal = false;
         for option in others {
             match option {
@@ -101,13 +101,13 @@ pub fn parse_url(url: &str) -> Result<Backend> {
                 }
             }
         }
-        let Kept { retention, max_payload } = kept;
+        let CommonOptions { retention, max_payload } = common;
         return Ok(Backend::Sqlite { path: path.into(), normal, retention, max_payload });
     }
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         let (server, query) = url.split_once('?').unwrap_or((url, ""));
-        let (Kept { retention, max_payload }, theirs) =
-            Kept::of(query).map_err(|error| wrong(error.message().to_owned()))?;
+        let (CommonOptions { retention, max_payload }, theirs) =
+            CommonOptions::of(query).map_err(|error| wrong(error.message().to_owned()))?;
         let query = if theirs.is_empty() { String::new() } else { format!("?{}", theirs.join("&")) };
         return Ok(Backend::Postgres { url: format!("{server}{query}"), retention, max_payload });
     }
@@ -125,23 +125,23 @@ pub fn parse_url(url: &str) -> Result<Backend> {
 
 /// The options that every database takes.
 #[derive(Default)]
-struct Kept {
+struct CommonOptions {
     retention: Option<Duration>,
     max_payload: Option<u64>,
 }
 
-impl Kept {
+impl CommonOptions {
     /// Reads a query; what is left of it.
     fn of(query: &str) -> Result<(Self, Vec<&str>)> {
-        let (mut kept, mut others) = (Self::default(), Vec::new());
+        let (mut common, mut others) = (Self::default(), Vec::new());
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
-                Some(("retention", age)) => kept.retention = Some(parse_age(age)?),
-                Some(("max_payload", size)) => kept.max_payload = Some(parse_ceiling(size)?),
+                Some(("retention", age)) => common.retention = Some(parse_age(age)?),
+                Some(("max_payload", size)) => common.max_payload = Some(parse_ceiling(size)?),
                 _ => others.push(option),
             }
         }
-        Ok((kept, others))
+        Ok((common, others))
     }
 }
 

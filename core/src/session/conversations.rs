@@ -19,11 +19,11 @@ const OF_AN_ENTRY: usize = 256;
 pub(crate) struct Conversations {
     storage: Arc<dyn Storage>,
     org: OrgId,
-    kept: Mutex<Kept>,
+    cache: Mutex<Cache>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Cache {
     of: HashMap<ExecutionId, Conversation>,
     /// Who was read when: the first one goes first.
     order: BTreeMap<u64, ExecutionId>,
@@ -42,18 +42,18 @@ struct Conversation {
 
 impl Conversations {
     pub fn new(storage: Arc<dyn Storage>, org: OrgId) -> Self {
-        Self { storage, org, kept: Mutex::default() }
+        Self { storage, org, cache: Mutex::default() }
     }
 
     /// The durable entries from the root to a leaf, as the store has them, for a run that reads them.
     pub async fn branch(&self, reader: ExecutionId, leaf: EntryId) -> Result<Vec<Entry>> {
         let mut branch = {
-            let mut kept = self.kept.lock();
-            if let Some(branch) = kept.up_from(reader, leaf) {
-                kept.touch(reader, leaf);
+            let mut cache = self.cache.lock();
+            if let Some(branch) = cache.up_from(reader, leaf) {
+                cache.touch(reader, leaf);
                 return Ok(branch);
             }
-            kept.read_last(reader)
+            cache.read_last(reader)
         };
         let read = self.storage.branch(self.org, leaf, branch.last().map(|last| last.new.id)).await?;
         if read.first().is_none_or(|first| first.new.parent.is_none()) {
@@ -61,17 +61,17 @@ impl Conversations {
             branch.clear();
         }
         branch.extend(read);
-        self.kept.lock().learn(reader, leaf, &branch);
+        self.cache.lock().learn(reader, leaf, &branch);
         Ok(branch)
     }
 
     /// Drops what a run has read.
     pub fn forget(&self, reader: ExecutionId) {
-        self.kept.lock().forget(reader);
+        self.cache.lock().forget(reader);
     }
 }
 
-impl Kept {
+impl Cache {
     /// The kept entries from the root to one of them; none where one is missing.
     fn up_from(&self, reader: ExecutionId, leaf: EntryId) -> Option<Vec<Entry>> {
         let entries = &self.of.get(&reader)?.entries;
@@ -140,7 +140,7 @@ fn weight(entry: &Entry) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kept, LIMIT, weight};
+    use super::{Cache, LIMIT, weight};
     use crate::clock::Timestamp;
     use crate::id::{EntryId, ExecutionId, Slot};
     use crate::model::{Entry, NewEntry};
@@ -162,29 +162,29 @@ mod tests {
         Entry { new, execution, slot, depth: u32::from(parent.is_some()), created_at: Timestamp(0) }
     }
 
-    /// What was not read for the longest time goes first, and what is too large alone is not kept.
+    /// What was not read for the longest time goes first, and what is too large alone is not cache.
     #[test]
     fn no_more_is_kept_than_there_is_room_for() {
-        let mut kept = Kept::default();
+        let mut cache = Cache::default();
         let run = |number| ExecutionId(Uuid::from_u128(number));
         let third = [entry(1, None, LIMIT / 3), entry(2, Some(1), 0)];
         let (root, leaf) = (third[0].new.id, third[1].new.id);
-        kept.learn(run(1), leaf, &third);
-        kept.learn(run(2), leaf, &third);
-        kept.learn(run(2), leaf, &third);
+        cache.learn(run(1), leaf, &third);
+        cache.learn(run(2), leaf, &third);
+        cache.learn(run(2), leaf, &third);
         let both = third.iter().map(weight).sum::<usize>();
-        assert_eq!(kept.bytes, 2 * both, "each once a run");
-        kept.touch(run(1), root);
-        kept.learn(run(3), leaf, &third);
-        assert_eq!((kept.bytes, kept.order.len()), (2 * both, 2));
-        assert_eq!(kept.up_from(run(1), leaf).as_deref(), Some(&third[..]));
+        assert_eq!(cache.bytes, 2 * both, "each once a run");
+        cache.touch(run(1), root);
+        cache.learn(run(3), leaf, &third);
+        assert_eq!((cache.bytes, cache.order.len()), (2 * both, 2));
+        assert_eq!(cache.up_from(run(1), leaf).as_deref(), Some(&third[..]));
         assert_eq!(
-            (kept.up_from(run(2), leaf), kept.up_from(run(3), root).map(|branch| branch.len())),
+            (cache.up_from(run(2), leaf), cache.up_from(run(3), root).map(|branch| branch.len())),
             (None, Some(1))
         );
-        assert_eq!((kept.read_last(run(1)).len(), kept.read_last(run(2)).len()), (1, 0));
+        assert_eq!((cache.read_last(run(1)).len(), cache.read_last(run(2)).len()), (1, 0));
         let large = [entry(1, None, LIMIT)];
-        kept.learn(run(4), root, &large);
-        assert_eq!((kept.bytes, kept.of.len(), kept.order.len()), (0, 0, 0));
+        cache.learn(run(4), root, &large);
+        assert_eq!((cache.bytes, cache.of.len(), cache.order.len()), (0, 0, 0));
     }
 }

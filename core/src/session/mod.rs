@@ -3,12 +3,12 @@
 //! A [`Session`] is the host's handle. Its methods are quick and synchronous; commits, fetches and timers run on the
 //! session's runtime, and what they bring is pulled by the host with [`Session::take_effects`] after [`Port::ready`].
 
-mod carry;
 mod conversations;
+mod effects;
 mod reads;
 mod tasks;
 mod traces;
-mod warned;
+mod warnings;
 
 use crate::error::{Code, Error, Kind, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId};

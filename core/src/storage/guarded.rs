@@ -73,7 +73,7 @@ pub trait Gate: Send + Sync {
     fn loaded(&self, _segment: &Segment) {}
 
     /// Somebody has read these entries of a branch.
-    fn told(&self, _entries: &[Entry]) {}
+    fn on_entries(&self, _entries: &[Entry]) {}
 
     /// A worker is about to register.
     fn registering(&self, _org: OrgId, _worker: WorkerId) {}
@@ -197,7 +197,7 @@ impl<G: Gate> AgentStorage for Guarded<G> {
 
     async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
         let entries = self.gate.pass(Call::Branch, self.inner.branch(org, leaf, after)).await?;
-        self.gate.told(&entries);
+        self.gate.on_entries(&entries);
         Ok(entries)
     }
 }

@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Load {
     /// The queues that have work, over all orgs.
-    pub queues: Vec<QueueLoad>,
+    pub queues: Vec<QueueDepth>,
     /// The connections to the database, by what they are for.
     pub pools: Vec<PoolLoad>,
     /// Stored rows that could not be used, whose runs this process has paused.
@@ -15,7 +15,7 @@ pub struct Load {
 
 /// The runs or the tasks of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueLoad {
+pub struct QueueDepth {
     /// `run` or `task`.
     pub what: &'static str,
     /// The queue.

@@ -11,6 +11,7 @@ mod bounds;
 pub mod conformance;
 pub mod definitions;
 pub mod directory;
+mod fair_claims;
 pub mod guarded;
 pub mod limits;
 mod load;
@@ -28,8 +29,7 @@ mod sql;
 pub mod sqlite;
 pub mod stored;
 #[cfg(any(feature = "postgres", feature = "remote"))]
-mod trust;
-mod turns;
+mod tls_roots;
 pub mod unfenced;
 
 use crate::clock::Timestamp;
@@ -48,7 +48,7 @@ use bytes::Bytes;
 pub use definitions::Definitions;
 pub use directory::Directory;
 use futures::stream::BoxStream;
-pub use load::{Load, PoolLoad, QueueLoad};
+pub use load::{Load, PoolLoad, QueueDepth};
 pub use previews::Previews;
 pub use queues::Queues;
 pub use schedules::Schedules;

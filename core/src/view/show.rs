@@ -176,10 +176,12 @@ mod tests {
         /// A view of all kinds of fields.
         pub struct Sample {
             /// A keyword of Rust's.
+            #[cfg_attr(feature = "openapi", schema(value_type = String))]
             pub r#type: Word<crate::model::Status>,
             /// Two words.
             pub created_at: Option<Moment>,
             /// Theirs.
+            #[cfg_attr(feature = "openapi", schema(value_type = serde_json::Value))]
             pub given: Opaque,
             /// Theirs by name.
             pub by_name: BTreeMap<String, String>,

@@ -125,7 +125,7 @@ impl From<&NewOp> for v2::NewOp {
             OpBody::Usage { model, usage } => {
                 Body::Usage(v2::UsageOp { model: model.clone(), usage: Some(usage.into()) })
             }
-            OpBody::Step => Body::Step(v2::Empty {}),
+            OpBody::StepMark => Body::Step(v2::Empty {}),
             OpBody::Flush => Body::Flush(v2::Empty {}),
             OpBody::Once { digest: found, value } => {
                 Body::OnceResult(v2::OnceOp { digest: digest(*found), value: Some(value.into()) })
@@ -156,7 +156,7 @@ impl TryFrom<v2::NewOp> for NewOp {
             Body::Abandon(abandon) => OpBody::Abandon { target: abandon.target },
             Body::Attach(attach) => OpBody::Attach { task: TaskId(id(&attach.task, "attach.task")?) },
             Body::Usage(usage) => OpBody::Usage { model: usage.model, usage: usage.usage.unwrap_or_default().into() },
-            Body::Step(_) => OpBody::Step,
+            Body::Step(_) => OpBody::StepMark,
             Body::Flush(_) => OpBody::Flush,
             Body::OnceResult(once) => OpBody::Once {
                 digest: Digest(fixed(&once.digest, "once.digest")?),
@@ -201,7 +201,7 @@ impl From<&RecordedOp> for v2::RecordedOp {
             RecordedBody::Abandon { target } => Body::Abandon(v2::AbandonOp { target: *target }),
             RecordedBody::Attach { task } => Body::Attach(v2::AttachOp { task: raw(task.0) }),
             RecordedBody::Usage => Body::Usage(v2::Empty {}),
-            RecordedBody::Step => Body::Step(v2::Empty {}),
+            RecordedBody::StepMark => Body::Step(v2::Empty {}),
             RecordedBody::Flush => Body::Flush(v2::Empty {}),
             RecordedBody::Once { value } => Body::OnceValue(value.into()),
         };
@@ -243,7 +243,7 @@ impl TryFrom<v2::RecordedOp> for RecordedOp {
             Body::Abandon(abandon) => RecordedBody::Abandon { target: abandon.target },
             Body::Attach(attach) => RecordedBody::Attach { task: TaskId(id(&attach.task, "attach.task")?) },
             Body::Usage(_) => RecordedBody::Usage,
-            Body::Step(_) => RecordedBody::Step,
+            Body::Step(_) => RecordedBody::StepMark,
             Body::Flush(_) => RecordedBody::Flush,
             Body::OnceValue(value) => RecordedBody::Once { value: value.try_into()? },
         };

@@ -3,10 +3,10 @@
 //! A worker serves a [`Host`], which knows how to run agents and tasks of one language. It never looks at their code.
 
 mod agent_loop;
+mod batch_timer;
 mod heartbeat;
-mod hold;
+mod inline_permits;
 mod parked;
-mod places;
 mod progress;
 mod task_loop;
 
@@ -21,10 +21,10 @@ use crate::storage::available::LOST_FILE;
 use crate::storage::{ClaimRequest, Storage, WorkerInfo};
 use crate::streaming::{Change, Chunks, Listening};
 use crate::tracer::Tracer;
-use hold::Holds;
+use batch_timer::Holds;
+use inline_permits::Inline;
 use parked::Parked;
 use parking_lot::Mutex;
-use places::Inline;
 use progress::Reports;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -185,7 +185,7 @@ impl Worker {
         let claiming = [tokio::spawn(agent_loop::run(core.clone())), tokio::spawn(task_loop::run(core.clone()))];
         core.claiming.lock().extend(claiming);
         tokio::spawn(heartbeat::run(core.clone()));
-        tokio::spawn(hold::run(core.clone()));
+        tokio::spawn(batch_timer::run(core.clone()));
         Ok(Self(core))
     }
 

@@ -292,7 +292,7 @@ pub(crate) async fn grpc_calls(State(metrics): State<Metrics>, request: Request,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flovyn_core::storage::{PoolLoad, QueueLoad};
+    use flovyn_core::storage::{PoolLoad, QueueDepth};
 
     #[test]
     fn names_are_labels_up_to_a_number() {
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn queues_and_connections_are_as_last_seen() {
         let metrics = Metrics::default();
-        let queue = |queue: &str, pending, oldest| QueueLoad {
+        let queue = |queue: &str, pending, oldest| QueueDepth {
             what: "run",
             queue: queue.into(),
             pending,

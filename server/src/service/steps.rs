@@ -69,7 +69,7 @@ impl Steps {
 
 /// The place of an op that begins a step.
 fn begins(op: &RecordedOp) -> Option<u32> {
-    matches!(op.body, RecordedBody::Step).then_some(op.sequence)
+    matches!(op.body, RecordedBody::StepMark).then_some(op.sequence)
 }
 
 fn count<T>(of: impl Iterator<Item = T>) -> u32 {

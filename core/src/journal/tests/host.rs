@@ -432,7 +432,7 @@ impl Host {
             Op::Wait { name, timeout } => {
                 Call::Signal { name: (*name).into(), timeout: timeout.map(Duration::from_millis) }
             }
-            Op::Step => Call::Step,
+            Op::Step => Call::StepMark,
             Op::Flush => Call::Flush,
         };
         let op = self.make(lane, site, call, machine)?;

@@ -19,7 +19,7 @@ mod flush;
 mod once;
 mod read;
 mod signal;
-mod step;
+mod step_mark;
 mod task;
 mod timer;
 mod usage;
@@ -74,7 +74,7 @@ impl Call {
             Self::Task { kind, queue, key, .. } => task::check(kind, queue, key.as_deref()),
             Self::Signal { name, .. } => signal::check(name),
             Self::Usage { model, .. } => usage::check(model),
-            Self::Timer { .. } | Self::Attach { .. } | Self::Step | Self::Flush => Ok(()),
+            Self::Timer { .. } | Self::Attach { .. } | Self::StepMark | Self::Flush => Ok(()),
         }
     }
 
@@ -87,7 +87,7 @@ impl Call {
             Self::Timer { duration } => Ok(timer::label(*duration)),
             Self::Attach { task } => Ok(attach::label(*task)),
             Self::Usage { model, usage } => usage::label(model, usage),
-            Self::Step => Ok(step::label()),
+            Self::StepMark => Ok(step_mark::label()),
             Self::Flush => Ok(flush::label()),
         }
     }
@@ -123,7 +123,7 @@ impl Machine {
     fn admit(&mut self, call: &Call) -> bool {
         match call {
             Call::Task { options, .. } => task::admit(self, options),
-            Call::Step => step::admit(self),
+            Call::StepMark => step_mark::admit(self),
             _ => true,
         }
     }
@@ -173,7 +173,7 @@ impl Machine {
                 attach::record(self, index, task)
             }
             Call::Usage { model, usage } => usage::record(self, index, model, usage),
-            Call::Step => step::record(),
+            Call::StepMark => step_mark::record(),
             Call::Flush => flush::record(),
         }
     }
@@ -185,7 +185,7 @@ impl Machine {
             Call::Entry { thread, .. } => called.entry = entry::repeat(self, index, thread),
             Call::Task { kind, options, .. } => called.task = task::repeat(self, index, kind, options),
             Call::Attach { task } => called.task = Some(task),
-            Call::Signal { .. } | Call::Timer { .. } | Call::Usage { .. } | Call::Step | Call::Flush => {}
+            Call::Signal { .. } | Call::Timer { .. } | Call::Usage { .. } | Call::StepMark | Call::Flush => {}
         }
         called
     }
@@ -200,7 +200,7 @@ impl Machine {
             RecordedBody::Signal => signal::recover(op),
             RecordedBody::Timer => timer::recover(op),
             RecordedBody::Once { value } => once::recover(op, value),
-            RecordedBody::Step => step::recover(op),
+            RecordedBody::StepMark => step_mark::recover(op),
             RecordedBody::Flush => flush::recover(op),
             // Nobody awaits these.
             RecordedBody::Abandon { .. } | RecordedBody::Usage => op.settle(),
@@ -226,7 +226,7 @@ pub(super) fn wait(op: &Op, wait: &mut Wait) {
         OpKind::Task => task::wait(op, wait),
         OpKind::Attach => attach::wait(wait),
         OpKind::Entry | OpKind::Read | OpKind::Abandon | OpKind::Usage => {}
-        OpKind::Step | OpKind::Flush | OpKind::Once => {}
+        OpKind::StepMark | OpKind::Flush | OpKind::Once => {}
     }
 }
 
@@ -234,7 +234,7 @@ pub(super) fn wait(op: &Op, wait: &mut Wait) {
 pub(super) fn is_urgent(body: &OpBody) -> bool {
     match body {
         OpBody::Task(new) => task::is_urgent(new),
-        OpBody::Step | OpBody::Flush | OpBody::Once { .. } => true,
+        OpBody::StepMark | OpBody::Flush | OpBody::Once { .. } => true,
         _ => false,
     }
 }

@@ -275,7 +275,7 @@ pub async fn ops_are_read_back(factory: &dyn Factory) {
         RecordedBody::Abandon { target: 4 },
         RecordedBody::Attach { task: holder.task_id(2) },
         RecordedBody::Usage,
-        RecordedBody::Step,
+        RecordedBody::StepMark,
         RecordedBody::Flush,
         RecordedBody::Once { value: json(&"p") },
     ];

@@ -3,7 +3,7 @@
 use super::Factory;
 use super::rig::{Rig, TTL};
 use crate::model::TaskOptions;
-use crate::storage::QueueLoad;
+use crate::storage::QueueDepth;
 use std::time::Duration;
 
 /// Runs and tasks are counted on their queue while they wait for a worker and while one has them.
@@ -18,8 +18,13 @@ pub async fn queues_are_counted(factory: &dyn Factory) {
     let mut holder = rig.running().await;
     let ops = vec![holder.queued(TaskOptions::default()), holder.queued(TaskOptions::default())];
     holder.commit(ops).await;
-    let counted =
-        |what, queue: &str, pending, running, oldest| QueueLoad { what, queue: queue.into(), pending, running, oldest };
+    let counted = |what, queue: &str, pending, running, oldest| QueueDepth {
+        what,
+        queue: queue.into(),
+        pending,
+        running,
+        oldest,
+    };
     let queues = rig.keeper().load().await.unwrap().queues;
     let expected = [
         counted("run", "default", 0, 1, None),

@@ -359,7 +359,7 @@ impl<'a> Holder<'a> {
 
     /// A step begun.
     pub fn step(&mut self) -> NewOp {
-        self.op(OpKind::Step, "step", OpBody::Step)
+        self.op(OpKind::StepMark, "step", OpBody::StepMark)
     }
 
     /// A forced commit.

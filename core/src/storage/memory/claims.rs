@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Claim, EventKind, Lease, Status, TaskStatus};
-use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, fair_claims};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl State {
         if claim.limit == 0 {
             self.give_up_preference(claim.org, claim.worker);
         }
-        let kinds = turns::kinds(claim);
+        let kinds = fair_claims::kinds(claim);
         let mut found = Vec::new();
         for key in &self.ready {
             let Some(run) = self.runs.get(key) else { continue };
@@ -66,7 +66,7 @@ impl State {
         let room = self.room(claim, now);
         let mut claims = Vec::new();
         let mut more = false;
-        for (_, id) in turns::in_turn(found) {
+        for (_, id) in fair_claims::in_turn(found) {
             let key = (claim.org, id);
             // A run that is stopping tidies up whatever else runs.
             let blocked = |run: &Run| run.exec.status == Status::Pending && self.is_key_held(run);

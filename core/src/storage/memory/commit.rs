@@ -386,7 +386,7 @@ impl Run {
         if self.exec.status != Status::Running {
             return None;
         }
-        let steps = batch.ops.iter().filter(|op| matches!(op.body, OpBody::Step)).count();
+        let steps = batch.ops.iter().filter(|op| matches!(op.body, OpBody::StepMark)).count();
         let total = self.exec.step_count.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
         if steps > 0 && self.exec.step_limit.is_some_and(|limit| total > limit) {
             return Some(WaitReason::StepLimit);
@@ -439,9 +439,9 @@ impl Run {
                 self.emit(now, EventKind::Usage, Some(slot), json!({ "model": model, "usage": usage }));
                 RecordedBody::Usage
             }
-            OpBody::Step => {
+            OpBody::StepMark => {
                 self.exec.step_count = self.exec.step_count.saturating_add(1);
-                RecordedBody::Step
+                RecordedBody::StepMark
             }
             OpBody::Flush => RecordedBody::Flush,
             OpBody::Once { digest, value } => {

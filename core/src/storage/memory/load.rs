@@ -3,17 +3,17 @@
 use super::state::State;
 use crate::clock::Timestamp;
 use crate::model::TaskStatus;
-use crate::storage::QueueLoad;
+use crate::storage::QueueDepth;
 use std::collections::BTreeMap;
 
 impl State {
-    pub fn load(&self, now: Timestamp) -> Vec<QueueLoad> {
-        let mut queues: BTreeMap<(&'static str, &str), QueueLoad> = BTreeMap::new();
+    pub fn load(&self, now: Timestamp) -> Vec<QueueDepth> {
+        let mut queues: BTreeMap<(&'static str, &str), QueueDepth> = BTreeMap::new();
         let mut count = |what, queue, pending: Option<Timestamp>, running: bool| {
             if pending.is_none() && !running {
                 return;
             }
-            let empty = || QueueLoad { what, queue: String::from(queue), pending: 0, running: 0, oldest: None };
+            let empty = || QueueDepth { what, queue: String::from(queue), pending: 0, running: 0, oldest: None };
             let load = queues.entry((what, queue)).or_insert_with(empty);
             load.pending += u64::from(pending.is_some());
             load.running += u64::from(running);

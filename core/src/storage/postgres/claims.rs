@@ -3,10 +3,10 @@
 //! A claim takes what nobody else has locked and waits for nobody. What it had to pass over rings the bell again, so that
 //! work is never forgotten because somebody was just writing to it.
 
-use super::aside::set_aside;
 use super::facts;
 use super::fault::Done;
 use super::locks;
+use super::quarantine::set_aside;
 use super::queues;
 use super::run::{Run, run_columns, select_execution};
 use super::sets::{Value, row};
@@ -16,13 +16,13 @@ use super::values::{Key, json, text_of};
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Claim, ClaimedTask, EventKind, Execution, Lease, Placement, Status, TaskReport, TaskStatus};
-use crate::storage::sql::aside::Aside;
+use crate::storage::sql::quarantine::Aside;
 use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::workers::{self, superseded};
 use crate::storage::sql::{Dialect, Events, Runs, Workers, if_there};
 use crate::storage::unfenced::Work;
-use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, fair_claims};
 use crate::streaming::OpKey;
 use serde_json::json;
 use std::collections::hash_map::Entry;
@@ -107,7 +107,7 @@ pub(super) const RUNNABLE_COUNT: &str = runnable!("count(*)", "");
 
 /// Hands runnable runs to a worker.
 pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
-    let kinds: Vec<Value> = turns::kinds(claim).into_iter().map(Value::from).collect();
+    let kinds: Vec<Value> = fair_claims::kinds(claim).into_iter().map(Value::from).collect();
     let look = |limit: usize| {
         let only = claim.only.map(|only| only.0);
         let wanted = row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit as u64, only, claim.worker.0, tx.now];
@@ -216,7 +216,7 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         let told: Vec<_> = answers.by_ref().take(if parked { 3 } else { 0 }).collect();
         let known = run.home.last.as_ref().is_some_and(|last| last.request.is_some());
         // What cannot be read is asked for, and refused, of this run alone.
-        let news = (parked && known).then(|| facts::told(&run, Some(run.segment), &told)).and_then(Result::ok);
+        let news = (parked && known).then(|| facts::parse(&run, Some(run.segment), &told)).and_then(Result::ok);
         run.hand_to(claim, tx.now);
         forget_requests(tx, &mut run)?;
         let mut log = Log::open(tx, &run)?;

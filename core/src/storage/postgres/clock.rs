@@ -19,18 +19,18 @@ pub(super) const ASK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 10
 
 /// An answer of the database, between two moments of this process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct ClockReading {
     pub asked: Instant,
     pub time: i64,
     pub answered: Instant,
 }
 
-impl Told {
+impl ClockReading {
     /// Asks.
     pub fn by(link: &mut Link) -> Result<Self> {
         let asked = Instant::now();
         let told = link.exchange(&[Ask::plain(ASK)]).and_then(|rows| Ok(rows[0][0].try_get(0)?));
-        let time = told.map_err(|fault| fault.told("read the database's time", "nothing was written"))?;
+        let time = told.map_err(|fault| fault.into_error("read the database's time", "nothing was written"))?;
         Ok(Self { asked, time, answered: Instant::now() })
     }
 
@@ -56,7 +56,7 @@ pub(super) struct DatabaseClock {
 }
 
 impl DatabaseClock {
-    pub fn new(told: Told) -> Self {
+    pub fn new(told: ClockReading) -> Self {
         let start = told.at();
         let is_said = AtomicBool::new(false);
         let clock = Self { start, zero: AtomicI64::new(told.time), last: AtomicI64::new(told.time), is_said };
@@ -65,7 +65,7 @@ impl DatabaseClock {
     }
 
     /// Takes over the database's time.
-    pub fn set(&self, told: Told) {
+    pub fn set(&self, told: ClockReading) {
         let ahead = told.time.saturating_sub(self.at(told.at()));
         if ahead.abs() > NOISE.max(micros(told.way()) / 2) {
             self.zero.fetch_add(ahead, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl DatabaseClock {
     }
 
     /// Says so where this machine's own clock is wrong. Nothing of the engine goes by it, but logs and people do.
-    fn compare(&self, told: Told) {
+    fn compare(&self, told: ClockReading) {
         let off = SystemClock::default().now().0.saturating_sub(self.at(Instant::now()));
         let is_off = off.abs() > STEP + micros(told.way());
         if is_off && !self.is_said.swap(true, Ordering::Relaxed) {
@@ -115,15 +115,15 @@ mod tests {
 
     const HOUR: i64 = 3_600_000_000;
 
-    fn told(time: i64) -> Told {
+    fn reading(time: i64) -> ClockReading {
         let now = Instant::now();
-        Told { asked: now, time, answered: now }
+        ClockReading { asked: now, time, answered: now }
     }
 
     #[test]
     fn it_is_the_databases_from_the_first_moment() {
         for time in [0, HOUR, i64::MAX / 2] {
-            let clock = DatabaseClock::new(told(time));
+            let clock = DatabaseClock::new(reading(time));
             let now = clock.now().0;
             assert!((time..time + 1_000_000).contains(&now), "{time} and {now}");
             assert!(clock.now().0 >= now);
@@ -132,22 +132,22 @@ mod tests {
 
     #[test]
     fn it_follows_the_database_and_goes_back_only_if_that_was_set_back() {
-        let clock = DatabaseClock::new(told(HOUR));
-        clock.set(told(2 * HOUR));
+        let clock = DatabaseClock::new(reading(HOUR));
+        clock.set(reading(2 * HOUR));
         let later = clock.now();
         assert!(later.0 >= 2 * HOUR);
         // A little behind: it waits.
-        clock.set(told(2 * HOUR - 500_000));
+        clock.set(reading(2 * HOUR - 500_000));
         assert!(clock.now() >= later);
-        clock.set(told(HOUR));
+        clock.set(reading(HOUR));
         assert!((HOUR..HOUR + 1_000_000).contains(&clock.now().0));
     }
 
     #[test]
     fn a_slow_answer_moves_it_by_no_more_than_is_known() {
-        let clock = DatabaseClock::new(told(HOUR));
+        let clock = DatabaseClock::new(reading(HOUR));
         let now = Instant::now();
-        clock.set(Told { asked: now, time: HOUR, answered: now + Duration::from_secs(4) });
+        clock.set(ClockReading { asked: now, time: HOUR, answered: now + Duration::from_secs(4) });
         assert!(clock.now().0 < HOUR + 1_000_000);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Commands that arrive while a transaction is under way share the next one: their runs are locked together, their rows are
 //! written by one statement a table, one COMMIT makes all of them durable. A command that refuses has written nothing, so
-//! its neighbours go on. Trouble with the database undoes the group, whose commands are then run one by one. A run always
+//! its neighbours go on. DatabaseError with the database undoes the group, whose commands are then run one by one. A run always
 //! meets the same committer of a process, so its commands do not wait for each other's locks.
 
 use super::config::Reach;
@@ -15,8 +15,8 @@ use super::watcher::Own;
 use crate::clock::Clock;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId};
+use crate::storage::sql::database_error::closed;
 use crate::storage::sql::group::{Attempt, Group, Grouped, Outcome, Serves, Work, command};
-use crate::storage::sql::trouble::closed;
 use crate::streaming::Hints;
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
@@ -39,7 +39,7 @@ pub(super) struct Before {
 
 /// What all that write share.
 #[derive(Clone)]
-pub(super) struct Desk {
+pub(super) struct WriteContext {
     pub clock: Arc<dyn Clock>,
     pub hints: Hints,
     /// The moment the last housekeeping pass gave as the next one.
@@ -56,12 +56,12 @@ pub(super) struct Committers {
 
 impl Committers {
     /// Starts the threads. A connection is opened by its first command.
-    pub(super) fn start(count: usize, reach: &Arc<Reach>, desk: &Desk) -> Result<Self> {
+    pub(super) fn start(count: usize, reach: &Arc<Reach>, context: &WriteContext) -> Result<Self> {
         let (mut queues, mut threads) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for _ in 0..count {
             let (sender, queue) = mpsc::unbounded_channel();
-            let (link, desk) = (Link::new(reach.clone())?, desk.clone());
-            threads.push(spawn("flovyn-postgres", move || serve(link, queue, &desk))?);
+            let (link, context) = (Link::new(reach.clone())?, context.clone());
+            threads.push(spawn("flovyn-postgres", move || serve(link, queue, &context))?);
             queues.push(sender);
         }
         Ok(Self { queues: Mutex::new(queues), threads: Mutex::new(threads) })
@@ -110,13 +110,13 @@ impl Drop for Committers {
 }
 
 /// Runs a command in a transaction of its own, on a connection of the caller's.
-pub(super) fn alone<T, F>(link: &mut Link, desk: &Desk, asked: &'static str, run: F) -> Result<T>
+pub(super) fn alone<T, F>(link: &mut Link, context: &WriteContext, asked: &'static str, run: F) -> Result<T>
 where
     T: Send + 'static,
     F: FnMut(&Tx) -> Done<T> + Send + 'static,
 {
     let (work, mut answer) = command::<Postgres, F, T>(asked, Before::default(), run);
-    Committer { link, desk }.serve(vec![work]);
+    Committer { link, context }.serve(vec![work]);
     answer.try_recv().unwrap_or_else(|_| Err(closed(asked)))
 }
 
@@ -130,7 +130,7 @@ impl Grouped for Postgres {
 }
 
 /// A committer's life.
-fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work<Postgres>>>, desk: &Desk) {
+fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work<Postgres>>>, context: &WriteContext) {
     let mut waiting: VecDeque<Box<dyn Work<Postgres>>> = VecDeque::new();
     loop {
         if waiting.is_empty() {
@@ -143,7 +143,7 @@ fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work<Postgre
             waiting.push_back(work);
         }
         let group = next_group(&mut waiting);
-        Committer { link: &mut link, desk }.serve(group);
+        Committer { link: &mut link, context }.serve(group);
     }
 }
 
@@ -167,18 +167,18 @@ fn next_group(waiting: &mut VecDeque<Box<dyn Work<Postgres>>>) -> Group<Postgres
 /// A connection that runs groups.
 struct Committer<'a> {
     link: &'a mut Link,
-    desk: &'a Desk,
+    context: &'a WriteContext,
 }
 
 impl Serves<Postgres> for Committer<'_> {
     fn transaction(&mut self, group: &mut Group<Postgres>) -> Outcome {
-        let Self { link, desk } = self;
+        let Self { link, context } = self;
         let asked = group[0].asked();
         if let Err(error) = link.connect() {
             return Outcome::Failed(error);
         }
         let alone = group.len() == 1;
-        let mut tx = Tx::new(link, Mode::Write, desk.clock.now());
+        let mut tx = Tx::new(link, Mode::Write, context.clock.now());
         let targets: Vec<_> = group.iter().filter_map(|work| work.wants().target).collect();
         let ahead: Vec<_> = group.iter().filter_map(|work| work.wants().ahead.clone()).collect();
         let mut answers = match locks::lock_and_ask(&tx, &targets, ahead) {
@@ -189,7 +189,7 @@ impl Serves<Postgres> for Committer<'_> {
             }
         };
         // What is judged now is judged after everything that held the locks before.
-        tx.now = desk.clock.now();
+        tx.now = context.clock.now();
         for work in group.iter_mut() {
             tx.ahead.set(work.wants().ahead.as_ref().and_then(|_| answers.next()));
             match work.attempt(&tx) {
@@ -209,7 +209,7 @@ impl Serves<Postgres> for Committer<'_> {
                 }
             }
         }
-        let committing = tx.has_written().then(|| desk.own.commit());
+        let committing = tx.has_written().then(|| context.own.commit());
         match tx.commit() {
             Ok((news, transaction)) => {
                 if let Some(committing) = committing {
@@ -221,17 +221,17 @@ impl Serves<Postgres> for Committer<'_> {
             Err(Fault::Sql(error)) if error.as_db_error().is_some() => undone(link, asked, Fault::Sql(error)),
             Err(fault) => {
                 link.rollback();
-                Outcome::Failed(fault.told(asked, "the outcome is unknown"))
+                Outcome::Failed(fault.into_error(asked, "the outcome is unknown"))
             }
         }
     }
 
     fn hints(&self) -> &Hints {
-        &self.desk.hints
+        &self.context.hints
     }
 
     fn next_due(&self) -> &AtomicI64 {
-        &self.desk.next_due
+        &self.context.next_due
     }
 }
 
@@ -241,5 +241,5 @@ fn undone(link: &mut Link, asked: &str, fault: Fault) -> Outcome {
         Fault::Sql(error) => is_conflict(error) || !link.is_open(),
         _ => false,
     };
-    Outcome::Undone { error: fault.told(asked, "nothing was changed"), again }
+    Outcome::Undone { error: fault.into_error(asked, "nothing was changed"), again }
 }

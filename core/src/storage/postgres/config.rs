@@ -3,7 +3,7 @@
 use super::link;
 use super::statements::Types;
 use crate::error::{Code, Error, Result};
-use crate::storage::trust;
+use crate::storage::tls_roots;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_postgres::Config;
@@ -60,8 +60,8 @@ fn encrypted(ca: Option<&Path>) -> Result<MakeRustlsConnect> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(file) => {
-            let unusable = |error: &dyn std::fmt::Display| trust::unusable(file, &error.to_string());
-            for certificate in CertificateDer::pem_slice_iter(&trust::read(file)?) {
+            let unusable = |error: &dyn std::fmt::Display| tls_roots::unusable(file, &error.to_string());
+            for certificate in CertificateDer::pem_slice_iter(&tls_roots::read(file)?) {
                 roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
             }
         }

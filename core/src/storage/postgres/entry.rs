@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OrgId, Slot};
 use crate::model::{Entry, NewEntry, NewOp};
 use crate::storage::sql::Entries;
-use crate::storage::sql::trouble::unknown;
+use crate::storage::sql::database_error::unknown;
 use uuid::Uuid;
 
 /// The columns of an [`Entry`], after which comes a condition on `e`.

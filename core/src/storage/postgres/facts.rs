@@ -60,11 +60,11 @@ pub(super) fn since_commit(run: &Run) -> Questions {
 
 /// Facts with a number above `after` and up to `until`, in order. With a segment: those that count from it on.
 pub(super) fn between(tx: &Tx, run: &Run, after: u64, until: u64, from: Option<u32>) -> Done<Vec<Fact>> {
-    told(run, from, &tx.ask_all(&questions(run, after, until))?)
+    parse(run, from, &tx.ask_all(&questions(run, after, until))?)
 }
 
 /// Reads the answers to [`Questions`].
-pub(super) fn told(run: &Run, from: Option<u32>, answers: &[Vec<Row>]) -> Done<Vec<Fact>> {
+pub(super) fn parse(run: &Run, from: Option<u32>, answers: &[Vec<Row>]) -> Done<Vec<Fact>> {
     let [marks, signals, tasks] = answers else { return Ok(Vec::new()) };
     let signals = signals.iter().map(signal).collect::<Done<Vec<_>>>()?;
     let mut signals: HashMap<u64, Signal> = signals.into_iter().map(|signal| (signal.number, signal)).collect();

@@ -5,7 +5,7 @@
 
 use crate::error::{Code, Error};
 use crate::storage::sql::Failing;
-use crate::storage::sql::trouble::{REFUSED, Trouble, unreadable};
+use crate::storage::sql::database_error::{DatabaseError, REFUSED, unreadable};
 use tokio_postgres::error::SqlState;
 
 /// Why a command did not do what it was asked.
@@ -45,7 +45,7 @@ impl Failing for Fault {
     fn refusal(self, asked: &str) -> Result<Error, Self> {
         match self {
             Self::Sql(_) => Err(self),
-            fault => Ok(fault.told(asked, "nothing was changed")),
+            fault => Ok(fault.into_error(asked, "nothing was changed")),
         }
     }
 
@@ -56,7 +56,7 @@ impl Failing for Fault {
 
 impl Fault {
     /// The error a caller is told. `outcome` says what became of the request.
-    pub(super) fn told(self, asked: &str, outcome: &str) -> Error {
+    pub(super) fn into_error(self, asked: &str, outcome: &str) -> Error {
         match self {
             Self::Domain(error) => error,
             Self::Sql(error) => explain(asked, error, outcome),
@@ -130,5 +130,5 @@ pub(super) fn explain(asked: &str, error: tokio_postgres::Error, outcome: &str) 
         (_, "XX") => (Code::CorruptCheckpoint, REFUSED, "restore the database from a backup"),
         _ => (Code::StorageUnavailable, REFUSED, "see whether the server runs and can be reached"),
     };
-    Trouble { asked, found, said, outcome, advice }.told(code, "PostgreSQL").caused_by(error)
+    DatabaseError { asked, found, said, outcome, advice }.into_error(code, "PostgreSQL").caused_by(error)
 }

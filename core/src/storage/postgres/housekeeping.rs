@@ -55,7 +55,7 @@ impl PostgresStorage {
             })
             .await?;
         }
-        self.0.desk.next_due.store(next.unwrap_or(i64::MAX), Ordering::Relaxed);
+        self.0.context.next_due.store(next.unwrap_or(i64::MAX), Ordering::Relaxed);
         Ok(next.map(Timestamp))
     }
 }

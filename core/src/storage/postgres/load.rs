@@ -4,7 +4,7 @@ use super::fault::Done;
 use super::sets::row;
 use super::tx::Tx;
 use crate::clock::Timestamp;
-use crate::storage::QueueLoad;
+use crate::storage::QueueDepth;
 
 pub(super) const RUNS: &str = "SELECT queue, sum(pending)::bigint, sum(running)::bigint, min(since) FROM (\
      SELECT queue, 1 AS pending, 0 AS running, updated_at AS since FROM agent_execution WHERE ready UNION ALL \
@@ -16,12 +16,12 @@ pub(super) const TASKS: &str = "SELECT queue, sum(pending)::bigint, sum(running)
      GROUP BY queue ORDER BY queue";
 
 /// The queues that have work.
-pub(super) fn queues(tx: &Tx) -> Done<Vec<QueueLoad>> {
+pub(super) fn queues(tx: &Tx) -> Done<Vec<QueueDepth>> {
     let found = tx.ask_all(&[(RUNS, row![]), (TASKS, row![])])?;
     let mut queues = Vec::new();
     for (what, rows) in ["run", "task"].into_iter().zip(&found) {
         for row in rows {
-            queues.push(QueueLoad {
+            queues.push(QueueDepth {
                 what,
                 queue: row.get(0)?,
                 pending: row.get(1)?,

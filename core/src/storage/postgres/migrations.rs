@@ -7,7 +7,7 @@ use super::fault::Done;
 use super::link::Ask;
 use super::link::Link;
 use crate::error::{Code, Error, Result};
-use crate::storage::sql::trouble::corrupt;
+use crate::storage::sql::database_error::corrupt;
 
 /// Every step in order; the first brings an empty database to version 1.
 pub(super) const STEPS: &[&str] =
@@ -26,7 +26,8 @@ pub(super) fn migrate(link: &mut Link) -> Result<()> {
         link.rollback();
     }
     migrated.map_err(|fault| {
-        fault.told("bring the database to this version's schema", "the schema is as it was before the failed step")
+        fault
+            .into_error("bring the database to this version's schema", "the schema is as it was before the failed step")
     })
 }
 

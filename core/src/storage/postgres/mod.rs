@@ -4,7 +4,6 @@
 //! round trips as there are decisions to make ([`link`], [`tx`]); reads have connections of their own ([`pool`]). Row locks
 //! order what processes write ([`locks`]), leases say who advances a run, a look tells what others did ([`watcher`]).
 
-mod aside;
 mod catalog;
 mod checkpoint;
 mod claims;
@@ -16,7 +15,6 @@ mod event;
 mod facts;
 mod fault;
 mod housekeeping;
-mod left;
 mod link;
 mod load;
 mod locks;
@@ -26,7 +24,9 @@ mod payloads;
 mod pipeline;
 mod pool;
 mod previews;
+mod quarantine;
 mod queues;
+mod result_pages;
 mod retention;
 mod run;
 mod sets;
@@ -40,9 +40,9 @@ mod values;
 mod watcher;
 
 use super::sql::Backend;
-use super::sql::aside::Counted;
+use super::sql::database_error::closed;
 use super::sql::executions::store_signal;
-use super::sql::trouble::closed;
+use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release, superseded};
 use super::{
     ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Unfenced,
@@ -57,8 +57,8 @@ use crate::model::{
 use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
-use clock::{DatabaseClock, Told};
-use committer::{Before, Committers, Desk, alone};
+use clock::{ClockReading, DatabaseClock};
+use committer::{Before, Committers, WriteContext, alone};
 use config::{Reach, describe};
 use fault::{Done, Fault};
 use link::Link;
@@ -106,7 +106,7 @@ struct Shared {
     options: PostgresOptions,
     /// The clock that is set by the database, unless a clock was given.
     database_clock: Option<Arc<DatabaseClock>>,
-    desk: Desk,
+    context: WriteContext,
     chunks: Chunks,
     /// Whether row-level security holds for its sessions.
     is_held: bool,
@@ -135,7 +135,7 @@ impl PostgresStorage {
     /// `pooler=transaction` says what it lends.
     /// Errors: `InvalidArgument` (the URL, or tables of another program), `SchemaTooNew`, `StorageUnavailable`.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<Self> {
-        let ca = options.ca.clone().or_else(super::trust::named);
+        let ca = options.ca.clone().or_else(super::tls_roots::named);
         let reach = Arc::new(Reach::of(url, ca.as_deref())?);
         // On a thread of its own: the caller's may be driving an event loop already.
         let migrate = |mut link: Link| {
@@ -143,7 +143,7 @@ impl PostgresStorage {
             if link.is_lent() {
                 tracing::info!("a pooler gives each transaction another session: no statement is prepared ahead");
             }
-            Ok((migrations::is_held(&mut link), Told::by(&mut link)?))
+            Ok((migrations::is_held(&mut link), ClockReading::by(&mut link)?))
         };
         let migrated = std::thread::scope(|scope| scope.spawn(|| Link::new(reach.clone()).and_then(migrate)).join());
         let (is_held, time) =
@@ -162,11 +162,15 @@ impl PostgresStorage {
                 (clock.clone(), Some(clock))
             }
         };
-        let desk =
-            Desk { clock, hints: Hints::default(), next_due: Arc::new(AtomicI64::new(i64::MAX)), own: Arc::default() };
+        let context = WriteContext {
+            clock,
+            hints: Hints::default(),
+            next_due: Arc::new(AtomicI64::new(i64::MAX)),
+            own: Arc::default(),
+        };
         Ok(Self(Arc::new(Shared {
             name: describe(&reach.config),
-            committers: Committers::start(options.committers.clamp(1, 64), &reach, &desk)?,
+            committers: Committers::start(options.committers.clamp(1, 64), &reach, &context)?,
             keepers: Pool::start("flovyn-postgres-keep", options.keepers.clamp(1, 16), &reach)?,
             readers: Pool::start(
                 "flovyn-postgres-read",
@@ -174,10 +178,10 @@ impl PostgresStorage {
                 &Arc::new(reach.of_named_orgs()),
             )?,
             movers: Pool::start("flovyn-postgres-move", 2, &reach)?,
-            watcher: Watcher::start(&reach, &desk)?,
+            watcher: Watcher::start(&reach, &context)?,
             options,
             database_clock,
-            desk,
+            context,
             is_held,
             chunks: Chunks::shared(),
             pulse: Mutex::default(),
@@ -235,7 +239,7 @@ impl PostgresStorage {
         self.read_all("read the database's time", move |tx| {
             let asked = Instant::now();
             if let Some(time) = tx.first(clock::ASK, Vec::new(), |row| row.get(0))? {
-                clock.set(Told { asked, time, answered: Instant::now() });
+                clock.set(ClockReading { asked, time, answered: Instant::now() });
             }
             Ok(())
         })
@@ -276,8 +280,8 @@ impl Backend for PostgresStorage {
         F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
     {
         self.check_process()?;
-        let desk = self.0.desk.clone();
-        self.0.keepers.run(asked, move |link| alone(link, &desk, asked, command)).await
+        let context = self.0.context.clone();
+        self.0.keepers.run(asked, move |link| alone(link, &context, asked, command)).await
     }
 
     async fn read<T, F>(&self, asked: &'static str, org: OrgId, read: F) -> Result<T>
@@ -319,7 +323,7 @@ impl Backend for PostgresStorage {
     }
 
     fn now(&self) -> Timestamp {
-        self.0.desk.clock.now()
+        self.0.context.clock.now()
     }
 }
 
@@ -405,7 +409,7 @@ impl Storage for PostgresStorage {
     }
 
     fn hints(&self) -> &Hints {
-        &self.0.desk.hints
+        &self.0.context.hints
     }
 
     fn chunks(&self) -> Chunks {
@@ -425,7 +429,7 @@ impl Storage for PostgresStorage {
     }
 
     fn clock(&self) -> &Arc<dyn Clock> {
-        &self.0.desk.clock
+        &self.0.context.clock
     }
 
     fn describe(&self) -> String {

@@ -200,7 +200,7 @@ fn read_op(row: &Row) -> Done<Recorded> {
         OpKind::Abandon => RecordedBody::Abandon { target: row.get(10)? },
         OpKind::Attach => RecordedBody::Attach { task: TaskId(Uuid::from_bytes(row.get(11)?)) },
         OpKind::Usage => RecordedBody::Usage,
-        OpKind::Step => RecordedBody::Step,
+        OpKind::StepMark => RecordedBody::StepMark,
         OpKind::Once => RecordedBody::Once { value: payload(row, 12)? },
         OpKind::Flush | OpKind::Entry | OpKind::Task => RecordedBody::Flush,
     };

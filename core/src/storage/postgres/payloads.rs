@@ -5,7 +5,7 @@
 //! time, and the foreign key keeps every other.
 
 use super::PostgresStorage;
-use super::committer::{Desk, alone};
+use super::committer::{WriteContext, alone};
 use super::fault::{Done, Fault};
 use super::link::Link;
 use super::run::Run;
@@ -16,7 +16,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, Content, ContentHash, Payload};
 use crate::storage::sql::Payloads;
-use crate::storage::sql::trouble::corrupt;
+use crate::storage::sql::database_error::corrupt;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -32,13 +32,13 @@ impl PostgresStorage {
     /// Puts a large value into the payload table, unless it is there.
     pub(super) async fn put_away(&self, org: OrgId, content: Content) -> Result<ContentHash> {
         self.check_process()?;
-        let desk = self.0.desk.clone();
+        let context = self.0.context.clone();
         let store = move |link: &mut Link| {
             let hash = match &content {
                 Content::Source(source) if let Some(known) = source.name() => known,
                 _ => content.hash()?,
             };
-            upload(link, &desk, org, hash, &content)?;
+            upload(link, &context, org, hash, &content)?;
             Ok(hash)
         };
         self.0.movers.run("store a payload", store).await
@@ -46,9 +46,9 @@ impl PostgresStorage {
 }
 
 /// Stores a value unless it is there; touches it either way.
-fn upload(link: &mut Link, desk: &Desk, org: OrgId, hash: ContentHash, content: &Content) -> Result<()> {
+fn upload(link: &mut Link, context: &WriteContext, org: OrgId, hash: ContentHash, content: &Content) -> Result<()> {
     let size = content.size();
-    let complete = alone(link, desk, "look for a payload", move |tx| {
+    let complete = alone(link, context, "look for a payload", move |tx| {
         let found = tx.execute_returning(
             "INSERT INTO payload (org_id, hash, size, complete, touched_at) VALUES ($1, $2, $3, FALSE, $4) \
              ON CONFLICT (org_id, hash) DO UPDATE SET touched_at = excluded.touched_at RETURNING complete",
@@ -75,7 +75,7 @@ fn upload(link: &mut Link, desk: &Desk, org: OrgId, hash: ContentHash, content: 
         // Judged on the first piece.
         compress &= n > 0 || packed.is_some();
         let (data, packed) = packed.map_or((piece, false), |packed| (packed.into(), true));
-        alone(link, desk, "store a piece of a payload", move |tx| {
+        alone(link, context, "store a piece of a payload", move |tx| {
             tx.execute("SET LOCAL synchronous_commit TO off", row![])?;
             tx.execute(
                 "INSERT INTO payload_piece (org_id, hash, n, zstd, data) VALUES ($1, $2, $3, $4, $5) \
@@ -90,7 +90,7 @@ fn upload(link: &mut Link, desk: &Desk, org: OrgId, hash: ContentHash, content: 
             "a streamed payload changed while it was stored; keep the file as it is until the call returns",
         ));
     }
-    alone(link, desk, "store a payload", move |tx| {
+    alone(link, context, "store a payload", move |tx| {
         tx.execute(
             "UPDATE payload SET complete = TRUE, touched_at = $3 WHERE org_id = $1 AND hash = $2",
             row![org.0, &hash.0[..], tx.now],

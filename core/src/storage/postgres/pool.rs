@@ -6,7 +6,7 @@ use super::config::Reach;
 use super::link::Link;
 use crate::error::{Code, Error, Result};
 use crate::storage::PoolLoad;
-use crate::storage::sql::trouble::closed;
+use crate::storage::sql::database_error::closed;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;

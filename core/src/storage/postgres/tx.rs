@@ -282,7 +282,7 @@ pub(super) fn snapshot<T>(
                 drop(tx);
                 link.rollback();
                 if last || link.is_open() || !matches!(fault, Fault::Sql(_)) {
-                    return answer(Err(fault.told(asked, "nothing was changed")));
+                    return answer(Err(fault.into_error(asked, "nothing was changed")));
                 }
             }
             Err(_) => {

@@ -3,7 +3,7 @@
 //! No LISTEN and NOTIFY: their global lock does not scale. A look costs one round trip and touches no table. It tells which
 //! transactions have ended since the one before; those of this process are known by their numbers, every other one rings.
 
-use super::committer::Desk;
+use super::committer::WriteContext;
 use super::config::Reach;
 use super::link::{Ask, Link};
 use super::pool::spawn;
@@ -110,10 +110,10 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Starts to look.
-    pub(super) fn start(reach: &Arc<Reach>, desk: &Desk) -> Result<Self> {
+    pub(super) fn start(reach: &Arc<Reach>, context: &WriteContext) -> Result<Self> {
         let (stop, stopped) = oneshot::channel();
-        let (link, desk) = (Link::new(reach.clone())?, desk.clone());
-        let thread = spawn("flovyn-postgres-look", move || live(link, &desk, stopped))?;
+        let (link, context) = (Link::new(reach.clone())?, context.clone());
+        let thread = spawn("flovyn-postgres-look", move || live(link, &context, stopped))?;
         Ok(Self { stop: Mutex::new(Some(stop)), thread: Mutex::new(Some(thread)) })
     }
 
@@ -134,7 +134,7 @@ impl Drop for Watcher {
     }
 }
 
-fn live(mut link: Link, desk: &Desk, mut stop: oneshot::Receiver<()>) {
+fn live(mut link: Link, context: &WriteContext, mut stop: oneshot::Receiver<()>) {
     let (mut pause, mut calm) = (BUSY, 0);
     let mut sight = Sight::default();
     loop {
@@ -152,8 +152,8 @@ fn live(mut link: Link, desk: &Desk, mut stop: oneshot::Receiver<()>) {
             (sight, pause) = (Sight::default(), GONE);
             continue;
         };
-        if sight.news(seen, &desk.own) {
-            desk.hints.everything_changed();
+        if sight.news(seen, &context.own) {
+            context.hints.everything_changed();
             calm = 0;
         }
         calm = u32::min(calm + 1, CALM);

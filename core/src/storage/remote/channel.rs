@@ -1,7 +1,7 @@
 //! The connection: its URL, its timeouts.
 
 use crate::error::{Code, Error, Result};
-use crate::storage::trust;
+use crate::storage::tls_roots;
 use std::path::Path;
 use std::time::Duration;
 use tonic::codegen::{Service, StdError, http::Uri};
@@ -63,13 +63,13 @@ fn unreached(url: &str, error: tonic::transport::Error) -> Error {
 
 fn encrypted(endpoint: Endpoint, ca: Option<&Path>) -> Result<Endpoint> {
     let tls = match ca {
-        Some(file) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(trust::read(file)?)),
+        Some(file) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(tls_roots::read(file)?)),
         None => ClientTlsConfig::new().with_native_roots(),
     };
     endpoint.tls_config(tls).map_err(|error| {
         let why = chain(&error);
         match ca {
-            Some(file) => trust::unusable(file, &why),
+            Some(file) => tls_roots::unusable(file, &why),
             None => Error::new(
                 Code::InvalidArgument,
                 format!("the system's certificates cannot be used: {why}; name a file of those to trust in FLOVYN_CA"),

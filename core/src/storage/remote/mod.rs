@@ -25,7 +25,9 @@ use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::EventId;
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
-use crate::storage::{Definitions, Directory, Housekeeping, Load, Previews, Storage, Told, Unfenced, no_backup, trust};
+use crate::storage::{
+    Definitions, Directory, Housekeeping, Load, Previews, Storage, Told, Unfenced, no_backup, tls_roots,
+};
 use crate::streaming::{Chunks, Hints};
 use crate::wire::v2::agents_client::AgentsClient;
 use crate::wire::v2::worker_client::WorkerClient;
@@ -93,7 +95,7 @@ impl RemoteStorage {
     /// Errors: `InvalidArgument` (the URL, the token, the file), `StorageUnavailable` (nobody answers there, or another than
     /// is trusted).
     pub async fn connect(url: &str, options: RemoteOptions) -> Result<Self> {
-        Self::connect_trusting(url, options, trust::named().as_deref()).await
+        Self::connect_trusting(url, options, tls_roots::named().as_deref()).await
     }
 
     /// As [`connect`](Self::connect), trusting the certificates of a file instead of `FLOVYN_CA`'s.
@@ -104,7 +106,7 @@ impl RemoteStorage {
     /// As [`connect`](Self::connect), with a token that may change: it is asked for anew when a call is refused, and the call
     /// is made again where another one counts by now.
     pub async fn connect_by(url: &str, tokens: Box<dyn Tokens>) -> Result<Self> {
-        Self::over(url, channel::connect(url, trust::named().as_deref()).await?, tokens).await
+        Self::over(url, channel::connect(url, tls_roots::named().as_deref()).await?, tokens).await
     }
 
     /// Connects to a server by connections that `connector` makes: another network than the machine's.

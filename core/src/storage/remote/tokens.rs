@@ -14,7 +14,7 @@ pub trait Tokens: Send + Sync + 'static {
     fn token(&self) -> Option<String>;
 
     /// Which one that is, as errors say it: `it was sent the token of FLOVYN_TOKEN`.
-    fn told(&self) -> String;
+    fn describe(&self) -> String;
 }
 
 impl Tokens for RemoteOptions {
@@ -22,7 +22,7 @@ impl Tokens for RemoteOptions {
         self.token.clone()
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match self.token {
             Some(_) => "it was sent the token that the program gave".into(),
             None => "it was sent no token".into(),
@@ -66,7 +66,7 @@ impl Credentials {
 
     /// Says in a refusal whom the call was sent to and with which token.
     pub(super) fn tell<B>(&self, refusal: &mut Response<B>) {
-        let told = format!("{}: {}", self.url, self.tokens.told());
+        let told = format!("{}: {}", self.url, self.tokens.describe());
         if let Ok(told) = HeaderValue::from_bytes(told.as_bytes()) {
             refusal.headers_mut().insert(REFUSED, told);
         }
@@ -77,7 +77,7 @@ impl Credentials {
 fn header(tokens: &dyn Tokens) -> Result<Option<HeaderValue>> {
     let Some(token) = tokens.token() else { return Ok(None) };
     let header = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| {
-        let told = tokens.told();
+        let told = tokens.describe();
         Error::new(
             Code::InvalidArgument,
             format!("the token has characters that no token has; check FLOVYN_TOKEN ({told})"),

@@ -1,7 +1,7 @@
 //! How the ports reach a dialect's transactions, so that they are written once for every SQL backend.
 
-use super::aside::{Counted, is_of_a_row};
 use super::payloads::large;
+use super::quarantine::{Counted, is_of_a_row};
 use super::{Listings, Tables, Workers};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};

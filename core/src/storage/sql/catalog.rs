@@ -1,9 +1,9 @@
 //! Listings: keyset pages, every one scoped to an org.
 
 use super::backend::Backend;
+use super::database_error::unknown;
 use super::pages::{cursor, cut, parse_number, parse_slot};
 use super::tables::{Tables, json, moment, text};
-use super::trouble::unknown;
 use super::values::row;
 use super::{RunOf, Runs, Statements};
 use crate::clock::Timestamp;

@@ -244,7 +244,7 @@ impl<'a, T: Statements> Writing<'a, T> {
                 tx.put_usage(run, &totals)?;
                 log.about(EventKind::Usage, slot, json!({ "model": model, "usage": usage }).to_string())?;
             }
-            OpBody::Step => run.step_count = run.step_count.saturating_add(1),
+            OpBody::StepMark => run.step_count = run.step_count.saturating_add(1),
             _ => {}
         }
         op::insert(tx, run, slot, op)

@@ -2,9 +2,9 @@
 
 use super::Dialect;
 use super::backend::Backend;
+use super::database_error::unknown;
 use super::pages::{cursor, cut};
 use super::tables::{Columns, Tables, json_opt, moment};
-use super::trouble::unknown;
 use super::values::row;
 use crate::error::Result;
 use crate::id::{DefinitionId, OrgId};

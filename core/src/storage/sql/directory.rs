@@ -2,9 +2,9 @@
 
 use super::Dialect;
 use super::backend::Backend;
+use super::database_error::unknown;
 use super::pages::{cursor, cut, parse_number};
 use super::tables::{Columns, Tables, moment, moment_opt, number, text};
-use super::trouble::unknown;
 use super::values::{row, text_of};
 use crate::error::Result;
 use crate::id::{KeyId, OrgId};

@@ -1,11 +1,11 @@
 //! What is asked of a run from outside: start, signal, cancel, resume, and answers for tasks and divergences.
 
+use super::database_error::unknown;
 use super::fork;
 use super::log::Log;
 use super::op::append;
 use super::request::position;
 use super::run::{Cause, Ending, Origin, Run, Stop};
-use super::trouble::unknown;
 use super::{RunOf, Statements};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, Slot};

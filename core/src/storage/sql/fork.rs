@@ -2,13 +2,13 @@
 //! fork is loaded, limited to what had happened when the fork was made, so a fork costs the same however long the parent.
 
 use super::commit::store_checkpoint;
+use super::database_error::unknown;
 use super::executions::insert;
 use super::log::Log;
 use super::request::position;
 use super::run::Origin;
 use super::segment::{inheritance, inherited};
 use super::tail::Point;
-use super::trouble::unknown;
 use super::{CheckpointRow, RunOf, Statements, if_there};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, OrgId, Slot};

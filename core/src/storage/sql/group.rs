@@ -1,11 +1,11 @@
 //! Commands that share a transaction: how one is asked for, how an attempt of it went, and what became of the group.
 //!
-//! A command that refuses has changed nothing that lasts, so its neighbours go on. Trouble with the database undoes the group,
+//! A command that refuses has changed nothing that lasts, so its neighbours go on. DatabaseError with the database undoes the group,
 //! whose commands are then run one by one. Nothing is answered before its COMMIT has returned.
 
 use super::Failing;
+use super::database_error::closed;
 use super::news::News;
-use super::trouble::closed;
 use crate::error::{Code, Error, Result};
 use crate::streaming::Hints;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -6,10 +6,10 @@
 //! due or may be claimed are found and locked, how commands reach a transaction, how values are kept in columns.
 
 mod agents;
-pub(super) mod aside;
 pub(super) mod backend;
 mod catalog;
 pub(super) mod commit;
+pub(super) mod database_error;
 mod definitions;
 pub(super) mod dialect;
 pub(super) mod directory;
@@ -22,6 +22,7 @@ pub(super) mod news;
 pub(super) mod op;
 mod pages;
 pub(super) mod payloads;
+pub(super) mod quarantine;
 pub(super) mod queues;
 pub(super) mod reopen;
 pub(super) mod request;
@@ -32,7 +33,6 @@ pub(super) mod tables;
 pub(super) mod tail;
 pub(super) mod task;
 pub(super) mod time;
-pub(super) mod trouble;
 mod unfenced;
 pub(super) mod values;
 pub(super) mod workers;

@@ -82,7 +82,7 @@ pub(super) fn insert<T: Statements>(tx: &T, run: &Run<T::Home>, slot: Slot, op: 
             (target, value) = (Some(&digest.0[..]), Some(result));
             OpKind::Once
         }
-        OpBody::Step => OpKind::Step,
+        OpBody::StepMark => OpKind::StepMark,
         OpBody::Flush | OpBody::Entry(_) | OpBody::Task(_) => OpKind::Flush,
     };
     if let Some(value) = value {

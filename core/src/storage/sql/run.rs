@@ -361,7 +361,7 @@ impl<H> Run<H> {
         if self.status != Status::Running || batch.ops.is_empty() {
             return None;
         }
-        let steps = batch.ops.iter().filter(|op| matches!(op.body, OpBody::Step)).count();
+        let steps = batch.ops.iter().filter(|op| matches!(op.body, OpBody::StepMark)).count();
         let total = self.step_count.saturating_add(u32::try_from(steps).unwrap_or(u32::MAX));
         if steps > 0 && self.step_limit.is_some_and(|limit| total > limit) {
             return Some(WaitReason::StepLimit);

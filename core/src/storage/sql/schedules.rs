@@ -2,9 +2,9 @@
 
 use super::Dialect;
 use super::backend::Backend;
+use super::database_error::unknown;
 use super::pages::{cursor, cut};
 use super::tables::{Columns, Tables, json_opt, moment, moment_opt};
-use super::trouble::unknown;
 use super::values::{row, text_of};
 use crate::clock::Timestamp;
 use crate::error::Result;

@@ -2,7 +2,7 @@
 
 use super::log::Log;
 use super::run::{Ending, Origin};
-use super::tail::{Point, Recorded, Tail, Told};
+use super::tail::{Point, Recorded, SegmentFacts, Tail};
 use super::{Failing, RunOf, Statements, TaskOf};
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, Slot};
@@ -109,7 +109,7 @@ fn tail<T: Statements>(tx: &T, run: &RunOf<T>, from: u32) -> Result<Tail, T::Fau
     let ended = own.iter().filter(|op| op.fact.is_some() && op.is_task());
     let tasks = tx.tasks_at(run, &ended.map(Recorded::slot).collect::<Vec<_>>(), &mut allowance)?;
     let detached = tx.detached_ended(run, from, &mut allowance)?;
-    let mut told = Told { tasks, detached, signals: signals(tx, run, from)?, stop: None };
+    let mut told = SegmentFacts { tasks, detached, signals: signals(tx, run, from)?, stop: None };
     if let Some(stop) = run.stop.filter(|stop| stop.number > 0) {
         told.stop = Some(stop.fact(tx.event_time(run, stop.number)?.unwrap_or_default()));
     }

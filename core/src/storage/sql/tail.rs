@@ -52,7 +52,7 @@ pub(in crate::storage) struct Tail {
 }
 
 /// What the rows say of a run beside its ops.
-pub(in crate::storage) struct Told<P> {
+pub(in crate::storage) struct SegmentFacts<P> {
     /// Ended tasks of the tail's ops.
     pub tasks: Vec<TaskRow<P>>,
     /// Ended detached tasks of earlier segments.
@@ -79,7 +79,7 @@ impl Tail {
     }
 
     /// Adds a run's own ops from a segment on, with their facts.
-    pub fn add<P>(&mut self, own: Vec<Recorded>, told: Told<P>, from: u32) {
+    pub fn add<P>(&mut self, own: Vec<Recorded>, told: SegmentFacts<P>, from: u32) {
         let slots: BTreeSet<Slot> = own.iter().map(Recorded::slot).collect();
         let mut facts: Vec<Fact> = own.iter().filter_map(Recorded::timer).collect();
         facts.extend(told.tasks.iter().filter_map(TaskRow::fact));

@@ -1,10 +1,10 @@
 //! What callers need whose calls name no claim.
 
 use super::backend::Backend;
+use super::database_error::unknown;
 use super::executions::create;
 use super::log::Log;
 use super::tables::json_opt;
-use super::trouble::unknown;
 use super::values::{micros, row, text_of};
 use super::{Dialect, Runs, Signals, Tables, Tasks, Workers};
 use crate::error::Result;

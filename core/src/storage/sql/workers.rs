@@ -1,7 +1,7 @@
 //! What workers hold, given back or cut short.
 
-use super::aside::Aside;
 use super::log::Log;
+use super::quarantine::Aside;
 use super::{RunOf, Statements, TaskOf};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};

@@ -2,8 +2,8 @@
 
 use super::SqliteStorage;
 use super::fault::explain;
+use super::file_identity::Place;
 use super::files::open_copier;
-use super::place::Place;
 use crate::error::{Code, Error, Result};
 use crate::forks;
 use std::fs::File;
@@ -18,7 +18,7 @@ impl SqliteStorage {
     pub(super) async fn back_up(&self, to: &Path) -> Result<u64> {
         self.check_process()?;
         if !self.0.place.is_open() {
-            return Err(crate::storage::sql::trouble::closed(ASKED));
+            return Err(crate::storage::sql::database_error::closed(ASKED));
         }
         let (place, busy) = (self.0.place.clone(), self.0.options.busy_timeout);
         let to = to.to_owned();
@@ -59,7 +59,7 @@ fn copy(place: &Arc<Place>, to: &Path, busy: Duration) -> Result<u64> {
     // Under another name until it is whole, so that whoever finds the file finds a good one.
     let partial = Partial(folder.join(format!(".flovyn-backup-{}", uuid::Uuid::now_v7())));
     let path = partial.0.to_str().ok_or_else(|| wrong("its folder's name is no UTF-8; name another".into()))?;
-    let lost = |lost: super::place::Lost| lost.told(ASKED, "no backup was made");
+    let lost = |lost: super::file_identity::Lost| lost.to_error(ASKED, "no backup was made");
     place.memory().map_err(lost)?;
     let inside = forks::enter();
     open_copier(place.path(), busy)

@@ -1,8 +1,8 @@
 //! Workers and what they hold: claims, signs of life, reports, and work given back.
 
-use super::aside::set_aside;
 use super::fault::Done;
 use super::lock::{Locks, host};
+use super::quarantine::set_aside;
 use super::queues;
 use super::run::Run;
 use super::task::{TaskRow, select_task};
@@ -11,13 +11,13 @@ use super::values::{blob, id, span, text_of};
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
-use crate::storage::sql::aside::Aside;
+use crate::storage::sql::quarantine::Aside;
 use crate::storage::sql::queues::{passed, room};
 use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::workers::{self, superseded};
 use crate::storage::sql::{Dialect, Events, Runs, Tasks, Workers};
 use crate::storage::unfenced::Work;
-use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, turns};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, fair_claims};
 use crate::streaming::OpKey;
 use rusqlite::params;
 use serde_json::json;
@@ -174,7 +174,7 @@ pub(super) fn give_up_preference(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<
 fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
     let limit_each = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut found: Vec<(i32, usize, (i64, uuid::Uuid, i64))> = Vec::new();
-    for (place, kind) in turns::kinds(claim).into_iter().enumerate() {
+    for (place, kind) in fair_claims::kinds(claim).into_iter().enumerate() {
         found.extend(tx.all(
             "SELECT priority, created_at, id, run FROM agent_execution x WHERE ready = 1 AND org_id = ?1 AND queue = ?2 \
              AND kind = ?3 AND (?5 IS NULL OR id = ?5) AND (concurrency_key IS NULL OR status <> 0 OR (SELECT count(*) \
@@ -194,7 +194,7 @@ fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
             |row| Ok((row.get(0)?, place, (row.get(1)?, id(row, 2)?, row.get(3)?))),
         )?);
     }
-    Ok(turns::in_turn(found).take(limit).map(|(.., run)| run).collect())
+    Ok(fair_claims::in_turn(found).take(limit).map(|(.., run)| run).collect())
 }
 
 /// Hands a run to a worker; none if as many of its key RUN by now as may.

@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OrgId, Slot};
 use crate::model::{Entry, NewEntry, NewOp};
 use crate::payload::Body;
-use crate::storage::sql::trouble::unknown;
+use crate::storage::sql::database_error::unknown;
 use crate::storage::sql::{Entries, Ops};
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Row, ToSql, params};

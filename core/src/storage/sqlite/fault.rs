@@ -5,7 +5,7 @@
 
 use crate::error::{Code, Error};
 use crate::storage::sql::Failing;
-use crate::storage::sql::trouble::{REFUSED, Trouble, unreadable};
+use crate::storage::sql::database_error::{DatabaseError, REFUSED, unreadable};
 use rusqlite::ErrorCode;
 
 /// Why a command did not do what it was asked.
@@ -51,7 +51,7 @@ impl Failing for Fault {
 
 impl Fault {
     /// The error a caller is told when nothing of the command was kept.
-    pub(super) fn told(self, asked: &str) -> Error {
+    pub(super) fn into_error(self, asked: &str) -> Error {
         match self {
             Self::Domain(error) => error,
             Self::Sql(error) => explain(asked, error, "nothing was changed"),
@@ -92,5 +92,5 @@ pub(super) fn explain(asked: &str, error: rusqlite::Error, outcome: &str) -> Err
         Some(_) => (Code::StorageUnavailable, REFUSED, "see whether the disk and the file are sound"),
         None => return unreadable(asked, &error.to_string()).caused_by(error),
     };
-    Trouble { asked, found, said: error.to_string(), outcome, advice }.told(code, "SQLite").caused_by(error)
+    DatabaseError { asked, found, said: error.to_string(), outcome, advice }.into_error(code, "SQLite").caused_by(error)
 }

@@ -76,7 +76,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration) -> Result<Connection> {
     forks::check(path)?;
     let _inside = forks::enter();
-    super::owned::watch(path);
+    super::process_locks::watch(path);
     let asked = format!("open the database {}", path.display());
     let told = |error: rusqlite::Error| {
         match error.sqlite_error_code() {
@@ -184,7 +184,7 @@ pub(super) fn try_out<T>(
     ask: impl FnOnce(&Connection) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
     let _inside = forks::enter();
-    super::owned::watch(path);
+    super::process_locks::watch(path);
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     leave_log(&connection)?;

@@ -3,7 +3,7 @@
 use super::fault::Done;
 use super::tx::Tx;
 use crate::clock::Timestamp;
-use crate::storage::QueueLoad;
+use crate::storage::QueueDepth;
 
 const RUNS: &str = "SELECT queue, sum(pending), sum(running), min(since) FROM (\
      SELECT queue, 1 AS pending, 0 AS running, updated_at AS since FROM agent_execution WHERE ready = 1 UNION ALL \
@@ -15,11 +15,11 @@ const TASKS: &str = "SELECT queue, sum(pending), sum(running), min(since) FROM (
      GROUP BY queue ORDER BY queue";
 
 /// The queues that have work.
-pub(super) fn queues(tx: &Tx) -> Done<Vec<QueueLoad>> {
+pub(super) fn queues(tx: &Tx) -> Done<Vec<QueueDepth>> {
     let mut queues = Vec::new();
     for (what, sql) in [("run", RUNS), ("task", TASKS)] {
         queues.extend(tx.all(sql, [], |row| {
-            Ok(QueueLoad {
+            Ok(QueueDepth {
                 what,
                 queue: row.get(0)?,
                 pending: row.get(1)?,

@@ -4,7 +4,7 @@
 //! it ends, and do not end when another handle of the file is closed. A forked child has none of them. A lock is a hint;
 //! fences decide.
 
-use super::owned;
+use super::process_locks;
 use crate::forks;
 use crate::id::{OrgId, WorkerId};
 use parking_lot::Mutex;
@@ -32,7 +32,7 @@ impl Locks {
     pub(super) fn open(path: &Path) -> std::io::Result<Self> {
         let _inside = forks::enter();
         let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-        owned::keep(&file);
+        process_locks::keep(&file);
         share(&file, OPEN);
         Ok(Self { file, held: Mutex::default() })
     }
@@ -116,7 +116,7 @@ impl Locks {
 
 impl Drop for Locks {
     fn drop(&mut self) {
-        owned::let_go(&self.file);
+        process_locks::let_go(&self.file);
     }
 }
 

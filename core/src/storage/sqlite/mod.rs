@@ -5,7 +5,6 @@
 //! ([`values`]), so a step is two seeks and two short inserts. The run belongs to one org and every query enters
 //! through org and id, hence rows under a run carry no org.
 
-mod aside;
 mod backup;
 mod catalog;
 mod checkpoint;
@@ -14,22 +13,22 @@ mod entry;
 mod event;
 mod facts;
 mod fault;
+mod file_identity;
+mod file_time;
 mod files;
 mod housekeeping;
-mod kept;
-mod left;
 mod load;
 mod lock;
-mod log;
 mod migrations;
+mod moved_files;
 mod op;
-mod owned;
-mod pace;
 mod payloads;
-mod place;
 mod previews;
+mod process_locks;
+mod quarantine;
 mod queues;
 mod readers;
+mod result_pages;
 mod retention;
 mod run;
 mod signal;
@@ -38,13 +37,14 @@ mod task;
 mod tx;
 mod unserved;
 mod values;
+mod wal;
 mod writer;
 
 pub use files::Synchronous;
 
 use super::sql::Backend;
-use super::sql::aside::Counted;
 use super::sql::executions::store_signal;
+use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release};
 use super::{
     ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Told,
@@ -110,7 +110,7 @@ struct Shared {
     locks: Arc<Locks>,
     writer: Writer,
     readers: Arc<Readers>,
-    place: Arc<place::Place>,
+    place: Arc<file_identity::Place>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// The moment the last housekeeping pass gave as the next one.
     next_due: Arc<AtomicI64>,
@@ -146,13 +146,13 @@ impl SqliteStorage {
             .caused_by(error)
         })?;
         let (locks, hints, next_due) = (Arc::new(locks), Hints::default(), Arc::new(AtomicI64::new(i64::MAX)));
-        let place = place::Place::of(&path).map(Arc::new).map_err(|error| {
+        let place = file_identity::Place::of(&path).map(Arc::new).map_err(|error| {
             Error::new(
                 Code::StorageUnavailable,
                 format!("the database {} was moved while it was opened: {error}; open it again", path.display()),
             )
         })?;
-        let clock = pace::FileClock::of(options.clock);
+        let clock = file_time::FileClock::of(options.clock);
         options.clock = clock.clone();
         let readers = Arc::new(Readers::of(place.clone(), options.readers.clamp(1, 16), options.busy_timeout));
         readers.start()?;

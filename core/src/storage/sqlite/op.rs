@@ -154,7 +154,7 @@ fn read_op(row: &Row<'_>) -> rusqlite::Result<Recorded> {
         OpKind::Abandon => RecordedBody::Abandon { target: row.get(11)? },
         OpKind::Attach => RecordedBody::Attach { task: TaskId(id(row, 12)?) },
         OpKind::Usage => RecordedBody::Usage,
-        OpKind::Step => RecordedBody::Step,
+        OpKind::StepMark => RecordedBody::StepMark,
         OpKind::Once => RecordedBody::Once { value: payload(row, 13)? },
         OpKind::Flush | OpKind::Entry | OpKind::Task => RecordedBody::Flush,
     };

@@ -12,7 +12,7 @@ use super::values::blob;
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
 use crate::payload::{Body, Content, ContentHash, Payload};
-use crate::storage::sql::trouble::corrupt;
+use crate::storage::sql::database_error::corrupt;
 use crate::storage::sql::{Backend, Payloads};
 use bytes::Bytes;
 use rusqlite::blob::Blob;

@@ -75,7 +75,8 @@ impl Previews for SqliteStorage {
             }
             Ok(())
         });
-        let written = written.await.unwrap_or_else(|_| Err(crate::storage::sql::trouble::closed("write previews")));
+        let written =
+            written.await.unwrap_or_else(|_| Err(crate::storage::sql::database_error::closed("write previews")));
         written.inspect_err(|_| self.0.chunks.rewind(run))
     }
 

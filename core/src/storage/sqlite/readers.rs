@@ -1,8 +1,8 @@
 //! Reads: a few connections on threads of their own, so that a long listing delays neither writes nor the async runtime.
 
 use super::fault::{Done, Fault};
+use super::file_identity::Place;
 use super::files::open_reader;
-use super::place::Place;
 use super::tx::Tx;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
@@ -71,10 +71,10 @@ impl Readers {
         let (reply, answer) = oneshot::channel();
         let place = self.place.clone();
         let job: Job = Box::new(move |connection| {
-            let told = |lost: super::place::Lost| lost.told(asked, "nothing was read");
+            let told = |lost: super::file_identity::Lost| lost.to_error(asked, "nothing was read");
             // Memory that was cut off must not be touched; and what nobody else would find is not handed over.
             let read = place.memory().map_err(told).and_then(|()| {
-                let read = snapshot(&Tx::new(connection, now), read).map_err(|fault| fault.told(asked));
+                let read = snapshot(&Tx::new(connection, now), read).map_err(|fault| fault.into_error(asked));
                 place.look().map_err(told).and(read)
             });
             let _ = reply.send(read);
@@ -86,8 +86,8 @@ impl Readers {
         }
         answer.await.unwrap_or_else(|_| {
             Err(match self.place.look() {
-                Err(lost) if self.place.is_open() => lost.told(asked, "nothing was read"),
-                _ => crate::storage::sql::trouble::closed(asked),
+                Err(lost) if self.place.is_open() => lost.to_error(asked, "nothing was read"),
+                _ => crate::storage::sql::database_error::closed(asked),
             })
         })
     }

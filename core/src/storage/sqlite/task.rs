@@ -137,7 +137,7 @@ impl Tasks for Tx<'_> {
     }
 
     fn outputs(&self, org: OrgId, of: &[RowOf]) -> Done<Vec<Bytes>> {
-        super::left::read(self, org, of)
+        super::result_pages::read(self, org, of)
     }
 
     fn detached_ended(&self, run: &Run, before: u32, allowance: &mut Allowance) -> Done<Vec<TaskRow>> {

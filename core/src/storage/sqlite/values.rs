@@ -10,7 +10,7 @@ use crate::error::{Code, Error};
 use crate::id::OnceSlot;
 use crate::model::{LabelKey, Seen};
 use crate::payload::{Body, ContentHash, Digest, Encoding, INLINE_LIMIT, Payload};
-use crate::storage::sql::trouble::corrupt;
+use crate::storage::sql::database_error::corrupt;
 pub(super) use crate::storage::sql::values::{duration, micros, text_of};
 use bytes::Bytes;
 use rusqlite::types::{FromSqlError, ToSqlOutput, Value, ValueRef};

@@ -4,20 +4,20 @@
 //! nothing could be grouped, and two thread switches are saved.
 
 use super::fault::{Done, Fault, explain, is_busy};
+use super::file_identity::Place;
+use super::file_time::{FileClock, Pace};
 use super::files::Synchronous;
-use super::kept::Kept;
 use super::lock::Locks;
-use super::log::Log;
-use super::pace::{FileClock, Pace};
-use super::place::Place;
+use super::moved_files::FileWatch;
 use super::readers::Readers;
 use super::tx::Tx;
+use super::wal::Log;
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
 use crate::forks;
 use crate::id::ExecutionId;
+use crate::storage::sql::database_error::closed;
 use crate::storage::sql::group::{Attempt, Group, Grouped, Outcome, Serves, Work, command};
-use crate::storage::sql::trouble::closed;
 use crate::streaming::Hints;
 use parking_lot::Mutex;
 use rusqlite::Connection;
@@ -281,7 +281,7 @@ pub(super) struct Loop {
     /// Gone where the files were lost and others could not be opened in their place.
     pub open: Option<Open>,
     pub setting: Setting,
-    pub kept: Kept,
+    pub files: FileWatch,
     pace: Pace,
     pub version: Option<i64>,
     /// Size and time of the log at the last look, if that tells later writes from those that were seen.
@@ -303,7 +303,7 @@ impl Loop {
             open: Some(Open { connection, log }),
             setting,
             pace,
-            kept: Kept::default(),
+            files: FileWatch::default(),
             seen: None,
             synchronous: None,
             begun: None,
@@ -438,7 +438,7 @@ impl Serves<Sqlite> for Loop {
                     };
                 }
                 Attempt::Broken(fault) => {
-                    let error = fault.told(work.asked());
+                    let error = fault.into_error(work.asked());
                     self.rollback();
                     return Outcome::Undone { error, again: false };
                 }

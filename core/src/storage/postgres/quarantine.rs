@@ -9,7 +9,7 @@ use super::tx::{Log, Tx};
 use super::values::{Key, Row, text_of};
 use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::model::{Status, TaskStatus, WaitReason};
-use crate::storage::sql::aside::{Aside, PAGE, PUT_OFF, over_bounds, wait};
+use crate::storage::sql::quarantine::{Aside, PAGE, PUT_OFF, over_bounds, wait};
 use uuid::Uuid;
 
 const RUNS: &str = concat!(

@@ -8,7 +8,7 @@
 //! start again from its beginning.
 
 use super::fault::explain;
-use super::place::Place;
+use super::file_identity::Place;
 use super::writer::Setting;
 use crate::error::{Code, Error, Result};
 use crate::forks;

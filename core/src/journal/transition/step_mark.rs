@@ -7,7 +7,7 @@ use crate::model::{Label, OpBody, OpKind};
 use crate::payload::Digest;
 
 pub fn label() -> Label {
-    super::label(OpKind::Step, "step".into(), Digest::default())
+    super::label(OpKind::StepMark, "step".into(), Digest::default())
 }
 
 pub fn admit(machine: &mut Machine) -> bool {
@@ -15,7 +15,7 @@ pub fn admit(machine: &mut Machine) -> bool {
 }
 
 pub fn record() -> OpBody {
-    OpBody::Step
+    OpBody::StepMark
 }
 
 pub fn recover(op: &mut Op) {

@@ -1,15 +1,15 @@
 //! Acknowledged means stored: what the writer does about files that are not where they were.
 //!
-//! After each commit, before its answer, it looks ([`place`](super::place)). Where the files are others it answers with an
+//! After each commit, before its answer, it looks ([`place`](super::file_identity)). Where the files are others it answers with an
 //! error, and from then on looks before it writes. Files that were put back are gone on with. Where there are others, it
 //! lets go of those it has and opens those, if they are a sound database with what it acknowledged last: commits are one
 //! after the other, so such a one has all of them.
 
 use super::fault::{explain, is_busy};
+use super::file_identity::{Folded, Lost, Written};
 use super::files;
-use super::log::Log;
-use super::place::{Folded, Lost, Written};
 use super::tx::Tx;
+use super::wal::Log;
 use super::writer::{Loop, Open};
 use crate::clock::Clock;
 use crate::error::{Code, Error, Result};
@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// What the writer knows of its files.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct FileWatch {
     /// What was wrong at the last look.
     lost: Option<Lost>,
     /// When the database was seen to be written last, and what had been folded into it by then.
@@ -40,28 +40,28 @@ impl Loop {
     /// Refuses to write into files that nobody would find; opens others that have what was acknowledged.
     pub(super) fn check_place(&mut self, asked: &str) -> Result<()> {
         const UNCHANGED: &str = "nothing was changed";
-        if self.kept.lost.is_none() && self.open.is_some() {
+        if self.files.lost.is_none() && self.open.is_some() {
             let Err(lost) = self.setting.place.memory() else { return Ok(()) };
             self.lose(lost);
         }
         let lost = match self.look() {
             Ok(()) if self.open.is_some() => {
-                self.kept.lost = None;
+                self.files.lost = None;
                 return Ok(());
             }
-            Ok(()) => self.kept.lost.clone().unwrap_or_else(|| self.setting.place.overwritten()),
+            Ok(()) => self.files.lost.clone().unwrap_or_else(|| self.setting.place.overwritten()),
             Err(lost) => lost,
         };
         self.lose(lost.clone());
         // Where there is nothing, what is open may still be put back.
-        let soon = self.kept.tried.is_some_and(|tried| tried.elapsed() < AGAIN);
+        let soon = self.files.tried.is_some_and(|tried| tried.elapsed() < AGAIN);
         if soon || !self.setting.path.is_file() {
-            return Err(lost.told(asked, UNCHANGED));
+            return Err(lost.to_error(asked, UNCHANGED));
         }
-        self.kept.tried = Some(Instant::now());
-        self.reopen().map_err(|error| lost.told(asked, UNCHANGED).caused_by(error))?;
+        self.files.tried = Some(Instant::now());
+        self.reopen().map_err(|error| lost.to_error(asked, UNCHANGED).caused_by(error))?;
         tracing::warn!(path = %self.setting.path.display(), "the database was opened again: it has what was acknowledged");
-        self.kept.lost = None;
+        self.files.lost = None;
         Ok(())
     }
 
@@ -78,10 +78,10 @@ impl Loop {
     pub(super) fn is_kept(&mut self, asked: &str, news: &News) -> Result<()> {
         if let Err(lost) = self.look() {
             self.lose(lost.clone());
-            return Err(lost.told(asked, "the outcome is unknown"));
+            return Err(lost.to_error(asked, "the outcome is unknown"));
         }
         if let Some(change) = news.changed.last() {
-            self.kept.last = Some((change.org, change.execution, change.high));
+            self.files.last = Some((change.org, change.execution, change.high));
         }
         Ok(())
     }
@@ -90,30 +90,30 @@ impl Loop {
     pub(super) fn look(&mut self) -> std::result::Result<(), Lost> {
         let place = &self.setting.place;
         let written = place.look()?;
-        if self.kept.written.as_ref().is_some_and(|(before, _)| *before == written) {
+        if self.files.written.as_ref().is_some_and(|(before, _)| *before == written) {
             return Ok(());
         }
         // Somebody has written into the database. Who folds the log does, and says so.
         let Some(folded) = place.folded() else { return Ok(()) };
-        if let Some((_, before)) = &self.kept.written
+        if let Some((_, before)) = &self.files.written
             && before.as_ref() == Some(&folded)
         {
             return Err(place.overwritten());
         }
-        self.kept.written = Some((written, Some(folded)));
+        self.files.written = Some((written, Some(folded)));
         Ok(())
     }
 
     fn lose(&mut self, lost: Lost) {
         // While nothing is written, nobody else would say that nothing could be.
-        let told = lost.told("keep a database open", "nothing is acknowledged any more");
+        let told = lost.to_error("keep a database open", "nothing is acknowledged any more");
         self.setting.hints.outage().refused(&told);
-        self.kept.lost = Some(lost);
+        self.files.lost = Some(lost);
     }
 
     /// Whether the files are known to be others.
     pub(super) fn is_lost(&self) -> bool {
-        self.kept.lost.is_some()
+        self.files.lost.is_some()
     }
 
     /// Lets go of the files for good.
@@ -132,7 +132,7 @@ impl Loop {
         // The last connection folds the log into the database and removes it by its name. Only where it is ours; and if it
         // was removed, before there is a last one: with the last that has it open, what is in it is gone.
         let place = &self.setting.place;
-        let over = [looked.as_ref().err(), self.kept.lost.as_ref()].into_iter().flatten().any(|lost| lost.over);
+        let over = [looked.as_ref().err(), self.files.lost.as_ref()].into_iter().flatten().any(|lost| lost.over);
         let sound = !over && (looked.is_ok() || (place.memory().is_ok() && place.may_fold()));
         if sound && looked.is_err() {
             let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
@@ -172,7 +172,7 @@ impl Loop {
         setting.readers.start()?;
         let log = Log::open(&mut connection, setting)?;
         self.open = Some(Open { connection, log });
-        self.kept.written = Some((written, setting.place.folded()));
+        self.files.written = Some((written, setting.place.folded()));
         (self.synchronous, self.version, self.seen) = (None, None, None);
         self.setting.hints.everything_changed();
         Ok(())
@@ -188,7 +188,7 @@ impl Loop {
         if found != "ok" {
             return Ok(Err(format!("is damaged: {found}")));
         }
-        let Some((org, run, high)) = self.kept.last else { return Ok(Ok(())) };
+        let Some((org, run, high)) = self.files.last else { return Ok(Ok(())) };
         let there = Tx::new(connection, self.setting.clock.now()).standings(org, &[run]).unwrap_or_default();
         if there.first().is_some_and(|standing| standing.high >= high) {
             return Ok(Ok(()));

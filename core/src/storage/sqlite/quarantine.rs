@@ -8,7 +8,7 @@ use super::tx::{Log, Tx};
 use super::values::{SHIFT, id, span, text_of};
 use crate::id::{ExecutionId, OrgId, TaskId};
 use crate::model::{Status, TaskStatus, WaitReason};
-use crate::storage::sql::aside::{Aside, PAGE, PUT_OFF, over_bounds, wait};
+use crate::storage::sql::quarantine::{Aside, PAGE, PUT_OFF, over_bounds, wait};
 use rusqlite::{Row, params};
 
 const RUNS: &str = concat!(select_execution!(), "WHERE x.ended_at IS NULL AND x.run > ?1 ORDER BY x.run LIMIT ?2");

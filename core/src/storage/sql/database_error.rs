@@ -6,7 +6,7 @@ use crate::error::{Code, Error};
 pub(in crate::storage) const REFUSED: &str = "the database did not do it";
 
 /// A command that a database did not carry out.
-pub(in crate::storage) struct Trouble<'a> {
+pub(in crate::storage) struct DatabaseError<'a> {
     pub asked: &'a str,
     pub found: &'a str,
     /// The database's own words.
@@ -16,9 +16,9 @@ pub(in crate::storage) struct Trouble<'a> {
     pub advice: &'a str,
 }
 
-impl Trouble<'_> {
+impl DatabaseError<'_> {
     /// The error of a code.
-    pub(in crate::storage) fn told(self, code: Code, database: &str) -> Error {
+    pub(in crate::storage) fn into_error(self, code: Code, database: &str) -> Error {
         let Self { asked, found, said, outcome, advice } = self;
         let again = if code.is_retryable() { ", then the same request may be sent again" } else { "" };
         let tell = |found: &str| format!("{asked}: {found}; {outcome}; {advice}{again}");
@@ -58,8 +58,8 @@ mod tests {
     #[test]
     fn callers_of_a_server_are_told_what_to_do_and_nothing_of_the_database() {
         let (said, outcome, advice) = ("disk full: /data/runs.db".to_owned(), "nothing was changed", "make room");
-        let trouble = Trouble { asked: "commit", found: REFUSED, said, outcome, advice };
-        let error = trouble.told(Code::StorageUnavailable, "SQLite");
+        let trouble = DatabaseError { asked: "commit", found: REFUSED, said, outcome, advice };
+        let error = trouble.into_error(Code::StorageUnavailable, "SQLite");
         assert!(error.message().contains("SQLite says \"disk full: /data/runs.db\""), "{error}");
         let outside = "commit: the database did not do it; nothing was changed; make room, then the same request may be \
                        sent again";

@@ -184,7 +184,7 @@ impl Opened {
 
 impl Lost {
     /// The error of a command. `outcome` says what became of it.
-    pub(super) fn told(&self, asked: &str, outcome: &str) -> Error {
+    pub(super) fn to_error(&self, asked: &str, outcome: &str) -> Error {
         let tell = |file: String| {
             format!(
                 "{asked}: {file} {}; {outcome}, because a process that opens the database now would not find it; put the \

@@ -63,7 +63,7 @@ impl Session {
                 }
                 Effect::Interrupt(op) => after.push(After::Interrupt(op)),
                 Effect::Commit(draft) => {
-                    let warnings = super::warned::warnings(&draft.batch).map(HostEffect::Warn);
+                    let warnings = super::warnings::warnings(&draft.batch).map(HostEffect::Warn);
                     inner.effects.extend(warnings);
                     after.push(After::Commit(draft));
                 }
