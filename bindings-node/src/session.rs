@@ -195,7 +195,7 @@ impl Session {
 
     #[napi]
     pub fn call_step(&self, once: Once) -> napi::Result<u32> {
-        Ok(self.call(Call::Step, once)?.op.0)
+        Ok(self.call(Call::StepMark, once)?.op.0)
     }
 
     #[napi]

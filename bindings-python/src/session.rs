@@ -249,7 +249,7 @@ impl Session {
 
     #[pyo3(signature = (once=None))]
     fn call_step(&self, once: Once) -> PyResult<u32> {
-        Ok(self.call(Call::Step, &once)?.op.0)
+        Ok(self.call(Call::StepMark, &once)?.op.0)
     }
 
     #[pyo3(signature = (once=None))]
