@@ -11,7 +11,7 @@
 //! several connections to one file goes through the one that locked first, which SQLite keeps open while the file is locked.
 //! A forked child gets descriptions of its own, as it has no POSIX locks of its parent either.
 //!
-//! Where the system has no such locks only the look at the files before each answer remains (`place.rs`).
+//! Where the system has no such locks only the look at the files before each answer remains (`file_identity.rs`).
 
 use std::fs::File;
 use std::path::Path;
