@@ -221,7 +221,7 @@ gen: ## Write generated files
 	@cargo run --quiet -p flovyn-tests --bin gen
 
 docs: reference ## Build the API references: Rust into target/doc, Python and TypeScript into dist/docs
-	@echo "==> API reference of Rust into target/doc"
+	@echo "==> API references of all crates into target/doc"
 	@cargo doc --no-deps $(FEATURES)
 
 # From the sources; a name without a home fails it.
@@ -230,6 +230,8 @@ reference: $(VENV)/.flovyn $(NODE)/dist/.built
 	@mkdir -p dist/docs
 	@$(BIN)/python -m pdoc --output-directory dist/docs/python flovyn flovyn.testing flovyn.toolkit
 	@cd $(NODE) && npx typedoc --logLevel Warn
+	@RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet -p flovyn-core
+	@$(BIN)/python scripts/public-types
 
 clean: ## Remove what was built
 	@rm -rf target $(VENV) dist $(addprefix $(NODE)/,node_modules native dist esm .examples)

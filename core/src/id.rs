@@ -49,10 +49,13 @@ ids! {
     /// One process that advances runs.
     WorkerId;
     /// A key of an org.
+    #[doc(hidden)]
     KeyId;
     /// A predefined agent.
+    #[doc(hidden)]
     DefinitionId;
     /// One commit request; retried with the same id when its outcome is unknown.
+    #[doc(hidden)]
     RequestId;
 }
 
@@ -85,6 +88,7 @@ impl fmt::Display for Slot {
 
 /// The place of an op inside a `once`: it keeps its id across segments.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[doc(hidden)]
 pub struct OnceSlot {
     /// The name given to `once`.
     pub name: std::sync::Arc<str>,

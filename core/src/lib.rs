@@ -67,21 +67,27 @@ pub mod clock;
 pub mod context;
 pub mod error;
 mod forks;
+#[doc(hidden)]
 pub mod host;
 pub mod id;
+#[doc(hidden)]
 pub mod journal;
 pub mod model;
 pub mod payload;
 pub mod runtime;
+#[doc(hidden)]
 pub mod session;
 pub mod storage;
+#[doc(hidden)]
 pub mod streaming;
 pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod tracer;
+#[doc(hidden)]
 pub mod view;
 #[cfg(feature = "remote")]
+#[doc(hidden)]
 pub mod wire;
 pub mod worker;
 

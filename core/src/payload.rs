@@ -149,6 +149,7 @@ const NAMED_FROM: usize = 64;
 
 /// The row of a task, which holds its output while that is small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(hidden)]
 pub struct RowOf {
     /// The run.
     pub execution: ExecutionId,

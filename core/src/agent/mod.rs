@@ -111,6 +111,7 @@ fn build_fingerprint() -> String {
 
 /// The agents and tasks a Rust process serves: a worker's host.
 #[derive(Default)]
+#[doc(hidden)]
 pub struct NativeHost {
     agents: RwLock<HashMap<String, Arc<dyn AnyAgent>>>,
     tasks: Arc<TaskRegistry>,

@@ -1,7 +1,7 @@
 //! The one boundary for host languages: everything both bindings would otherwise write.
 //!
 //! Hosts pull. [`Activations::poll`] gives what is to be done; the binding runs the user's coroutine on its own loop, calls
-//! the [`Session`] of the activation, and pulls again when [`Wake::ready`] rings. Rust never calls into an interpreter:
+//! the session of the activation, and pulls again when [`Wake::ready`] rings. Rust never calls into an interpreter:
 //! `ready` only makes the host's loop look. A binding converts values and drives coroutines; it decides nothing.
 
 mod activations;

@@ -19,33 +19,53 @@ mod task;
 mod text;
 mod usage;
 
-pub use access::{ApiKey, NewKey, OrgLimits, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
-pub use audit::{AuditRow, Seal};
-pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
-pub use budget::{Allowance, Budget, Spent};
-pub use checkpoint::{Checkpoint, NewCheckpoint};
-pub use definition::{Definition, DefinitionSpec};
-pub use entry::{Entry, NewEntry, Role};
-pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, NewEvent, StreamEvent};
+// What users of a backend see.
+pub use budget::{Budget, Spent};
+pub use checkpoint::Checkpoint;
+pub use entry::{Entry, Role};
+pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, StreamEvent};
 pub use execution::{
-    CancelMode, Cancellation, Claim, Created, Divergence, Ends, Execution, ForkFrom, ForkPoint, ForkRequest, Lease,
-    NewExecution, ResumeRequest, StartLimits, Status, Until, Wait, WaitReason,
-};
-pub(crate) use execution::{check_concurrency, runners};
-pub(crate) use op::UNDONE;
-pub use op::{
-    Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
+    CancelMode, Cancellation, Divergence, Execution, ForkFrom, ForkPoint, ResumeRequest, StartLimits, Status, Wait,
+    WaitReason,
 };
 pub use operators::{KnownWorker, QueueLoad};
 pub use page::{Cursor, ExecutionFilter, MAX_PAGE, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};
-pub use signal::{CHILD_SIGNALS, Delivery, NewSignal, Signal, SignalStored, child_signal};
-pub(crate) use task::Interruption;
-pub use task::{
-    ClaimedTask, Failure, NewTask, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskReport,
-    TaskStatus,
-};
+pub use signal::{CHILD_SIGNALS, Delivery, Signal, child_signal};
+pub use task::{Failure, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus};
 pub use text::{MAX_ID, MAX_NAME};
-pub(crate) use text::{check_id, check_name, check_text};
 pub use usage::{Usage, UsageTotals};
+
+// What a worker and its backend exchange, and what a server keeps: for the crates of this repository.
+#[doc(hidden)]
+pub use access::{ApiKey, NewKey, OrgLimits, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
+#[doc(hidden)]
+pub use audit::{AuditRow, Seal};
+#[doc(hidden)]
+pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
+#[doc(hidden)]
+pub use budget::Allowance;
+#[doc(hidden)]
+pub use checkpoint::NewCheckpoint;
+#[doc(hidden)]
+pub use definition::{Definition, DefinitionSpec};
+#[doc(hidden)]
+pub use entry::NewEntry;
+#[doc(hidden)]
+pub use event::NewEvent;
+#[doc(hidden)]
+pub use execution::{Claim, Created, Ends, ForkRequest, Lease, NewExecution, Until};
+#[doc(hidden)]
+pub use op::{
+    Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
+};
+#[doc(hidden)]
+pub use signal::{NewSignal, SignalStored};
+#[doc(hidden)]
+pub use task::{ClaimedTask, NewTask, TaskReport};
+
+pub(crate) use execution::{check_concurrency, runners};
+pub(crate) use op::UNDONE;
+pub(crate) use task::Interruption;
+pub(crate) use text::{check_id, check_name, check_text};

@@ -9,15 +9,20 @@ pub(crate) mod available;
 mod bounds;
 #[cfg(feature = "testing")]
 pub mod conformance;
+#[doc(hidden)]
 pub mod definitions;
+#[doc(hidden)]
 pub mod directory;
 mod fair_claims;
+#[doc(hidden)]
 pub mod guarded;
+#[doc(hidden)]
 pub mod limits;
 mod load;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[doc(hidden)]
 pub mod previews;
 pub mod queues;
 #[cfg(feature = "remote")]
@@ -27,9 +32,11 @@ pub mod schedules;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[doc(hidden)]
 pub mod stored;
 #[cfg(any(feature = "postgres", feature = "remote"))]
 mod tls_roots;
+#[doc(hidden)]
 pub mod unfenced;
 
 use crate::clock::Timestamp;
@@ -45,20 +52,26 @@ use crate::streaming::{Chunks, Hints};
 use async_trait::async_trait;
 pub use bounds::MAX_METADATA;
 use bytes::Bytes;
+#[doc(hidden)]
 pub use definitions::Definitions;
+#[doc(hidden)]
 pub use directory::Directory;
 use futures::stream::BoxStream;
+#[doc(hidden)]
 pub use load::{Load, PoolLoad, QueueDepth};
+#[doc(hidden)]
 pub use previews::Previews;
 pub use queues::Queues;
 pub use schedules::Schedules;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+#[doc(hidden)]
 pub use unfenced::Unfenced;
 
 /// How far a run has come, as one look tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct Standing {
     /// The run.
     pub execution: ExecutionId,
@@ -199,6 +212,7 @@ pub const NO_WORKER_EVERY: Duration = Duration::from_secs(1);
 
 /// A worker that makes itself known. It is of one org: another's worker of the same id is another one.
 #[derive(Debug, Clone)]
+#[doc(hidden)]
 pub struct WorkerInfo {
     /// Tenant.
     pub org: OrgId,
@@ -214,6 +228,7 @@ pub struct WorkerInfo {
 
 /// A request for work.
 #[derive(Debug, Clone)]
+#[doc(hidden)]
 pub struct ClaimRequest {
     /// Tenant.
     pub org: OrgId,
@@ -233,6 +248,7 @@ pub struct ClaimRequest {
 
 /// A worker's sign of life.
 #[derive(Debug, Clone)]
+#[doc(hidden)]
 pub struct Heartbeat {
     /// Tenant, of the worker and of all it names.
     pub org: OrgId,
@@ -250,6 +266,7 @@ pub struct Heartbeat {
 
 /// What a heartbeat answers.
 #[derive(Debug, Clone, Default)]
+#[doc(hidden)]
 pub struct HeartbeatAnswer {
     /// Runs that are no longer the worker's.
     pub lost_executions: Vec<ExecutionId>,

@@ -40,6 +40,7 @@ const STOP_AFTER: Duration = Duration::from_secs(20);
 const CLAIM_GRACE: Duration = Duration::from_secs(5);
 
 /// What runs agents and tasks of one language.
+#[doc(hidden)]
 pub trait Host: Send + Sync + 'static {
     /// Agents it can run now.
     fn agent_kinds(&self) -> Arc<[String]>;

@@ -16,6 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// A claimed attempt in the hands of the host. Clones speak for the same attempt.
 #[derive(Clone)]
+#[doc(hidden)]
 pub struct Ticket(Arc<Inner>);
 
 struct Inner {

@@ -1,8 +1,8 @@
 //! The backend for many: PostgreSQL behind a few committers.
 //!
-//! Commits that arrive together are one transaction ([`committer`]) of set-based statements ([`sets`]) that travel in as few
-//! round trips as there are decisions to make ([`link`], [`tx`]); reads have connections of their own ([`pool`]). Row locks
-//! order what processes write ([`locks`]), leases say who advances a run, a look tells what others did ([`watcher`]).
+//! Commits that arrive together are one transaction (`committer`) of set-based statements (`sets`) that travel in as few
+//! round trips as there are decisions to make (`link`, `tx`); reads have connections of their own (`pool`). Row locks
+//! order what processes write (`locks`), leases say who advances a run, a look tells what others did (`watcher`).
 
 mod catalog;
 mod checkpoint;

@@ -1,8 +1,8 @@
 //! The one-file backend: SQLite in WAL mode behind one writer thread.
 //!
-//! Everything that waits becomes one transaction and one fsync ([`writer`]); reads have connections of their own
-//! ([`readers`]). Rows of a run are keyed by one integer made of the run's compact number and the row's number in it
-//! ([`values`]), so a step is two seeks and two short inserts. The run belongs to one org and every query enters
+//! Everything that waits becomes one transaction and one fsync (`writer`); reads have connections of their own
+//! (`readers`). Rows of a run are keyed by one integer made of the run's compact number and the row's number in it
+//! (`values`), so a step is two seeks and two short inserts. The run belongs to one org and every query enters
 //! through org and id, hence rows under a run carry no org.
 
 mod backup;
