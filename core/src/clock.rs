@@ -95,6 +95,16 @@ fn wall() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
+/// A look at the machine's steady clock: for how long something took or may take, never for what is stored.
+pub(crate) fn instant() -> Instant {
+    Instant::now()
+}
+
+/// Makes the thread wait. Tasks wait by tokio's time, which tests can drive.
+pub(crate) fn block(pause: Duration) {
+    std::thread::sleep(pause);
+}
+
 /// A clock that moves only when told to, for tests.
 #[derive(Debug, Clone)]
 pub struct ManualClock {

@@ -55,7 +55,7 @@ pub(crate) use system::process;
 mod system {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     /// How long a fork waits for the threads that are inside.
     const PATIENCE: Duration = Duration::from_secs(2);
@@ -84,7 +84,7 @@ mod system {
         let mut threads = THREADS.load(SeqCst);
         loop {
             if threads >= FORKS {
-                std::thread::sleep(PAUSE);
+                crate::clock::block(PAUSE);
                 threads = THREADS.load(SeqCst);
                 continue;
             }
@@ -110,9 +110,9 @@ mod system {
 
     extern "C" fn before() {
         THREADS.fetch_add(FORKS, SeqCst);
-        let since = Instant::now();
+        let since = crate::clock::instant();
         while inside_of(THREADS.load(SeqCst)) > 0 && since.elapsed() < PATIENCE {
-            std::thread::sleep(PAUSE);
+            crate::clock::block(PAUSE);
         }
     }
 

@@ -59,6 +59,11 @@ ids! {
     RequestId;
 }
 
+/// A UUID that nobody can guess (UUIDv4).
+pub(crate) fn random() -> Uuid {
+    Uuid::new_v4()
+}
+
 impl OrgId {
     /// The one org of a backend that has no others.
     pub const DEFAULT: OrgId = OrgId(Uuid::from_u128(0x666c_6f76_796e_0000_8000_0000_0000_0001));

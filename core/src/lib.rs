@@ -77,6 +77,7 @@ pub mod payload;
 pub mod runtime;
 #[doc(hidden)]
 pub mod session;
+mod spawn;
 pub mod storage;
 #[doc(hidden)]
 pub mod streaming;

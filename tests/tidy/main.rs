@@ -75,7 +75,7 @@ fn no_file_is_too_long() {
 
 /// The layers of core, lowest first. A module imports lower layers and its own.
 const LAYERS: &[(u8, &[&str])] = &[
-    (0, &["error", "id", "clock", "canonical", "payload", "forks"]),
+    (0, &["error", "id", "clock", "canonical", "payload", "forks", "spawn"]),
     (1, &["model"]),
     (2, &["journal"]),
     (3, &["streaming", "storage", "tracer", "view"]),
@@ -146,6 +146,41 @@ fn contracts_of_storage_have_no_default_methods() {
         }
     }
     assert!(wrong.is_empty(), "traits of the storage contract with a method that has a body: {wrong:#?}");
+}
+
+/// The one file of core where each of these may stand. Tokio's own time is no door: tests drive it.
+const DOORS: &[(&str, &str)] = &[
+    ("Instant::now()", "core/src/clock.rs"),
+    ("thread::sleep(", "core/src/clock.rs"),
+    ("Uuid::new_v4()", "core/src/id.rs"),
+    ("Uuid::now_v7()", "core/src/id.rs"),
+    ("tokio::spawn(", "core/src/spawn.rs"),
+    ("thread::spawn(", "core/src/spawn.rs"),
+    ("thread::Builder", "core/src/spawn.rs"),
+];
+
+#[test]
+fn time_chance_and_threads_have_one_door_each() {
+    let mut wrong = Vec::new();
+    for (name, text) in sources(&[".rs"]) {
+        let is_tests = is_test(&name)
+            || ["core/src/testing/", "core/src/storage/conformance/"].iter().any(|folder| name.starts_with(folder));
+        if !name.starts_with("core/src/") || is_tests {
+            continue;
+        }
+        let code =
+            text.lines().take_while(|line| !line.starts_with("#[cfg(test)]") && !line.starts_with("#[cfg(all(test,"));
+        let has_steady_time = text.contains("use std::time::") || text.contains("std::time::Instant");
+        for line in code.filter(|line| !line.trim_start().starts_with("//")) {
+            for (call, door) in DOORS {
+                let is_tokio = *call == "Instant::now()" && (!has_steady_time || line.contains("tokio::time::Instant"));
+                if line.contains(call) && name != *door && !is_tokio {
+                    wrong.push(format!("{name}: {call} has its place in {door}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "calls that go past the doors of core: {wrong:#?}");
 }
 
 /// All that the journal may name, besides its own: nothing here waits, reads a clock or touches a file.

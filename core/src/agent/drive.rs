@@ -211,7 +211,7 @@ impl Driver {
             let result = AssertUnwindSafe(run).catch_unwind().await;
             session.task_ended(op, attempt, result.unwrap_or_else(|panic| panicked(&*panic)));
         };
-        let run = tokio::spawn(attempted.instrument(span));
+        let run = crate::spawn::task(attempted.instrument(span));
         self.running.retain(|_, running| !running.is_finished());
         self.running.insert(op, run.abort_handle());
     }

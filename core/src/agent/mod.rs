@@ -171,7 +171,7 @@ impl Host for NativeHost {
     fn start_agent(&self, session: Arc<Session>) {
         let agent = self.agents.read().get(&session.execution().new.kind).cloned();
         if let Some(agent) = agent {
-            tokio::spawn(drive::drive(agent, session, self.tasks.clone()));
+            crate::spawn::task(drive::drive(agent, session, self.tasks.clone()));
         }
     }
 
@@ -190,7 +190,7 @@ impl Host for NativeHost {
             };
             ended.finish(result.unwrap_or_else(|panic| drive::panicked(&*panic)));
         };
-        let work = tokio::spawn(attempt.instrument(span));
+        let work = crate::spawn::task(attempt.instrument(span));
         let stop = work.abort_handle();
         let stopped = ticket.clone();
         ticket.on_cancel(move || {

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
-use uuid::Uuid;
 
 /// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,7 +208,7 @@ impl TokenHash {
 /// A fresh token: `fk_`, 256 random bits less the 12 that mark UUIDs, and eight characters by which scanners and typing
 /// errors are told apart from tokens without asking a store.
 pub fn fresh_token() -> String {
-    let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    let secret = format!("{}{}", crate::id::random().simple(), crate::id::random().simple());
     format!("fk_{secret}_{}", mark(&secret))
 }
 

@@ -117,12 +117,12 @@ impl Runtime {
     pub fn over(storage: Arc<dyn Storage>) -> Self {
         let (open, clock) = (Arc::downgrade(&storage), storage.clock().clone());
         let mut beside = vec![
-            tokio::spawn(housekeep(open, clock)).abort_handle(),
-            tokio::spawn(write_probe::keep(Arc::downgrade(&storage))).abort_handle(),
-            tokio::spawn(lookout::keep(Arc::downgrade(&storage), storage.hints().lookout())).abort_handle(),
+            crate::spawn::task(housekeep(open, clock)).abort_handle(),
+            crate::spawn::task(write_probe::keep(Arc::downgrade(&storage))).abort_handle(),
+            crate::spawn::task(lookout::keep(Arc::downgrade(&storage), storage.hints().lookout())).abort_handle(),
         ];
         if storage.previews().is_some() {
-            beside.push(tokio::spawn(previews::carry(Arc::downgrade(&storage))).abort_handle());
+            beside.push(crate::spawn::task(previews::carry(Arc::downgrade(&storage))).abort_handle());
         }
         let (chunks, org) = (storage.chunks(), storage.org());
         let (workers, beside, removing) = (Mutex::default(), Mutex::new(beside), Mutex::default());
@@ -132,7 +132,7 @@ impl Runtime {
     /// Removes runs with all they have so long after their end, as long as it is open; otherwise all are kept. Several
     /// processes over one backend may do so: none waits for another. Of several ages the last that was said holds.
     pub fn keep_ended(&self, keep: Duration) {
-        let removing = tokio::spawn(remove_ended(Arc::downgrade(&self.0.storage), keep)).abort_handle();
+        let removing = crate::spawn::task(remove_ended(Arc::downgrade(&self.0.storage), keep)).abort_handle();
         self.0.stop_removing(Some(removing));
     }
 

@@ -584,7 +584,7 @@ impl Session {
 
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
-    Instant::now()
+    crate::clock::instant()
 }
 
 impl std::fmt::Debug for Session {

@@ -32,7 +32,8 @@ pub(super) struct Background {
 impl Background {
     pub fn start(sink: impl Sink) -> std::io::Result<Self> {
         let (queue, records) = sync_channel(QUEUE);
-        let thread = std::thread::Builder::new().name("flovyn-tracer".into()).spawn(move || run(sink, &records))?;
+        let thread = crate::spawn::thread("flovyn-tracer", "traces", move || run(sink, &records))
+            .map_err(std::io::Error::other)?;
         Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)), dropped: AtomicU64::new(0) })
     }
 

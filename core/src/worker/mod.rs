@@ -183,10 +183,11 @@ impl Worker {
                 core.hinted(changed);
             }
         }));
-        let claiming = [tokio::spawn(agent_loop::run(core.clone())), tokio::spawn(task_loop::run(core.clone()))];
+        let claiming =
+            [crate::spawn::task(agent_loop::run(core.clone())), crate::spawn::task(task_loop::run(core.clone()))];
         core.claiming.lock().extend(claiming);
-        tokio::spawn(heartbeat::run(core.clone()));
-        tokio::spawn(batch_timer::run(core.clone()));
+        crate::spawn::task(heartbeat::run(core.clone()));
+        crate::spawn::task(batch_timer::run(core.clone()));
         Ok(Self(core))
     }
 

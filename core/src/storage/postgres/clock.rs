@@ -28,10 +28,10 @@ pub(super) struct ClockReading {
 impl ClockReading {
     /// Asks.
     pub fn by(link: &mut Link) -> Result<Self> {
-        let asked = Instant::now();
+        let asked = crate::clock::instant();
         let told = link.exchange(&[Ask::plain(ASK)]).and_then(|rows| Ok(rows[0][0].try_get(0)?));
         let time = told.map_err(|fault| fault.into_error("read the database's time", "nothing was written"))?;
-        Ok(Self { asked, time, answered: Instant::now() })
+        Ok(Self { asked, time, answered: crate::clock::instant() })
     }
 
     /// When it was the database's time, as far as can be known.
@@ -82,7 +82,7 @@ impl DatabaseClock {
 
     /// Says so where this machine's own clock is wrong. Nothing of the engine goes by it, but logs and people do.
     fn compare(&self, told: ClockReading) {
-        let off = SystemClock::default().now().0.saturating_sub(self.at(Instant::now()));
+        let off = SystemClock::default().now().0.saturating_sub(self.at(crate::clock::instant()));
         let is_off = off.abs() > STEP + micros(told.way());
         if is_off && !self.is_said.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -100,7 +100,7 @@ impl DatabaseClock {
 
 impl Clock for DatabaseClock {
     fn now(&self) -> Timestamp {
-        let now = self.at(Instant::now());
+        let now = self.at(crate::clock::instant());
         Timestamp(self.last.fetch_max(now, Ordering::Relaxed).max(now))
     }
 }

@@ -67,7 +67,7 @@ use pool::Pool;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tx::{Sees, Tx, snapshot};
 use watcher::Watcher;
 
@@ -237,9 +237,9 @@ impl PostgresStorage {
     async fn set_clock(&self) -> Result<()> {
         let Some(clock) = self.0.database_clock.clone() else { return Ok(()) };
         self.read_all("read the database's time", move |tx| {
-            let asked = Instant::now();
+            let asked = crate::clock::instant();
             if let Some(time) = tx.first(clock::ASK, Vec::new(), |row| row.get(0))? {
-                clock.set(ClockReading { asked, time, answered: Instant::now() });
+                clock.set(ClockReading { asked, time, answered: crate::clock::instant() });
             }
             Ok(())
         })

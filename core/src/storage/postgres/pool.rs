@@ -4,7 +4,7 @@
 
 use super::config::Reach;
 use super::link::Link;
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::storage::PoolLoad;
 use crate::storage::sql::database_error::closed;
 use parking_lot::Mutex;
@@ -144,8 +144,5 @@ fn next(board: &Mutex<Board>) -> Option<Next> {
 
 /// Starts a thread of the backend.
 pub(super) fn spawn(name: &str, life: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(life).map_err(|error| {
-        Error::new(Code::StorageUnavailable, format!("no thread for a connection to PostgreSQL: {error}"))
-            .caused_by(error)
-    })
+    crate::spawn::thread(name, "a connection to PostgreSQL", life)
 }

@@ -122,14 +122,14 @@ impl RemoteStorage {
 
     async fn over(url: &str, channel: Channel, tokens: Box<dyn Tokens>) -> Result<Self> {
         let channel = Line::over(channel, Credentials::of(url, tokens)?);
-        let (hints, link) = (Hints::default(), Uuid::new_v4());
+        let (hints, link) = (Hints::default(), crate::id::random());
         let caller = Caller { channel: channel.clone() };
         // A wrong token is told here, not by the first call that matters.
         let (org, max_payload) = caller.identify().await?;
         let (post, posting) = Post::open(caller.clone());
         let out = post.clone();
         let chunks = Chunks::relayed(move |after, chunk| out.give(after, chunk));
-        let following = tokio::spawn(hints::follow(caller, org, hints.clone(), link)).abort_handle();
+        let following = crate::spawn::task(hints::follow(caller, org, hints.clone(), link)).abort_handle();
         Ok(Self(Arc::new(Shared {
             url: url.to_owned(),
             org,

@@ -24,10 +24,8 @@ impl SqliteStorage {
         let to = to.to_owned();
         let (reply, answer) = tokio::sync::oneshot::channel();
         // A thread of its own: it takes as long as the database is large, and those that read have others to serve.
-        std::thread::Builder::new()
-            .name("flovyn-sqlite-copy".into())
-            .spawn(move || drop(reply.send(copy(&place, &to, busy))))
-            .map_err(|error| Error::new(Code::StorageUnavailable, format!("{ASKED}: no thread for it: {error}")))?;
+        let work = move || drop(reply.send(copy(&place, &to, busy)));
+        crate::spawn::thread("flovyn-sqlite-copy", "a backup", work)?;
         answer.await.unwrap_or_else(|_| {
             Err(Error::new(Code::StorageUnavailable, format!("{ASKED}: its thread ended; please report it")))
         })

@@ -61,7 +61,7 @@ pub(super) struct Pace {
 impl Pace {
     pub(super) fn new(path: PathBuf, clock: Arc<FileClock>, locks: Arc<Locks>) -> Self {
         let settled = clock.manual().is_some();
-        Self { path, clock, locks, came: Instant::now(), leads: false, seen: None, settled }
+        Self { path, clock, locks, came: crate::clock::instant(), leads: false, seen: None, settled }
     }
 
     /// Whether the time of the file is known, or that nobody tells it.
@@ -71,12 +71,12 @@ impl Pace {
 
     /// Finds out the time of the file before anything is written.
     pub(super) fn settle(&mut self) {
-        let since = Instant::now();
+        let since = crate::clock::instant();
         while !self.settled {
             self.keep();
             if !self.settled {
                 self.settled = since.elapsed() > PATIENCE;
-                std::thread::sleep(PAUSE);
+                crate::clock::block(PAUSE);
             }
         }
     }
@@ -94,7 +94,7 @@ impl Pace {
             self.settled = true;
             return;
         }
-        let (Some(time), now) = (self.locks.time(), Instant::now()) else { return };
+        let (Some(time), now) = (self.locks.time(), crate::clock::instant()) else { return };
         let Some((before, at)) = self.seen.replace((time, now)) else { return };
         // Where it was written between two looks that follow each other closely, it is the time now.
         if before != time && now.duration_since(at) < FRESH {

@@ -6,7 +6,7 @@ use crate::forks;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// When an acknowledged commit is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -124,11 +124,11 @@ pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration)
 
 /// Asks again while another process holds the file: for a change of the journal mode SQLite does not wait by itself.
 fn patiently<T>(patience: Duration, mut ask: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
-    let since = Instant::now();
+    let since = crate::clock::instant();
     loop {
         match ask() {
             Err(error) if is_busy(&error) && since.elapsed() < patience => {
-                std::thread::sleep(Duration::from_millis(2));
+                crate::clock::block(Duration::from_millis(2));
             }
             answer => return answer,
         }

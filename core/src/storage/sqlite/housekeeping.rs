@@ -84,7 +84,7 @@ pub(super) struct Pulse {
 impl Pulse {
     /// Whether the wall clock left the monotonic one behind since the last pass.
     fn jumped(&mut self, now: Timestamp) -> bool {
-        let instant = std::time::Instant::now();
+        let instant = crate::clock::instant();
         let jumped = self
             .last
             .is_some_and(|(wall, monotonic)| now.since(wall).saturating_sub(instant.duration_since(monotonic)) > JUMP);

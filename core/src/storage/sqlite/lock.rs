@@ -109,7 +109,7 @@ impl Locks {
             if since.get_or_insert_with(Instant::now).elapsed() > patience {
                 return Turn(None);
             }
-            std::thread::sleep(Duration::from_micros(50));
+            crate::clock::block(Duration::from_micros(50));
         }
     }
 }

@@ -58,7 +58,7 @@ impl Loop {
         if soon || !self.setting.path.is_file() {
             return Err(lost.to_error(asked, UNCHANGED));
         }
-        self.files.tried = Some(Instant::now());
+        self.files.tried = Some(crate::clock::instant());
         self.reopen().map_err(|error| lost.to_error(asked, UNCHANGED).caused_by(error))?;
         tracing::warn!(path = %self.setting.path.display(), "the database was opened again: it has what was acknowledged");
         self.files.lost = None;

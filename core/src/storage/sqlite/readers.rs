@@ -41,20 +41,18 @@ impl Readers {
         for _ in 0..self.count {
             let connection = open_reader(self.place.path(), self.busy).map_err(told)?;
             let queue = queue.clone();
-            let thread = std::thread::Builder::new()
-                .name("flovyn-sqlite-read".into())
-                .spawn(move || {
-                    loop {
-                        // The lock is held by the one thread that waits; it hands over when it has a job.
-                        let job = queue.lock().recv();
-                        let _inside = forks::enter();
-                        match job {
-                            Ok(job) => job(&connection),
-                            Err(_) => return drop(connection),
-                        }
+            let work = move || {
+                loop {
+                    // The lock is held by the one thread that waits; it hands over when it has a job.
+                    let job = queue.lock().recv();
+                    let _inside = forks::enter();
+                    match job {
+                        Ok(job) => job(&connection),
+                        Err(_) => return drop(connection),
                     }
-                })
-                .map_err(|error| Error::new(Code::StorageUnavailable, format!("no thread for reads: {error}")))?;
+                }
+            };
+            let thread = crate::spawn::thread("flovyn-sqlite-read", "reads of the database", work)?;
             threads.push(thread);
         }
         *self.threads.lock() = threads;

@@ -10,7 +10,7 @@
 use super::fault::explain;
 use super::file_identity::Place;
 use super::writer::Setting;
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::forks;
 use rusqlite::Connection;
 use std::fs::File;
@@ -65,24 +65,20 @@ impl Log {
         let place = setting.place.clone();
         let (wake, woken) = mpsc::channel();
         let (folds, folded) = (busy.clone(), done.clone());
-        let thread = std::thread::Builder::new()
-            .name("flovyn-sqlite-log".into())
-            .spawn(move || {
-                for () in woken {
-                    if place.look().is_err() {
-                        continue;
-                    }
-                    let _inside = forks::enter();
-                    let _ = beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-                    folded.store(true, Ordering::Release);
-                    folds.store(false, Ordering::Release);
+        let work = move || {
+            for () in woken {
+                if place.look().is_err() {
+                    continue;
                 }
                 let _inside = forks::enter();
-                drop(beside);
-            })
-            .map_err(|error| {
-                Error::new(Code::StorageUnavailable, format!("no thread for the database's checkpoints: {error}"))
-            })?;
+                let _ = beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+                folded.store(true, Ordering::Release);
+                folds.store(false, Ordering::Release);
+            }
+            let _inside = forks::enter();
+            drop(beside);
+        };
+        let thread = crate::spawn::thread("flovyn-sqlite-log", "the database's checkpoints", work)?;
         Ok(Self {
             path: setting.log.clone(),
             place: setting.place.clone(),

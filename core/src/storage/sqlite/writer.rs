@@ -13,7 +13,7 @@ use super::readers::Readers;
 use super::tx::Tx;
 use super::wal::Log;
 use crate::clock::Clock;
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::forks;
 use crate::id::ExecutionId;
 use crate::storage::sql::database_error::closed;
@@ -111,12 +111,8 @@ impl Writer {
             last: Mutex::new(None),
         });
         let served = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("flovyn-sqlite".into())
-            .spawn(move || served.serve_queue(&queue))
-            .map_err(|error| {
-                Error::new(Code::StorageUnavailable, format!("no thread for the database's writer: {error}"))
-            })?;
+        let work = move || served.serve_queue(&queue);
+        let thread = crate::spawn::thread("flovyn-sqlite", "the database's writer", work)?;
         Ok((Self { queue: sender, shared }, thread))
     }
 
@@ -211,7 +207,7 @@ impl Shared {
     }
 
     fn serve(&self, state: &mut Loop, group: Group<Sqlite>) {
-        let (start, size) = (Instant::now(), group.len() as u64);
+        let (start, size) = (crate::clock::instant(), group.len() as u64);
         state.serve(group);
         let (taken, usual) = (start.elapsed().as_nanos() as u64 / size.max(1), self.usual.load(Ordering::Relaxed));
         // The first time counts fully; one slow commit among quick ones ends the quick time at once.
@@ -228,7 +224,7 @@ impl Shared {
     /// The thread's life.
     fn serve_queue(&self, queue: &mpsc::Receiver<Message>) {
         let mut group: Group<Sqlite> = Vec::new();
-        let mut looked = Instant::now();
+        let mut looked = crate::clock::instant();
         loop {
             let mut stop = false;
             let first = queue.recv_timeout(POLL);
@@ -239,7 +235,7 @@ impl Shared {
                 Ok(Message::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => stop = true,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
                     state.look_around();
-                    looked = Instant::now();
+                    looked = crate::clock::instant();
                     continue;
                 }
             }
@@ -262,7 +258,7 @@ impl Shared {
             }
             if looked.elapsed() > POLL {
                 state.look_around();
-                looked = Instant::now();
+                looked = crate::clock::instant();
             }
         }
     }
@@ -296,7 +292,7 @@ pub(super) struct Loop {
 
 impl Loop {
     fn new(connection: Connection, setting: Setting, log: Log) -> Self {
-        let now = Instant::now();
+        let now = crate::clock::instant();
         let pace = Pace::new(setting.path.clone(), setting.clock.clone(), setting.locks.clone());
         Self {
             version: version(&connection),
@@ -329,7 +325,7 @@ impl Loop {
         drop(inside);
         if let Some(version) = version {
             if self.version.is_some_and(|before| before != version) {
-                self.crowded = Some(Instant::now() + CROWDED);
+                self.crowded = Some(crate::clock::instant() + CROWDED);
                 self.setting.hints.everything_changed();
             }
             self.version = Some(version);
@@ -367,7 +363,7 @@ impl Loop {
                         return Err(error);
                     }
                     turn.get_or_insert_with(|| self.setting.locks.turn(POLL));
-                    std::thread::sleep(pause);
+                    crate::clock::block(pause);
                     pause = (pause * 2).min(Duration::from_millis(1));
                 }
                 Err(error) => return Err(error),
@@ -377,7 +373,7 @@ impl Loop {
 
     /// Whether another process writes too, or waits to. Then everybody stands in line; alone, nobody pays for it.
     fn is_crowded(&mut self) -> bool {
-        let now = Instant::now();
+        let now = crate::clock::instant();
         if self.crowded.is_some_and(|until| now < until) {
             return true;
         }
