@@ -170,7 +170,7 @@ fn time_chance_and_threads_have_one_door_each() {
         }
         let code =
             text.lines().take_while(|line| !line.starts_with("#[cfg(test)]") && !line.starts_with("#[cfg(all(test,"));
-        let has_steady_time = text.contains("use std::time::") || text.contains("std::time::Instant");
+        let has_steady_time = text.lines().any(|line| line.contains("std::time::") && line.contains("Instant"));
         for line in code.filter(|line| !line.trim_start().starts_with("//")) {
             for (call, door) in DOORS {
                 let is_tokio = *call == "Instant::now()" && (!has_steady_time || line.contains("tokio::time::Instant"));

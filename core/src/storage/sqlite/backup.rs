@@ -55,7 +55,7 @@ fn copy(place: &Arc<Place>, to: &Path, busy: Duration) -> Result<u64> {
     let folder = std::fs::canonicalize(parent)
         .map_err(|error| wrong(format!("the folder cannot be used ({error}); create it first")).caused_by(error))?;
     // Under another name until it is whole, so that whoever finds the file finds a good one.
-    let partial = Partial(folder.join(format!(".flovyn-backup-{}", uuid::Uuid::now_v7())));
+    let partial = Partial(folder.join(format!(".flovyn-backup-{}", crate::id::random())));
     let path = partial.0.to_str().ok_or_else(|| wrong("its folder's name is no UTF-8; name another".into()))?;
     let lost = |lost: super::file_identity::Lost| lost.to_error(ASKED, "no backup was made");
     place.memory().map_err(lost)?;
