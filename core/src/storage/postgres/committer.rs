@@ -149,7 +149,7 @@ fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work<Postgre
 }
 
 /// Takes the commands that can share a transaction, in the order they came: at most one for each run. A second one
-/// would have to see what the first has written, but runs are read once, with their locks.
+/// would need another round trip to read what the first has written.
 fn next_group(waiting: &mut VecDeque<Box<dyn Work<Postgres>>>) -> Group<Postgres> {
     let mut group = Vec::new();
     let mut taken = HashSet::new();
