@@ -1,20 +1,22 @@
-//! Forked processes: what of SQLite comes along, and when.
+//! Forked processes: keeps a fork from copying SQLite while a thread is inside it.
 //!
-//! A child gets a copy of SQLite's memory and none of its parent's threads. What a thread of the parent was in the middle
-//! of at the fork stays so in the child for ever: a mutex it held is never freed, and the lock it had on the shared memory
-//! of a log is taken for held, because SQLite counts the locks of a process in its memory. A child that opens the same
-//! file then hangs, or is told until it ends that the database is locked.
+//! A child gets a copy of SQLite's memory, but none of its parent's threads. What such a thread was in the middle of
+//! stays so in the child for ever: a mutex that it held is never released, and a lock that it had on the shared memory
+//! of a log seems to be held, since SQLite counts the locks of a process in its memory. A child that opens the same
+//! file hangs, or hears until it ends that the database is locked.
 //!
-//! So a fork waits until no thread is inside SQLite, and none goes in while it takes place. Between two transactions a
-//! connection holds nothing but shared locks, which the storage takes for the child anew. A transaction that
-//! takes longer than a fork can wait leaves a child that is told to open no database.
+//! So a fork waits until no thread is inside SQLite, and no thread goes in while it takes place. Between two
+//! transactions a connection holds nothing but shared locks, which the storage takes again for the child. If a
+//! transaction takes longer than a fork can wait, the child is marked, and refuses to open a database.
 //!
-//! Two atomic additions a transaction. No mutex of a library: its waiters would be copied, too.
+//! This costs two atomic additions for each transaction. A mutex of a library would not do: its queue of waiting
+//! threads would be copied too.
 
 use crate::error::{Code, Error, Result};
 use std::path::Path;
 
-/// A thread is inside SQLite for as long as this lives. Waits while another thread forks; one thread has one at a time.
+/// Marks the thread as inside SQLite until the result is dropped. Waits while another thread forks. A thread must not
+/// have two at a time: a fork between them would wait for the first one, and the second one for the fork.
 #[must_use]
 pub(crate) fn enter() -> Inside {
     system::enter();
@@ -26,7 +28,7 @@ pub(crate) struct Inside(u64);
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // In a child nobody counts what its parent's threads began.
+        // In a forked child the count begins anew. A guard that was made in the parent must not lower it.
         if self.0 == process() {
             system::leave();
         }
@@ -61,8 +63,10 @@ mod system {
     const PATIENCE: Duration = Duration::from_secs(2);
     const PAUSE: Duration = Duration::from_micros(50);
 
-    /// How many threads are inside, and above them how many fork.
+    /// The lower half counts threads that are inside, the upper half threads that fork. One number for both, so that a
+    /// thread can enter and check for forks in one atomic step.
     static THREADS: AtomicU64 = AtomicU64::new(0);
+    /// One forking thread.
     const FORKS: u64 = 1 << 32;
     /// Forks between the first process and this one.
     static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -74,7 +78,7 @@ mod system {
         *HOOKED.get_or_init(|| unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) == 0 })
     }
 
-    /// A number that a forked child has another of than its parent. No system call after the first time.
+    /// A number that differs between a parent and its forked child. It needs no system call after the first time.
     pub(crate) fn process() -> u64 {
         if hooked() { GENERATION.load(SeqCst) } else { u64::from(std::process::id()) }
     }
@@ -88,7 +92,8 @@ mod system {
                 threads = THREADS.load(SeqCst);
                 continue;
             }
-            // Never one too many, not even for a moment: a fork in that moment would take it for a thread that is inside.
+            // Compare and exchange rather than add and take back: the count must not be too high even for a moment,
+            // since a fork in that moment would wait for a thread that is not inside, or mark its child for it.
             match THREADS.compare_exchange_weak(threads, threads + 1, SeqCst, SeqCst) {
                 Ok(_) => return,
                 Err(found) => threads = found,
@@ -122,7 +127,8 @@ mod system {
 
     extern "C" fn in_child() {
         GENERATION.fetch_add(1, SeqCst);
-        // The threads are the parent's. Once it was so, it is so for the children of this child.
+        // The counted threads are the parent's, and do not exist here. The mark stays: it holds for the children of
+        // this child too.
         if inside_of(THREADS.swap(0, SeqCst)) > 0 {
             WAS_INSIDE.store(true, SeqCst);
         }

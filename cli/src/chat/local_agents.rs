@@ -1,4 +1,5 @@
-//! The agents of this process, for `chat` and `worker`: the built-in agent, its model calls, host tools and tools of MCP servers.
+//! The agents of this process, for `chat` and `worker`: the built-in agent with its model calls, host tools and tools
+//! of MCP servers.
 
 use super::models::Models;
 use super::options::Confinement;
@@ -10,16 +11,16 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use tokio::task::JoinHandle;
 
-/// All tools of the host, and of the MCP servers that could be started.
+/// The name that stands for all tools: those of the host, and those of the MCP servers that could be started.
 const EVERY_TOOL: &str = "*";
 
 /// Where the tools of a process work, and with what rights.
 pub struct WorkerSetup<'a> {
-    /// Where tools work unless a run says otherwise.
+    /// The working directory of tools, unless a run names another.
     pub directory: &'a Path,
     /// Other directories that runs may name.
     pub roots: Vec<PathBuf>,
-    /// The URL of the store, to which the records of calls belong.
+    /// The URL of the store. The tools keep local records of calls for each store.
     pub store: &'a str,
     /// How commands run.
     pub confinement: Confinement,
@@ -44,7 +45,8 @@ impl LocalAgents {
         Self { has_servers, opening: Some(opening), toolkit: None }
     }
 
-    /// Waits until it is open. Resolves once: a later call waits for ever, as a branch of `select!` has to. Cancel-safe.
+    /// Waits until it is open. Cancel-safe. It resolves once. A later call waits for ever, so that as a branch of
+    /// `select!` it is never chosen again.
     pub async fn wait_open(&mut self) -> Result<&Toolkit> {
         let Some(opening) = &mut self.opening else { return std::future::pending().await };
         let opened = opening.await;
@@ -65,7 +67,7 @@ impl LocalAgents {
         self.toolkit.as_ref()
     }
 
-    /// Stops the MCP servers. The worker that uses them has to be closed before.
+    /// Stops the MCP servers. Close the worker first, since its tasks use them.
     pub async fn close(self) {
         if let Some(opening) = self.opening {
             opening.abort();

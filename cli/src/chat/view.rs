@@ -1,4 +1,5 @@
-//! The view of a conversation: settled rows, and rows at the end that still change. Pure: events go in, rows come out.
+//! The view of a conversation: settled rows, which are printed once and scroll away, and live rows at the end, which
+//! are drawn again with each change. Pure: events go in, rows come out.
 
 use super::approval_rules::allow_alike_means;
 use super::cost::Tally;
@@ -30,8 +31,9 @@ struct OpenCall {
 pub struct View {
     settled_rows: Vec<Row>,
     markdown: Markdown,
-    /// The part of the answer that was streamed.
+    /// The part of the answer that was streamed so far.
     streamed: String,
+    /// The model's thinking since the last text, for the status line.
     thinking: String,
     open: Vec<OpenCall>,
     /// Messages that the agent has not read yet.
@@ -40,6 +42,7 @@ pub struct View {
     pub pending: Pending,
     /// The tools of this process are being opened.
     opening: bool,
+    /// Since when the agent works. None while it waits for the user.
     busy: Option<Instant>,
     /// The user pressed Ctrl-C, and the agent has not stopped yet.
     stopping: bool,
@@ -47,6 +50,7 @@ pub struct View {
     hint: Option<String>,
     turn: Tally,
     total: Tally,
+    /// Why the session is over.
     ended: Option<String>,
 }
 
@@ -150,7 +154,7 @@ impl View {
             ChatEvent::InputRefused(refused) => self.pending.refuse(refused),
             ChatEvent::ModelCalled(call) => self.turn.add(call.usage.as_ref()),
             ChatEvent::Notice(text) => self.show_note(text, width),
-            // This process will serve it once its MCP servers have started.
+            // No warning yet: this process will serve the run once its MCP servers have started.
             ChatEvent::Unserved if self.opening => {}
             ChatEvent::Unserved => self.show_note(UNSERVED, width),
             ChatEvent::Idle => self.on_idle(width),

@@ -29,7 +29,7 @@ pub async fn entries(args: Entries, out: &mut Output) -> Result {
     entries.iter().try_for_each(|entry| out.line(&line(entry, out)))
 }
 
-/// The branch with everything the run itself appended, on whatever branch.
+/// The branch, which may begin in a parent run, and all entries that the run itself appended, on all of its branches.
 async fn all_entries(run: &Run, branch: Vec<Entry>) -> Result<Vec<Entry>> {
     let mut all: BTreeMap<EntryId, Entry> = branch.into_iter().map(|entry| (entry.new.id, entry)).collect();
     let mut request = PageRequest { limit: 1_000, after: None };
@@ -73,7 +73,7 @@ impl<'a> Tree<'a> {
         Self { children, on_branch }
     }
 
-    /// Draws depth first; only where a branch begins does the text move to the right.
+    /// Draws the tree depth first. The text moves to the right only where an entry has several children.
     fn lines(&self, text: impl Fn(&Entry) -> String) -> Vec<String> {
         let mut lines = Vec::new();
         let mut stack = self.next(None, "");
@@ -85,7 +85,8 @@ impl<'a> Tree<'a> {
         lines
     }
 
-    /// What follows an entry, the last first, each with what stands before its text.
+    /// The children of an entry, each with the prefix of its line. The last child comes first, since they go on a
+    /// stack.
     fn next(&self, parent: Option<EntryId>, prefix: &str) -> Vec<(&'a Entry, String)> {
         let Some(children) = self.children.get(&parent) else { return Vec::new() };
         let lead = prefix.replace("├─ ", "│  ").replace("└─ ", "   ");

@@ -1,9 +1,11 @@
-//! The budget of a run: what was used of it, what calls in flight may use, and what a call that does not fit comes to.
+//! The budget of a run: how much was used, how much calls in flight have reserved, and what happens to a call that does
+//! not fit.
 //!
-//! What was used is the sum of the usage that was recorded, of which the store tells when the run is taken up: a call made
-//! again on replay adds nothing. A task's reservation is part of its options. It counts until the task has ended, once for
-//! each attempt: nobody knows what an attempt used that was lost. What does not fit is not placed, and the run pauses once
-//! nothing else of it can move; after a resume the code makes the same call again.
+//! * Used is the sum of all recorded usage. The store tells it when a run is taken up, so a call repeated on replay adds nothing.
+//! * Reserved are the reservations in the options of tasks that have not ended. A task counts its reservation once for each
+//!   attempt, since nobody knows what a lost attempt has used.
+//! * A call that does not fit is not put into a batch. The run pauses once nothing else of it can move. After a resume the code
+//!   makes the same call again.
 
 use super::effect::Ending;
 use super::machine::Machine;
@@ -13,16 +15,16 @@ use crate::model::{Allowance, Budget, Execution, Failure, Spent, Usage, WaitReas
 use crate::payload::Payload;
 use serde_json::{Value, json};
 
-/// The part of a limit, in percent, from which on little is left.
+/// Little is left once this percentage of a limit is used.
 const LOW: u64 = 80;
 
-/// What was used, and of what.
+/// The budget and what was used of it.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     allowance: Option<Allowance>,
-    /// By all that was recorded, a budget given later included.
+    /// All recorded usage of the run. The allowance says how much of it belongs to earlier budgets.
     used: Spent,
-    /// Why a call was refused.
+    /// Why a call was refused. Cleared when the run pauses for it.
     refusal: Option<Failure>,
 }
 
@@ -46,7 +48,8 @@ impl Limit {
 
 impl Account {
     pub fn of(execution: &Execution) -> Self {
-        // What a store of an older version kept may be no budget: it limited nothing then.
+        // A store of an older version may have kept a text that is no budget. It limited nothing then, and does not
+        // now.
         let allowance = execution.new.limits.budget.as_deref().and_then(|text| Allowance::parse(text).ok());
         Self { allowance, used: Spent::of(&execution.usage), refusal: None }
     }
@@ -63,7 +66,7 @@ impl Account {
         all.into_iter().filter_map(|(name, most, used, reserved)| Some(Limit { name, most: most?, used, reserved }))
     }
 
-    /// Counts what a call used; what is low by it and was not before.
+    /// Counts the usage of a call. Returns how the limits stand if one more of them is low now.
     fn spend(&mut self, usage: &Usage) -> Option<Value> {
         let low = |account: &Self| account.limits(Spent::default()).filter(Limit::is_low).count();
         let before = low(self);
@@ -71,7 +74,7 @@ impl Account {
         (low(self) > before).then(|| self.shown(Spent::default()))
     }
 
-    /// Why a task with this reservation may not begin, beside calls that have reserved already.
+    /// Why a task that asks for this reservation may not begin, beside what is reserved already. None if it may.
     fn refuses(&self, asked: u32, reserved: Spent) -> Option<Failure> {
         let needs = |limit: &Limit| if limit.name == "tokens" { u64::from(asked).max(1) } else { 1 };
         let short = self.limits(reserved).find(|limit| limit.left() < needs(limit))?;
@@ -111,7 +114,7 @@ impl Machine {
         })
     }
 
-    /// What is left of the budget, as JSON; `null` where there is none.
+    /// How the budget stands, as JSON. `null` if the run has none.
     pub(super) fn budget_left(&self) -> Payload {
         let shown = self.run.account.allowance.as_ref().map(|_| self.run.account.shown(self.reserved()));
         Payload::json(shown.unwrap_or_default().to_string())
@@ -124,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Whether the budget refuses a new task or step.
+    /// Whether the budget refuses a new task or step. Keeps the reason for [`Machine::pause_refused`].
     pub(super) fn is_refused(&mut self, reserve: u32) -> bool {
         if self.run.account.allowance.is_none() {
             return false;
@@ -135,7 +138,7 @@ impl Machine {
         refused
     }
 
-    /// Pauses the run where one of its branches awaits what the budget refused.
+    /// Pauses the run if one of its branches awaits a call that the budget refused.
     pub(super) fn pause_refused(&mut self) -> bool {
         if !self.segment.awaited.iter().any(|index| self.segment.ops[*index].is_refused()) {
             return false;

@@ -1,4 +1,4 @@
-//! The calls an agent can make, and how each finds its recorded twin.
+//! The calls that an agent can make, and what they return.
 
 use super::machine::OpRef;
 use crate::id::{EntryId, TaskId};
@@ -39,7 +39,7 @@ pub enum Call {
         queue: String,
         /// Names this call among identical ones.
         key: Option<Arc<str>>,
-        /// Names that the function had before: a call recorded under one of them is its own.
+        /// Names that the function had before. A call that was recorded under one of them is a twin of this one.
         aliases: Arc<[Arc<str>]>,
     },
     /// Waits for a signal.
@@ -49,7 +49,7 @@ pub enum Call {
         /// The longest wait.
         timeout: Option<Duration>,
     },
-    /// Waits for a moment.
+    /// Sleeps durably.
     Timer {
         /// How long from now.
         duration: Duration,
@@ -72,7 +72,7 @@ pub enum Call {
     Flush,
 }
 
-/// What was asked of the outside.
+/// A question about the outside of the run's code. The answer is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
     /// Is there a signal of this name?
@@ -101,7 +101,7 @@ pub enum Answer {
     Value(Payload),
 }
 
-/// What a call gave.
+/// What a call returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Called {
     /// The op: pass it to `await_op`.

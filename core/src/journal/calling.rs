@@ -1,7 +1,7 @@
-//! What the agent's code does to the machine: calls, awaits, gives up, ends.
-//!
-//! A call is synchronous: it finds its recorded twin (rule 7) or takes the next slot, and joins the batch (rule 1). Reads of
+//! What the agent's code does: it calls, awaits and ends. Giving up an await is in `transition/abandon.rs`, reads of
 //! the outside are in `transition/read.rs`.
+//!
+//! A call is synchronous. It claims its recorded twin (rule 7), or it takes the next slot and joins the batch (rule 1).
 
 use super::call::{Call, Called};
 use super::config::OnError;
@@ -16,11 +16,11 @@ use crate::error::{Code, Error, Result};
 use crate::model::{Failure, Label, NewOp, OpBody, Seen, WaitReason};
 use std::sync::Arc;
 
-/// The number of ops of a run without state from which it is advised to declare one.
+/// An agent without state whose run has so many ops is advised to declare a state.
 const ADVISE_STATE_AT: u32 = 2_000;
 
 impl Machine {
-    /// Moves past recorded calls that have been made again; gives the line that is next.
+    /// Moves past recorded calls that have been made again, and returns the next line of the script.
     pub(super) fn advance(&mut self) -> Option<Line> {
         loop {
             match self.segment.script.next() {
@@ -33,7 +33,7 @@ impl Machine {
         }
     }
 
-    /// Makes a call. `once` is the scope it runs in, if any. `concurrent` tells that other branches are alive.
+    /// Makes a call. `once` is the name of the `once` it is made in, if any.
     pub fn call(&mut self, call: Call, once: Option<&Arc<str>>) -> Result<Called> {
         self.check_open()?;
         call.check()?;
@@ -50,7 +50,8 @@ impl Machine {
         Ok(called)
     }
 
-    /// Starts an await. The outcome comes by an effect, also if it is known already.
+    /// Begins an await. The outcome comes by an effect, even if it is known already: outcomes are handed over only
+    /// while the host is quiet.
     pub fn await_op(&mut self, op: OpRef) -> Result<()> {
         let Some(index) = self.index(op) else {
             return Err(Error::new(
@@ -78,7 +79,8 @@ impl Machine {
         }
     }
 
-    /// Judges an error that left the code: a run that it does not fail pauses (rule 20). One that was asked to stop ends.
+    /// Decides what an error that left the code does to the run: fail it or pause it (rule 20). A run that was asked to
+    /// stop is never paused.
     fn judged(&self, ending: Ending) -> Ending {
         let (unfit, failure) = match ending {
             Ending::Failed(failure) => (false, failure),
@@ -89,14 +91,14 @@ impl Machine {
             _ if self.run.stop.is_asked() => false,
             OnError::Fail => false,
             OnError::Pause => true,
-            // The engine has said what is wrong with the code, and that it stops the run.
+            // The engine itself has raised this error and stops the run.
             OnError::Judge if failure.code == Code::PreambleOp => false,
             OnError::Judge => unfit || self.is_replaying() || self.is_code_unproven(),
         };
         if pauses { Ending::Paused(WaitReason::Error, failure) } else { Ending::Failed(failure) }
     }
 
-    /// Whether nothing has been committed yet of what this code did, and other code did the last that was.
+    /// Whether the code was changed, and nothing that the new code did is committed yet.
     fn is_code_unproven(&self) -> bool {
         !self.segment.code.unchanged && self.segment.code.to_store.is_some()
     }
@@ -145,7 +147,8 @@ impl Machine {
             && let Some((recorded, called)) = &self.segment.reworded_first
             && recorded == label
         {
-            // The step that the first call was taken for comes after it: the first call was no rewording.
+            // The first call was taken for this recorded step with another input. Now the step itself is called, so the
+            // first call was something else: work before the agent's loop.
             if let Some(failure) = self.preamble(called) {
                 return Err(Error::new(failure.code, failure.message));
             }
@@ -177,7 +180,8 @@ impl Machine {
         Ok(Some(index))
     }
 
-    /// What an agent with state has done whose first call does not match its tail: it has work before its loop.
+    /// The failure of an agent with state whose first call does not match its tail: it has work before its loop. None
+    /// if that cannot be said of this run.
     fn preamble(&self, label: &Label) -> Option<Failure> {
         let first = self.segment.script.first_call()?;
         if !self.config.stateful || self.segment.number == 0 || !self.segment.code.unchanged {
@@ -191,7 +195,7 @@ impl Machine {
         Some(Failure::new(Code::PreambleOp, "PreambleOp", message))
     }
 
-    /// Puts a new op into the batch, or holds it back while the recorded tail is not used up (rule 8).
+    /// Puts a new op into the batch, or holds it back while replay is not over (rule 8).
     pub(super) fn place(&mut self, index: usize, body: OpBody) {
         let op = &self.segment.ops[index];
         let new =
@@ -205,7 +209,7 @@ impl Machine {
         }
     }
 
-    /// Puts an op into the batch with the outcomes handed over since the one before.
+    /// Puts an op into the batch, together with the outcomes that were handed over since the op before.
     pub(super) fn enter(&mut self, mut op: NewOp) {
         op.seen = std::mem::take(&mut self.segment.seen);
         #[cfg(test)]
@@ -224,16 +228,19 @@ impl Machine {
         self.draft.op(op);
     }
 
-    /// Whether only an op that tells of outcomes keeps the order in which they were handed over: the store numbers what ended,
-    /// but not the marks that were reached. In the next life they are handed over before all that no op tells of.
+    /// Whether the order in which these outcomes were handed over would be lost with the op that records them.
+    ///
+    /// The store numbers the ends of tasks, timers and signals, but not the marks that became durable. If the op is
+    /// lost, replay hands the marks over first. So the order is at risk where a mark was handed over, or is awaited,
+    /// after another outcome.
     fn is_order_untold(&self, seen: &[Seen]) -> bool {
         let is_mark = |index: &usize| self.segment.ops[*index].label.kind.is_mark();
-        let told = |seen: &Seen| self.segment.by_sequence.get(&seen.0).is_some_and(is_mark);
-        let mut after_an_end = seen.iter().skip_while(|seen| told(seen)).peekable();
-        after_an_end.peek().is_some() && (after_an_end.any(told) || self.segment.awaited.iter().any(is_mark))
+        let is_of_mark = |seen: &Seen| self.segment.by_sequence.get(&seen.0).is_some_and(is_mark);
+        let mut after_an_end = seen.iter().skip_while(|seen| is_of_mark(seen)).peekable();
+        after_an_end.peek().is_some() && (after_an_end.any(is_of_mark) || self.segment.awaited.iter().any(is_mark))
     }
 
-    /// Puts all held ops into the batch, in the order they were called.
+    /// Puts all ops that were held back into the batch, in the order of their calls.
     pub(super) fn enter_held(&mut self) {
         if !self.segment.held.is_empty() && !self.host.concurrent && self.ends_by_preamble(true) {
             return;

@@ -1,4 +1,5 @@
-//! Whose code a run is of, as its row says it, and how the code that takes the run up is related to that.
+//! The name of the code that recorded a run, as its row has it, and how the code that now takes up the run relates to
+//! it.
 
 use std::fmt;
 
@@ -7,9 +8,10 @@ use std::fmt;
 enum CodeName<'a> {
     /// This code recorded all of it.
     Of(&'a str),
-    /// A person let this code go on with what another has recorded; none until that code has come.
+    /// A person has allowed this code to go on with what other code has recorded. None until some code has taken up the
+    /// run.
     Mixed(Option<&'a str>),
-    /// This code was edited while the tail was recorded; none where it has no name.
+    /// The code was edited while the tail was recorded. The name is that of the latest code, if it has one.
     Edited(Option<&'a str>),
 }
 
@@ -25,24 +27,26 @@ impl fmt::Display for CodeName<'_> {
     }
 }
 
-/// How the code that runs is related to the one that the segment is of.
+/// How the code that runs relates to the code that recorded the segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CodeState {
     /// It is the same.
     pub unchanged: bool,
-    /// How the run's code is to be named with the next commit.
+    /// The name that the next commit stores for the run's code. None if the row has it already.
     pub to_store: Option<String>,
 }
 
 impl CodeState {
-    /// Of a segment that this code has begun.
+    /// The state of a segment that this code itself has begun.
     pub fn own() -> Self {
         Self { unchanged: true, to_store: None }
     }
 
-    /// Of a segment of a run of the code `stored`, which `mine` takes up; and whether a person has said that it may go on.
+    /// The state of a loaded segment. `stored` is the code's name in the run's row, `mine` the name of the code that
+    /// runs. Also tells whether a person has allowed this code to go on.
     ///
-    /// `resolve_divergence` leaves the mark `mixed`. It counts for the code that takes the run up next and for no later edit.
+    /// `resolve_divergence` leaves the name `mixed` in the row. It holds for the code that takes up the run next, and for no later
+    /// edit: that code's name is added to it.
     pub fn of(stored: Option<&str>, mine: Option<&str>) -> (Self, bool) {
         let named = |name: CodeName<'_>| stored.is_some_and(|stored| *stored == name.to_string());
         let mixed = CodeName::Mixed(mine);

@@ -1,4 +1,4 @@
-//! Making things durable: what goes into a commit, what the run waits for, how a segment and a run end.
+//! Decides when to commit and what goes into the commit: what the run waits for, and how a segment and a run end.
 
 use super::effect::{CommitDraft, Effect, Ending};
 use super::machine::{InFlight, Machine};
@@ -9,7 +9,8 @@ use crate::error::Code;
 use crate::model::{BatchEnd, CancelMode, Failure, Wait, WaitReason};
 
 impl Machine {
-    /// Starts nothing and hands nothing over any more; what has ended is still made durable.
+    /// The process is about to end: the machine starts nothing and hands nothing over any more. It still commits the
+    /// results of tasks that have ended, so that no finished work is repeated elsewhere.
     pub fn drain(&mut self) {
         self.draining = true;
         self.plan();
@@ -72,21 +73,25 @@ impl Machine {
         }
     }
 
-    /// Whether the store would not wake the run by all that its code waits for now: edited code may go on in a parked copy by
-    /// what is recorded alone.
+    /// Whether the run waits for something else than the store has for it, so that the new wait has to be stored: the
+    /// store would not wake it. Code of a parked copy can come to another wait without a commit, by recorded outcomes
+    /// alone.
     fn waits_for_more(&self, now: &Wait) -> bool {
         let Standing::Waiting(stored) = &self.standing else { return true };
+        // A host timer that has ended is no reason to commit. The mark that the store still has does no harm: the run
+        // would only be entered again if this process died.
         let host_timer = now.host_timer || stored.host_timer;
         **stored != Wait { host_timer, ..now.clone() }
     }
 
-    /// What the run waits for; none while an await needs something of this process.
+    /// What the run waits for in the store. None if it waits for nothing, or if only this process can end one of its
+    /// awaits.
     fn wait(&self) -> Option<Wait> {
         let mut wait = Wait { host_timer: self.host.timer, ..Wait::default() };
         for index in &self.segment.awaited {
             let op = &self.segment.ops[*index];
             if op.is_given_up() {
-                // A timer of the host will give it up again.
+                // On replay a host timer will give up this await again. The run must stay here for that.
                 return None;
             }
             transition::wait(op, &mut wait);
@@ -108,7 +113,8 @@ impl Machine {
     pub(super) fn commit(&mut self, mut end: BatchEnd, mut orphaned: Vec<u32>) {
         let mut segment = self.segment.number;
         if let Some((last, _)) = self.run.ahead.last_key_value() {
-            // A segment that has ended takes nothing new: a person must look.
+            // Checkpoints after this segment are damaged, so it is replayed although it has ended. It takes no new op:
+            // a person must decide.
             let why = "the run's last checkpoint is damaged and its code no longer repeats the segment before it";
             let failure = Failure::new(Code::CorruptCheckpoint, "CorruptCheckpoint", why);
             (segment, orphaned, self.draft) = (*last, Vec::new(), super::draft::Draft::default());
@@ -138,7 +144,7 @@ impl Machine {
                 flight.checkpoint = Some(saved.clone());
                 self.config.code.clone()
             }
-            // An error of code that has done nothing does not make the run its own.
+            // New code that fails before it has called anything is not noted as the run's code.
             BatchEnd::Pause { reason: WaitReason::Error, .. } if self.draft.ops.is_empty() => None,
             _ => self.segment.code.to_store.take(),
         };
@@ -151,10 +157,11 @@ impl Machine {
         })));
     }
 
-    /// Commits a part of a draft that is more than one commit holds. What ends the batch goes with the last part.
+    /// If the draft is larger than one commit may be, commits its first part and returns true. The last part leaves
+    /// with what ends the batch.
     fn commit_part(&mut self) -> bool {
         if !self.run.ahead.is_empty() {
-            // None of it is written.
+            // `commit` will pause the run and write nothing of the draft.
             return false;
         }
         let Some(part) = self.draft.part(self.most, self.segment.number) else { return false };
@@ -221,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// Whether a stop at once was asked for.
+    /// Whether the run was asked to stop at once, without a grace period.
     pub fn is_hard_cancelled(&self) -> bool {
         self.run.stop.cancellation().is_some_and(|cancel| cancel.mode == CancelMode::Hard)
     }

@@ -1,4 +1,4 @@
-//! What a host says: how an agent is declared, and whether its code may go on by itself.
+//! What a host tells the machine: how an agent is declared, and whether its code may go on by itself.
 
 use crate::error::{Code, Error};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub enum OnDivergence {
 }
 
 impl OnDivergence {
-    /// The policy of a word.
+    /// Parses a policy.
     pub fn parse(word: &str) -> Result<Self, Error> {
         match word {
             "continue" => Ok(Self::Continue),
@@ -30,9 +30,9 @@ impl OnDivergence {
 /// What an error that leaves the agent's function does to its run (rule 20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
-    /// The run fails, unless the error says more of the code that took the run up than of its work: it came before all that
-    /// is recorded was called again, before the first commit of changed code, or from a value that does not fit its type.
-    /// Then the run pauses.
+    /// The run pauses if the error is likely a mistake in the code that took up the run: it came before everything
+    /// recorded was called again, before the first commit of changed code, or from a value that does not fit its type.
+    /// Else the run fails.
     #[default]
     Judge,
     /// The run fails.
@@ -42,7 +42,7 @@ pub enum OnError {
 }
 
 impl OnError {
-    /// The policy of a word; none says nothing.
+    /// Parses a policy. Without a word it is [`OnError::Judge`].
     pub fn parse(word: Option<&str>) -> Result<Self, Error> {
         match word {
             None => Ok(Self::Judge),
@@ -57,14 +57,14 @@ fn unknown(what: &str, word: &str, known: &str) -> Error {
     Error::new(Code::InvalidArgument, format!("the policy on {what} {word:?} is unknown; pass {known}"))
 }
 
-/// Whether the agent's code may go on by something that the engine cannot see.
+/// Whether something that the engine cannot see may make the agent's code go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outside {
     /// Every branch waits for an outcome: nothing goes on unless one is handed over.
     Nothing,
     /// The host cannot tell.
     Unknown,
-    /// Some branch waits for a timer of the host, a thread, another library.
+    /// Some branch waits for a timer of the host, a thread or another library.
     Something,
 }
 
@@ -79,12 +79,12 @@ pub struct MachineConfig {
     pub on_divergence: OnDivergence,
     /// What to do when an error leaves the code.
     pub on_error: OnError,
-    /// A graceful stop is told only to those who ask.
+    /// Awaits do not end with `Cancelled` when the run is asked to stop gracefully. Only code that asks learns of it.
     pub not_cancellable: bool,
     /// The host can never tell that no branch waits for something outside.
     pub blind: bool,
-    /// How long the replay of unchanged code waits for a recorded call that a branch may still make, where outcomes are
-    /// held up by it; then the run pauses.
+    /// How long the replay of unchanged code waits for a recorded call that a branch may still make and that holds
+    /// outcomes up. Then the run pauses.
     pub replay_timeout: Duration,
 }
 

@@ -1,4 +1,8 @@
-//! What to do where edited code no longer matches its recorded tail (rule 8): judge, admit, pass over, orphan.
+//! What to do when replay is blocked because code and recorded tail do not match (rule 8).
+//!
+//! [`Machine::judge`] decides whether they differ for good. If so, the policy of the agent is applied once per segment,
+//! and then either the new ops that were held back start, or the recorded line in the way is passed over. What nobody
+//! has claimed by the end of the segment is orphaned.
 
 use super::config::{OnDivergence, Outside};
 use super::effect::{Effect, Ending};
@@ -10,37 +14,38 @@ use crate::error::Code;
 use crate::model::{Failure, OpKind, SideEffects, WaitReason};
 use std::time::Duration;
 
-/// How long edited code is waited for that may still make a recorded call.
+/// How long replay waits for edited code that may still make a recorded call.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a blocked replay has been waited for.
+/// How long replay has waited while it was blocked.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     state: Waited,
-    /// Timers armed so far.
+    /// The number of timers armed so far, and of the latest one. A timer cannot be taken back: one with an older number
+    /// is ignored.
     started: u64,
-    /// Edited code has been waited for once.
+    /// Replay has waited for edited code once. It does not wait again.
     spent: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Waited {
-    /// Not at all.
+    /// It does not wait.
     #[default]
     Idle,
-    /// The timer of this number runs: progress starts another.
+    /// It waits until the timer of this number is over.
     Since(u64),
-    /// Long enough.
+    /// It has waited long enough.
     Enough,
 }
 
 impl Patience {
-    /// Something moved.
+    /// Replay has moved: it does not wait any more.
     pub fn end(&mut self) {
         self.state = Waited::Idle;
     }
 
-    /// Starts, unless it has begun; the number of the timer.
+    /// Begins to wait. Returns the number of the timer to be armed; none if one runs.
     fn begin(&mut self) -> Option<u64> {
         if matches!(self.state, Waited::Since(_)) {
             return None;
@@ -50,13 +55,13 @@ impl Patience {
         Some(self.started)
     }
 
-    /// Whether it is over; it is so once.
-    fn take_over(&mut self) -> bool {
-        let over = self.state == Waited::Enough;
-        if over {
+    /// Whether replay has waited long enough. Says so once, then the waiting begins anew.
+    fn take_elapsed(&mut self) -> bool {
+        let elapsed = self.state == Waited::Enough;
+        if elapsed {
             self.state = Waited::Idle;
         }
-        over
+        elapsed
     }
 
     /// Whether a timer runs.
@@ -67,7 +72,7 @@ impl Patience {
 }
 
 impl Machine {
-    /// The patience with a blocked replay is over.
+    /// The timer of [`Effect::ArmDivergence`] with this number is over.
     pub fn divergence_elapsed(&mut self, timer: u64) {
         if self.patience.state == Waited::Since(timer) {
             self.patience.state = Waited::Enough;
@@ -75,10 +80,12 @@ impl Machine {
         }
     }
 
-    /// Judges whether code and tail differ for good; true if something can move again.
+    /// Judges whether code and tail differ for good. True if that was decided, so that the plan has to be made again.
     ///
-    /// It is certain where no branch can make the recorded call any more. Where one may, unchanged code is waited for, and
-    /// never passed over; edited code is waited for once, and not for long.
+    /// It is certain if no branch can make the recorded call any more. If one still may, replay waits: for unchanged
+    /// code until
+    /// `replay_timeout`, and then the run pauses rather than goes past a call that may come; for edited code once, for
+    /// [`PATIENCE`], and not at all if it seems to have one branch.
     pub(super) fn judge(&mut self, line: Line) -> bool {
         if self.in_flight.is_some() || (self.segment.awaited.is_empty() && !self.phase.is_saving()) {
             return false;
@@ -92,15 +99,17 @@ impl Machine {
         };
         if outside != Outside::Nothing || self.is_new_under_way() {
             self.ask_later();
-            // Edited code may not give it up any more: it is waited for as everything else is.
+            // The recorded line gives up an await. Unchanged code will do that again, by its host timer. Edited code
+            // may not, so it is waited for only as long as for any other line.
             let gives_up = self.will_be_given_up(line);
             if gives_up && (self.must_be_certain() || !self.is_anything_held_up()) {
                 return false;
             }
-            let due = self.patience.take_over();
+            let due = self.patience.take_elapsed();
             let alone = outside == Outside::Unknown && !self.host.concurrent;
             if self.must_be_certain() {
-                // A host that cannot tell, and one branch as far as anybody has seen.
+                // The first call of an agent with state has no twin, in the only branch anybody has seen. That is most
+                // likely work before the agent's loop, which needs no long wait.
                 let before_loop = alone && matches!(self.run.first_call, FirstCall::Suspect { has_twin: false, .. });
                 if !due {
                     if self.is_anything_held_up() {
@@ -109,9 +118,9 @@ impl Machine {
                     }
                     return false;
                 }
-                if self.bury(line) {
-                    // Also what gave it up, and others like it: one patience for all.
-                    while self.advance().is_some_and(|next| self.bury(next)) {}
+                if self.skip_given_up(line) {
+                    // Also the op that gave it up, and all others like it: they do not wait one after the other.
+                    while self.advance().is_some_and(|next| self.skip_given_up(next)) {}
                     return true;
                 }
                 if before_loop && self.ends_by_preamble(true) {
@@ -127,8 +136,8 @@ impl Machine {
             }
             self.patience.spent |= due;
         }
-        self.patience.take_over();
-        if self.bury(line) || (outside == Outside::Nothing && self.reword(line)) {
+        self.patience.take_elapsed();
+        if self.skip_given_up(line) || (outside == Outside::Nothing && self.reword(line)) {
             return true;
         }
         if self.ends_by_preamble(self.host.concurrent) || (!self.segment.diverged && !self.admit_divergence()) {
@@ -142,8 +151,9 @@ impl Machine {
         true
     }
 
-    /// Ends the run if its first call in a segment was none of the segment's: of a branch that came early it is found, of
-    /// work before the agent's loop it is not. `unmatched` asks for a call that found no twin anywhere.
+    /// Ends the run if its first call was not the one that the segment starts with, and is therefore taken for work
+    /// before the agent's loop. With `unmatched` only if the call has no twin anywhere: a call with one further on may
+    /// be that of a branch that came early.
     pub(super) fn ends_by_preamble(&mut self, unmatched: bool) -> bool {
         let Some(failure) = self.run.first_call.clear(unmatched) else { return false };
         let stands = matches!(&self.phase, Phase::Ending(ending) if !matches!(**ending, Ending::Completed(_)));
@@ -154,18 +164,19 @@ impl Machine {
         true
     }
 
-    /// Whether the code is the recorded one, so that what is recorded will be called again unless no branch is left to.
+    /// Whether the code is the one that recorded the tail. Then a recorded call comes again as long as some branch can
+    /// make it.
     fn must_be_certain(&self) -> bool {
         self.segment.code.unchanged && !self.run.divergence_allowed
     }
 
-    /// Whether the line is an await that was given up, and the host's own timer will give it up again.
+    /// Whether the line is an `abandon` and some branch awaits what was given up: a host timer will give it up again.
     fn will_be_given_up(&self, line: Line) -> bool {
         matches!(line, Line::Call(index) if self.segment.ops[index].label.kind == OpKind::Abandon)
             && self.segment.awaited.iter().any(|awaited| self.segment.ops[*awaited].is_given_up())
     }
 
-    /// Whether anything could move if the recorded call were not waited for.
+    /// Whether anything could move if replay did not wait for the recorded call.
     pub(super) fn is_anything_held_up(&self) -> bool {
         !self.segment.held.is_empty()
             || self.phase.is_saving()
@@ -183,21 +194,21 @@ impl Machine {
         }
     }
 
-    /// Notes progress of the replay: a wait of unchanged code has a patience of its own.
+    /// Notes that replay has moved. For unchanged code each wait has its full time.
     pub(super) fn made_progress(&mut self) {
         if self.must_be_certain() {
             self.patience.end();
         }
     }
 
-    /// Goes past a call that was given up before it ended and that the code has not come to this time, as the loser of a
-    /// race may: nobody was told anything of it, so nothing differs. True if the line was one.
-    fn bury(&mut self, line: Line) -> bool {
+    /// Skips a recorded call whose await was given up and that the code has not made this time, as can happen to the
+    /// loser of a race. The code was never told its outcome, so nothing differs. False if the line is no such call.
+    fn skip_given_up(&mut self, line: Line) -> bool {
         let Line::Call(index) = line else { return false };
         if !self.was_given_up(line) {
             return false;
         }
-        // No later call may take it for its twin: it never ends.
+        // It is claimed, so that no later call takes it for its twin: its outcome would never come.
         self.segment.ops[index].claim();
         self.segment.ops[index].settle();
         self.segment.script.note_claim();
@@ -205,7 +216,8 @@ impl Machine {
         true
     }
 
-    /// Whether the line is such a call, or gave one up.
+    /// Whether the line is a call whose await was given up, or the `abandon` of one, and the code has not come to it
+    /// this time.
     fn was_given_up(&self, line: Line) -> bool {
         let Line::Call(index) = line else { return false };
         match self.segment.abandons.get(&index) {
@@ -214,7 +226,7 @@ impl Machine {
         }
     }
 
-    /// Goes past a recorded line that will not come.
+    /// Goes past a recorded line that will not happen again.
     fn pass_over(&mut self, line: Line) {
         self.segment.script.step();
         if let Line::Call(abandon) = line
@@ -224,7 +236,7 @@ impl Machine {
         }
     }
 
-    /// Why a run is paused whose code may or may not come to what it has recorded.
+    /// Why a run pauses if it is uncertain whether its code will make the recorded call.
     fn uncertain(&self) -> Failure {
         let seconds = self.config.replay_timeout.as_secs_f64();
         let what = self.divergence().message;
@@ -239,12 +251,12 @@ impl Machine {
         )
     }
 
-    /// Whether some branch awaits a step that the record does not have and that has started.
+    /// Whether some branch awaits a new step, one that is not recorded and was put into a batch.
     pub(super) fn is_new_under_way(&self) -> bool {
         self.segment.awaited.iter().any(|index| self.segment.ops[*index].is_new_and_placed())
     }
 
-    /// Applies the policy to the first divergence of a segment; false if the run ends or pauses by it.
+    /// Applies the agent's policy to the first divergence of a segment. False if the run fails or pauses.
     fn admit_divergence(&mut self) -> bool {
         let failure = self.divergence();
         let irrevocable = self.irrevocable().is_some();
@@ -302,7 +314,8 @@ impl Machine {
         })
     }
 
-    /// A recorded call that nobody claims and that must not be forgotten: it started and may have taken effect.
+    /// A recorded `at_most_once` task that nobody has claimed and that has started. It may have taken effect, so it
+    /// must not be orphaned without asking a person.
     fn irrevocable(&self) -> Option<usize> {
         self.unclaimed().find(|index| {
             self.segment.ops[*index]
@@ -311,7 +324,9 @@ impl Machine {
         })
     }
 
-    /// What nobody claimed by the end of the segment.
+    /// The sequences of the ops that nobody has claimed by the end of the segment.
+    ///
+    /// Errors: one of them must not be forgotten.
     pub(super) fn orphans(&mut self) -> Result<Vec<u32>, Failure> {
         if self.irrevocable().is_some() && !self.run.divergence_allowed {
             return Err(self.divergence());

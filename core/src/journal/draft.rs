@@ -1,16 +1,16 @@
-//! The batch that is being built, and the one that is on its way.
+//! The batch that is being built, and how it is cut where it is larger than one commit may be.
 
 use super::transition::{gives_up, size, takes_signals};
 use crate::id::Slot;
 use crate::model::{AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, NewEvent, NewOp};
 use std::collections::HashSet;
 
-/// The most that one commit holds; what is more goes with the next.
+/// The most that one commit may hold. The rest goes with the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Most {
     /// Ops, and ends of attempts.
     pub count: usize,
-    /// Bytes of values; the last of them may go beyond.
+    /// Bytes of values. The last value may go beyond, or a large one would never leave.
     pub bytes: u64,
 }
 
@@ -25,16 +25,21 @@ impl Default for Most {
 pub(super) struct Draft {
     pub ops: Vec<NewOp>,
     pub attempts: Vec<AttemptReport>,
+    /// Sequences of tasks whose attempt was lost, with the number of the next attempt.
     pub restarted: Vec<(u32, u32)>,
+    /// Sequences of durable reads that gave the same answer again, with how often they have given it.
     pub read_counts: Vec<(u32, u32)>,
     pub consumed: Vec<Consumed>,
+    /// Sequences of waits whose timer no longer matters.
     pub disarmed: Vec<u32>,
-    /// Ops whose end nobody will be told.
+    /// Sequences of ops whose end nobody will be told.
     pub orphaned: Vec<u32>,
     pub events: Vec<NewEvent>,
     /// Something waits for this draft to be durable: do not hold it back.
     pub urgent: bool,
-    /// It holds what no replay can come to by itself, such as an answer of the outside: no task may start beside it.
+    /// It holds something that no replay could come to by itself, such as an answer of the outside. So no task may
+    /// start beside its commit: if the commit were lost, the task would have run after an answer that nobody gets
+    /// again.
     pub decides: bool,
     /// The hold that was armed for it is over.
     pub held_enough: bool,
@@ -49,7 +54,8 @@ impl Draft {
         !self.is_due() && self.consumed.is_empty()
     }
 
-    /// Whether anything of it leaves by itself: a signal does with the op that has seen it.
+    /// Whether it holds anything to commit. Consumed signals alone are nothing: they leave with the next op, which has
+    /// seen them.
     pub fn is_due(&self) -> bool {
         !(self.ops.is_empty()
             && self.attempts.is_empty()
@@ -72,10 +78,11 @@ impl Draft {
         self.attempts.push(report);
     }
 
-    /// The first part of a draft that is more than one commit holds; the rest stays.
+    /// Takes the first part of a draft that is larger than one commit may be; the rest stays. None if it fits.
     ///
-    /// What a new op brings about goes with it, for replay does not bring it about again: what it gives up, the signals of a
-    /// read, and those whose taking it has seen.
+    /// The run may be lost between the two commits. So everything that an op of the first part has caused goes with it,
+    /// since a replay finds the op recorded and does not cause it again: the op that it gives up, the signals that a
+    /// read took, and the signals that it has seen taken.
     pub fn part(&mut self, most: Most, segment: u32) -> Option<Self> {
         if self.ops.len() <= most.count && self.attempts.len() <= most.count && self.bytes <= most.bytes {
             return None;
@@ -111,26 +118,29 @@ impl Draft {
         })
     }
 
-    /// Takes the signals whose taking an op has seen, and those of a read. Of the others a crash gives back what no op was
-    /// called after, so that replay hands all over in their order (rule 12).
+    /// Takes the consumed signals that the ops of this draft vouch for: an op lists in `seen` that the signal was
+    /// handed over, or is the read that took it. The others stay. If the run is lost before an op has seen them, they
+    /// are back in the mailbox, and replay hands them over in their order (rule 12).
     fn take_consumed(&mut self, segment: u32) -> Vec<Consumed> {
         if self.consumed.is_empty() {
             return Vec::new();
         }
         let seen = self.ops.iter().flat_map(|op| op.seen.iter().map(|seen| seen.0));
         let read = self.ops.iter().filter(|op| takes_signals(&op.body)).map(|op| op.sequence);
-        let told: HashSet<Slot> = seen.chain(read).map(|sequence| Slot { segment, sequence }).collect();
-        let (told, others) = std::mem::take(&mut self.consumed).into_iter().partition(|taken| told.contains(&taken.by));
+        let by: HashSet<Slot> = seen.chain(read).map(|sequence| Slot { segment, sequence }).collect();
+        let (vouched, others) =
+            std::mem::take(&mut self.consumed).into_iter().partition(|taken| by.contains(&taken.by));
         self.consumed = others;
-        told
+        vouched
     }
 
-    /// Turns the draft into a batch and leaves an empty one; of one that goes on, the signals that no op has seen stay.
+    /// Turns the draft into a batch and leaves an empty one. If the run goes on, consumed signals that no op has seen
+    /// stay.
     pub fn take(&mut self, segment: u32, code: Option<String>, orphaned: Vec<u32>, end: BatchEnd) -> Batch {
-        let told = matches!(end, BatchEnd::Continue).then(|| self.take_consumed(segment));
+        let vouched = matches!(end, BatchEnd::Continue).then(|| self.take_consumed(segment));
         let mut draft = std::mem::take(self);
-        if let Some(told) = told {
-            self.consumed = std::mem::replace(&mut draft.consumed, told);
+        if let Some(vouched) = vouched {
+            self.consumed = std::mem::replace(&mut draft.consumed, vouched);
         }
         draft.orphaned.extend(orphaned);
         Batch {
@@ -148,7 +158,7 @@ impl Draft {
         }
     }
 
-    /// Warns watchers about something.
+    /// Adds a warning event, which readers of the run see.
     pub fn warn(&mut self, sequence: Option<u32>, warning: &str, mut data: serde_json::Value) {
         if let Some(object) = data.as_object_mut() {
             object.insert("warning".into(), warning.into());

@@ -1,4 +1,4 @@
-//! What the machine asks of its surroundings, and what the surroundings tell it at the end.
+//! What the machine asks its host and its session to do, and how an agent's function ends.
 
 use crate::id::{OpId, TaskId};
 use crate::model::{Batch, Failure, Status, TaskOptions, WaitReason};
@@ -18,16 +18,16 @@ pub enum Outcome {
     Signal(Payload),
     /// No signal came in time.
     TimedOut,
-    /// The moment has come.
+    /// A timer's moment has come.
     Fired,
-    /// What was asked is durable.
+    /// The op is durable: all that a flush or a step mark waits for.
     Done,
     /// The run was asked to stop.
     Cancelled,
 }
 
 impl Outcome {
-    /// The value it brings, if any.
+    /// Its value, if it has one.
     pub fn payload(&self) -> Option<&Payload> {
         match self {
             Self::Value(payload) | Self::Signal(payload) => Some(payload),
@@ -35,7 +35,7 @@ impl Outcome {
         }
     }
 
-    /// As [`payload`](Self::payload), to be replaced.
+    /// As [`payload`](Self::payload), mutable.
     pub fn payload_mut(&mut self) -> Option<&mut Payload> {
         match self {
             Self::Value(payload) | Self::Signal(payload) => Some(payload),
@@ -49,7 +49,7 @@ impl Outcome {
 pub struct Handed {
     /// The op whose await ends.
     pub op: OpRef,
-    /// With what.
+    /// What the await ends with.
     pub outcome: Outcome,
 }
 
@@ -60,9 +60,9 @@ pub struct StartTask {
     pub op: OpRef,
     /// The op's name, for streams and people.
     pub id: OpId,
-    /// The task, and the idempotency key for the tool's own use.
+    /// The task. Its id is the idempotency key that a tool may use.
     pub task: TaskId,
-    /// The function.
+    /// The name of the function to run.
     pub kind: std::sync::Arc<str>,
     /// The attempt's number, from 1.
     pub attempt: u32,
@@ -70,7 +70,7 @@ pub struct StartTask {
     pub options: TaskOptions,
 }
 
-/// What the surroundings must do, in order.
+/// One thing that the session or the host must do. Effects are carried out in the order they come.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Host: end these awaits, in this order, then run until quiet.
@@ -85,19 +85,21 @@ pub enum Effect {
     Commit(Box<CommitDraft>),
     /// Session: call `hold_elapsed` a few milliseconds from now.
     ArmHold,
-    /// Session: call `divergence_elapsed` with this number so much later.
+    /// Session: call `divergence_elapsed` with this number after this time.
     ArmDivergence(u64, Duration),
-    /// Host: once the code is quiet, settle again and say whether anything outside may make it go on.
+    /// Host: once the code is quiet, call `settle` again and say whether anything outside of the context may make it go
+    /// on.
     Ask,
     /// Session: call `ask_again` a moment from now.
     AskLater,
     /// Session: the run waits in the store; its coroutine may be parked or dropped.
     Parked,
-    /// Session: a copy that waited in the store went on by itself, and holds the run again.
+    /// Session: the code of a copy whose run was WAITING went on by itself. By the last commit the copy holds the run
+    /// again.
     WentOn,
     /// Session: the run ended or paused; drop the coroutine.
     Finished(Status),
-    /// Session: this copy must not go on: its right to is lost. Drop it.
+    /// Session: drop this copy. It lost the right to advance the run, or the store refused its pause.
     Stop(crate::Error),
 }
 

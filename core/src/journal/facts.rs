@@ -1,6 +1,7 @@
 //! What the store tells the machine: facts, and the answers of commits.
 //!
-//! An outcome exists for the machine only once the store has said so (rule 4). Facts are applied in the store's order.
+//! An outcome exists for the machine only once the store has it (rule 4). Facts are applied in the order the store
+//! numbered them, so that a replay applies them in the same order.
 
 use super::draft::Draft;
 use super::effect::{Effect, Ending, Outcome};
@@ -11,26 +12,27 @@ use crate::error::{Error, Kind, Result};
 use crate::model::{CommitAnswer, Committed, Fact, FactKind, Failure, WaitReason};
 
 impl Machine {
-    /// Facts that the store has told outside of a commit.
+    /// Takes facts that came otherwise than by a commit's answer. `high` is the highest number of a fact the store has.
     pub fn facts(&mut self, facts: Vec<Fact>, high: u64) {
         self.apply_all(facts, false);
         self.run.known = self.run.known.max(high);
         self.plan();
     }
 
-    /// Takes a claim of the run for this parked copy, if it may go on under it: the claim's last commit must be its own.
+    /// Takes a claim of the run for this parked copy. Refused, with false, if the run's last commit is not the one that
+    /// this copy made: then another copy has advanced the run, and this one is out of date.
     ///
-    /// From here on what its code calls belongs to the claim. Nothing is committed until [`Machine::resumed`] brings the
-    /// news that the run was woken by: without them it would wait for the same again.
+    /// From here on what the code calls belongs to the claim. Nothing is committed before [`Machine::resumed`] brings
+    /// the facts that woke the run: without them the copy would only suspend again with the same wait.
     pub fn take_claim(&mut self, base: u64) -> bool {
-        let may = self.is_parked() && !self.phase.is_over() && self.run.base == base;
-        if may {
+        let is_current = self.is_parked() && !self.phase.is_over() && self.run.base == base;
+        if is_current {
             self.standing = Standing::Claimed;
         }
-        may
+        is_current
     }
 
-    /// What has happened up to the claim that was taken.
+    /// Takes the facts up to the claim that was taken, and goes on.
     pub fn resumed(&mut self, facts: Vec<Fact>, high: u64) {
         if matches!(self.standing, Standing::Claimed) {
             self.standing = Standing::Advancing;
@@ -38,7 +40,8 @@ impl Machine {
         self.facts(facts, high);
     }
 
-    /// The answer to the commit on its way. A request whose outcome is unknown is retried by the session, not told here.
+    /// Takes the answer to the commit on its way. A commit whose outcome is unknown is no answer: the session retries
+    /// it.
     pub fn answered(&mut self, answer: Result<CommitAnswer>) {
         let Some(flight) = self.in_flight.take() else { return };
         let answer = match answer {
@@ -52,6 +55,7 @@ impl Machine {
         }
         self.apply_all(answer.facts, false);
         self.run.known = self.run.known.max(answer.high);
+        // A mark ends by being durable, which is no fact. Its outcome is put behind the facts of this answer.
         let last = self.run.times.last().copied().unwrap_or(self.run.time);
         let order = self.next_order(last);
         for index in flight.marks {
@@ -88,8 +92,8 @@ impl Machine {
         self.plan();
     }
 
-    /// The store takes no such commit, however often it is asked: a person must look, for a copy that is entered again would
-    /// come to the same. A copy that lost its right is dropped, and so is one whose pause is refused too.
+    /// The store refuses the commit for good. The run pauses and a person must look, since a new copy would come to the
+    /// same commit. A copy that lost the right to the run is dropped, and so is one whose pause was refused too.
     fn refused(&mut self, error: Error, pauses: bool) {
         if pauses || matches!(error.code().kind(), Kind::Lost | Kind::Unavailable) {
             self.phase = Phase::Over;
@@ -108,7 +112,7 @@ impl Machine {
             self.run.ahead_facts.extend(facts.iter().cloned());
         }
         for fact in facts {
-            // The end of a task may be told late, to the op that joins it.
+            // The end of a task is told once more, with its old number, to an op that joins the task later.
             if loading || fact.number > self.run.known || matches!(fact.kind, FactKind::Task { .. }) {
                 self.apply(fact);
             }

@@ -1,34 +1,36 @@
-//! What the host has said of the agent's code: whether anything of it is left to run, and what may make it go on.
+//! What the host has said about the agent's code: whether any of it is left to run, and whether anything outside of the
+//! context may make it go on.
 
 use super::config::Outside;
 use super::effect::Effect;
 use super::machine::Machine;
 
-/// How the code stands, by the host's word.
+/// The state of the code, as the host has reported it.
 #[derive(Debug)]
 pub(super) struct HostState {
     /// The code has nothing left to run.
     pub quiet: bool,
     /// Several branches are alive.
     pub concurrent: bool,
-    /// Whether anything outside may make the code go on; none until the host has said so, for this time of quiet.
+    /// Whether anything outside may make the code go on. None until the host has answered that since the code became
+    /// quiet.
     pub outside: Option<Outside>,
-    /// What it said last: something of this process alone may end the wait.
+    /// By the host's last answer, something in this process may end the wait, such as a host timer.
     pub timer: bool,
-    /// Some branch has waited outside while another awaited an outcome.
+    /// Some branch has waited for something outside while another awaited an outcome.
     pub races_outside: bool,
-    /// It gave up an await by a timer of its own.
+    /// The code has given up an await, beyond what is recorded.
     pub has_abandoned: bool,
-    /// The lease holds for more than 10 s by the worker's own clock.
+    /// The lease is valid for more than 10 s by the worker's own clock.
     pub lease_fresh: bool,
-    /// It was asked what is outside, and has not answered.
+    /// The host was asked what is outside, and has not answered.
     asked: bool,
-    /// It will be asked again in a moment.
+    /// The host will be asked again in a moment.
     asking_later: bool,
 }
 
 impl HostState {
-    /// Before it has said anything.
+    /// The state before the host has reported anything.
     pub fn new() -> Self {
         Self {
             quiet: false,
@@ -45,9 +47,10 @@ impl HostState {
 }
 
 impl Machine {
-    /// The host is quiet: the code has nothing left to run. `concurrent` tells that several branches are alive,
-    /// `outside` whether anything that the engine cannot see may make one go on (a host that must look for it says so only
-    /// when it is asked), `lease_fresh` that the lease holds for more than 10 s by the worker's own clock.
+    /// The host reports that the code has nothing left to run. `concurrent` tells whether several branches are alive.
+    /// `outside` tells whether anything that the engine cannot see may make one go on; none if finding out costs time, and then
+    /// the host answers only when [`Effect::Ask`] asks. `lease_fresh` tells whether the lease is valid for more than 10
+    /// s by the worker's own clock.
     pub fn settle(&mut self, concurrent: bool, outside: Option<Outside>, lease_fresh: bool) {
         let awaited = self.segment.awaited.len();
         let host = &mut self.host;
@@ -63,26 +66,27 @@ impl Machine {
         self.plan();
     }
 
-    /// Tells that several branches are alive, before one of them calls anything.
+    /// The host reports that several branches are alive, before one of them calls anything.
     pub fn note_concurrent(&mut self) {
         self.host.concurrent = true;
     }
 
-    /// Asks the host whether anything outside may make the code go on; it answers by settling again.
+    /// Asks the host whether anything outside may make the code go on. It answers by a call of `settle`.
     pub(super) fn ask(&mut self) {
         if !std::mem::replace(&mut self.host.asked, true) {
             self.effects.push_back(Effect::Ask);
         }
     }
 
-    /// Has the host asked again in a moment: what was outside may end without a call.
+    /// Asks the host again in a moment. What the code waits for outside may end without a call that the machine would
+    /// see.
     pub(super) fn ask_later(&mut self) {
         if !std::mem::replace(&mut self.host.asking_later, true) {
             self.effects.push_back(Effect::AskLater);
         }
     }
 
-    /// The moment is over.
+    /// The moment of [`Effect::AskLater`] is over.
     pub fn ask_again(&mut self) {
         self.host.asking_later = false;
         let ends = self.phase.is_over() || self.phase.is_ending();
@@ -91,7 +95,7 @@ impl Machine {
         }
     }
 
-    /// Whether something of this process alone may end the wait (rule 13).
+    /// Whether something in this process, such as a host timer, may end the wait (rule 13).
     pub fn has_host_timer(&self) -> bool {
         self.host.timer
     }

@@ -1,6 +1,7 @@
 //! The machine of one run: its ops, what is known of them, and the inputs that change them.
 //!
-//! It decides nothing about time and does nothing itself: `plan.rs` turns what is known into effects.
+//! It reads no clock and does no I/O. `plan.rs` turns what is known into effects, which the session and the host carry
+//! out.
 
 use super::code::CodeState;
 use super::config::MachineConfig;
@@ -24,7 +25,7 @@ use std::collections::{HashSet, VecDeque};
 pub struct OpRef(pub u32);
 
 impl OpRef {
-    /// The pending checkpoint, which is no op of either segment.
+    /// Stands for the pending checkpoint, which is no op.
     pub const CHECKPOINT: OpRef = OpRef(u32::MAX);
 }
 
@@ -41,7 +42,7 @@ pub struct Machine {
     pub(super) draft: Draft,
     pub(super) most: Most,
     pub(super) in_flight: Option<Box<InFlight>>,
-    /// Its process is about to end: nothing is started or handed over any more.
+    /// The process is about to end: nothing is started or handed over any more.
     pub(super) draining: bool,
     pub(super) effects: VecDeque<Effect>,
 }
@@ -59,9 +60,10 @@ pub(super) struct InFlight {
     pub checkpoint: Option<NewCheckpoint>,
     /// What the run waits for from then on.
     pub wait: Option<Box<Wait>>,
-    /// It pauses the run since the store has refused another.
+    /// It pauses the run because the store refused the commit before it. If this one is refused too, the copy is
+    /// dropped.
     pub pauses: bool,
-    /// No task may start before it is durable.
+    /// It holds something that no replay could come to by itself, so no task may start before it is durable.
     pub decides: bool,
 }
 
@@ -69,7 +71,8 @@ impl Machine {
     /// Starts from a loaded segment.
     pub fn new(segment: Segment, config: MachineConfig) -> Self {
         let execution = &segment.execution;
-        // An older checkpoint than the run's segment: the newer ones are damaged, and their segments are replayed too.
+        // The loaded checkpoint can be older than the run's segment. Then the newer checkpoints are damaged, and the
+        // segments after the loaded one are replayed too.
         let number = segment.checkpoint.as_ref().map_or(execution.segment, |checkpoint| checkpoint.sequence);
         let begun_at = segment.checkpoint.as_ref().map_or(execution.created_at, |checkpoint| checkpoint.created_at);
         let mut run = RunState::new(execution, segment.high, begun_at, segment.once);
@@ -118,7 +121,9 @@ impl Machine {
             }
             self.segment.ops.push(op);
         }
-        // What a finished `once` did inside is never called again; its result is. Nor is what counts no more.
+        // Some recorded ops are never called again, so the script leaves them out: the ops inside a `once` that has
+        // finished (only its result is asked for), awaits that are no longer given up, and what a fork's parent read of
+        // its own stop.
         let finished = transition::finished_onces(tail);
         let skip: HashSet<usize> = tail
             .iter()
@@ -140,12 +145,12 @@ impl Machine {
         self.recover_external_entries(tail);
     }
 
-    /// The last op of this segment that a fork has of its parent.
+    /// The last op of this segment that a forked run has from its parent.
     pub(super) fn last_inherited(&self) -> Option<u32> {
         self.run.forked_from.filter(|point| point.segment == self.segment.number)?.sequence
     }
 
-    /// Makes its limits such that small runs reach them.
+    /// Lowers the limits, so that small runs reach them.
     #[cfg(test)]
     pub(super) fn limit(&mut self, most: Most, open: usize) {
         (self.most, self.run.open) = (most, super::open::Open::at_most(open));
@@ -179,7 +184,7 @@ impl Machine {
         self.segment.leaves.get(thread).or_else(|| self.segment.leaves.get("")).copied()
     }
 
-    /// Gives a thread a leaf of its own.
+    /// Gives a thread a leaf of its own: where the main thread stands now, whatever the main one appends later.
     pub fn open_thread(&mut self, thread: &str) {
         if let Some(leaf) = self.leaf(thread) {
             self.segment.leaves.entry(thread.to_owned()).or_insert(leaf);
@@ -191,12 +196,12 @@ impl Machine {
         self.run.stop.is_asked()
     }
 
-    /// The store's time of the last outcome handed over; at first of the segment's start.
+    /// The store's time of the last outcome handed over. Before the first one, the time of the segment's start.
     pub fn time(&self) -> Timestamp {
         self.run.time
     }
 
-    /// Gives back the room that only a run that advances needs: thousands may wait (rule 19).
+    /// Frees memory that only an advancing run needs. Thousands of parked runs may be in memory (rule 19).
     pub fn shrink(&mut self) {
         self.segment.shrink();
         self.run.shrink();
@@ -240,7 +245,7 @@ impl Machine {
             && (self.in_flight.is_some() || !self.segment.active.is_empty() || !self.draft.attempts.is_empty())
     }
 
-    /// Whether it waits in the store, and its code has nothing left to run.
+    /// Whether the run waits in the store and its code has nothing left to run.
     pub fn is_idle(&self) -> bool {
         self.is_parked() && self.host.quiet
     }

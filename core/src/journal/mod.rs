@@ -9,7 +9,7 @@
 //!            Deliver, Start, Cancel ─► host        Commit, ArmHold, Parked, Finished ─► session
 //! ```
 //!
-//! [`Machine`] is driven by the session in production and by the property tests at millions of steps a second.
+//! The session drives the [`Machine`] in production. The property tests drive it at millions of steps a second.
 
 mod account;
 mod call;

@@ -1,6 +1,7 @@
-//! One op of the current segment: where it stands in the journal, whether its outcome is waited for, what is known of its end.
+//! One op of the current segment, in three independent states: where it stands in the journal ([`Place`]), whether
+//! somebody awaits it ([`Awaiting`]), and what its kind needs ([`Detail`]).
 //!
-//! Each of these is one state of a few, and the ways from state to state are the methods here.
+//! Only the methods here change these states.
 
 use super::effect::Outcome;
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
@@ -25,35 +26,38 @@ pub(super) struct Op {
 /// Where an op stands in the journal.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// It was loaded from the store, and the code has not called it in this life.
+    /// It was loaded from the store, and the code has not called it again yet.
     Recorded,
-    /// It was loaded, and called again; or it is never called again, such as what a finished `once` did.
+    /// It was loaded, and the code has called it again. Also an op that is never called again, such as one inside a
+    /// finished
+    /// `once`.
     Repeated,
-    /// As `Repeated`, and its attempt was lost: that this was counted is not durable yet.
+    /// As `Repeated`, but its attempt was lost, and that this loss was counted is not durable yet.
     Recounted,
-    /// It was called while the tail was not used up and has no twin: it starts when divergence is judged.
+    /// It is new, but was called before replay was over. It goes into a batch once divergence is judged.
     Held(Box<NewOp>),
-    /// It is new, in the batch or on its way.
+    /// It is new, and in the draft or in the commit on its way.
     Placed,
     /// It is new and durable.
     Durable,
-    /// The budget has no room for it: it was not placed, and is called again after a resume.
+    /// The budget has no room for it. It is in no batch; after a resume the code calls it again.
     Refused,
-    /// It turned out to be a recorded op with another input, which took its index.
+    /// It turned out to be a recorded op with another input. The recorded op has taken its index.
     Replaced,
 }
 
-/// Whether the outcome of an op is waited for. To be given up has a place of its own beside it: a record may say that an
-/// await was given up which the code has not come to yet.
+/// Whether somebody waits for the outcome of an op. "Given up" is apart from "awaited", since after a crash the record
+/// can say that an await was given up before the code has even begun it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaiting {
-    /// By nobody so far.
+    /// Nobody has awaited it yet.
     Open,
     /// Some branch awaits it.
     Awaited,
-    /// By nobody so far, and an earlier life gave its await up: its outcome is not handed over.
+    /// Nobody awaits it yet, and the record says that its await was given up. Its outcome is not handed over.
     GivenUp,
-    /// Some branch awaits what an earlier life gave up: a timer of the host will give it up again.
+    /// Some branch awaits it, and the record says that the await was given up. A timer of the host will give it up
+    /// again.
     AwaitedInVain,
     /// Its outcome was handed over, or it has none.
     Settled,
@@ -61,7 +65,7 @@ pub(super) enum Awaiting {
     Abandoned,
 }
 
-/// What an op of its kind has beside.
+/// What an op has that only ops of its kind have.
 #[derive(Debug)]
 pub(super) enum Detail {
     /// Nothing.
@@ -72,7 +76,8 @@ pub(super) enum Detail {
     Entry {
         /// The entry.
         id: EntryId,
-        /// Its thread, where it was put into the tail from outside: it becomes the thread's leaf when replay comes to it.
+        /// The thread of an entry that `resume(message=)` put into the tail. The entry becomes the thread's leaf when
+        /// replay comes to it.
         external: Option<String>,
     },
     /// The timer of a wait.
@@ -84,11 +89,11 @@ pub(super) enum Detail {
 /// The timer that the store has for a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Alarm {
-    /// None, or one that no longer matters.
+    /// No timer, or one that no longer matters.
     Unset,
-    /// Some moment is to come.
+    /// The timer runs.
     Set,
-    /// It came at this place among the facts.
+    /// The timer has fired. That was the fact at this place.
     Passed(u64),
 }
 
@@ -101,22 +106,23 @@ pub(super) struct TaskState {
     pub status: TaskStatus,
     /// The number of the latest attempt, from 1; 0 before the first.
     pub attempt: u32,
-    /// What becomes of that attempt in this process.
+    /// The state of that attempt in this process.
     pub here: Attempt,
-    /// Attempts in a row that may be lost, as the store has it: code that says another number now does not change it.
+    /// How many attempts in a row may be lost. The store has it from the first call: a call with another number after
+    /// an edit does not change it.
     pub max_losses: u32,
-    /// It counts as open.
+    /// Whether it counts against the limit of open tasks.
     pub is_open: bool,
 }
 
-/// What becomes of a task's attempt in this process.
+/// The state of a task's attempt in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// Nothing: others run the task, or it has ended.
+    /// No attempt is here: another process runs the task, or it has ended.
     Elsewhere,
-    /// It was lost with its process. That is to be counted, and then another one starts here.
+    /// The attempt was lost with its process. The loss has to be counted first, then another attempt starts here.
     Lost,
-    /// It has to be started.
+    /// The attempt has to be started.
     Due,
     /// It runs.
     Running,
@@ -143,12 +149,12 @@ impl Op {
         matches!(self.place, Place::Recorded | Place::Repeated | Place::Recounted)
     }
 
-    /// Whether it is recorded and no call has taken it so far.
+    /// Whether it is recorded and no call has claimed it yet.
     pub fn is_unclaimed(&self) -> bool {
         matches!(self.place, Place::Recorded)
     }
 
-    /// Takes it for a call; tells whether it was there to be taken.
+    /// Claims it for a call. False if it was claimed before.
     pub fn claim(&mut self) -> bool {
         let unclaimed = self.is_unclaimed();
         if unclaimed {
@@ -157,12 +163,12 @@ impl Op {
         unclaimed
     }
 
-    /// Whether it waits for divergence to be judged.
+    /// Whether it is held back until divergence is judged.
     pub fn is_held(&self) -> bool {
         matches!(self.place, Place::Held(_))
     }
 
-    /// Lets it go into the batch.
+    /// Takes the op to be put into the batch, if it is held back.
     pub fn release(&mut self) -> Option<NewOp> {
         match std::mem::replace(&mut self.place, Place::Placed) {
             Place::Held(new) => Some(*new),
@@ -173,12 +179,12 @@ impl Op {
         }
     }
 
-    /// Whether all that is known of it is stored.
+    /// Whether the store has all that is known of it.
     pub fn is_durable(&self) -> bool {
         matches!(self.place, Place::Recorded | Place::Repeated | Place::Durable)
     }
 
-    /// A commit that has it is durable.
+    /// Notes that a commit with it is durable.
     pub fn stored(&mut self) {
         match self.place {
             Place::Placed => self.place = Place::Durable,
@@ -214,7 +220,7 @@ impl Op {
         matches!(self.awaiting, Awaiting::GivenUp | Awaiting::AwaitedInVain | Awaiting::Abandoned)
     }
 
-    /// A branch awaits it; tells whether nobody did, and there is something to wait for.
+    /// A branch begins to await it. False if some branch does already, or if it is settled.
     pub fn begin_await(&mut self) -> bool {
         let begun = match self.awaiting {
             Awaiting::Open => Awaiting::Awaited,
@@ -225,12 +231,12 @@ impl Op {
         true
     }
 
-    /// Nobody is told its outcome from here on.
+    /// Its outcome was handed over, or never will be.
     pub fn settle(&mut self) {
         self.awaiting = if self.is_given_up() { Awaiting::Abandoned } else { Awaiting::Settled };
     }
 
-    /// Its await was given up, by what is recorded.
+    /// Notes that its await was given up.
     pub fn give_up(&mut self) {
         self.awaiting = match self.awaiting {
             Awaiting::Open => Awaiting::GivenUp,
@@ -240,7 +246,7 @@ impl Op {
         };
     }
 
-    /// The code does not give up any more what the record says it did.
+    /// Takes back that its await was given up: edited code no longer does what the record says.
     pub fn take_up(&mut self) {
         self.awaiting = match self.awaiting {
             Awaiting::GivenUp => Awaiting::Open,
@@ -251,7 +257,7 @@ impl Op {
 
     // ── its end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// What the record says that its await ended with.
+    /// The outcome that the store has for it, with its place among the facts.
     pub fn recorded_outcome(&self) -> Option<(u64, Outcome)> {
         self.outcome.clone().or_else(|| self.timed_out().map(|order| (order, Outcome::TimedOut)))
     }
@@ -261,7 +267,7 @@ impl Op {
         self.outcome.is_some() || self.timed_out().is_some()
     }
 
-    /// Where its wait ran out of time.
+    /// The place of the fact that its timer has fired.
     pub fn timed_out(&self) -> Option<u64> {
         match self.detail {
             Detail::Wait(Alarm::Passed(order)) => Some(order),
@@ -269,7 +275,7 @@ impl Op {
         }
     }
 
-    /// Its timer no longer matters; tells whether the store is to be told.
+    /// Its timer no longer matters. True if one runs, which the store has to remove.
     pub fn disarm(&mut self) -> bool {
         let armed = matches!(self.detail, Detail::Wait(Alarm::Set));
         if armed {
@@ -296,7 +302,7 @@ impl Op {
         }
     }
 
-    /// As [`task`](Self::task), to be changed.
+    /// As [`task`](Self::task), mutable.
     pub fn task_mut(&mut self) -> Option<&mut TaskState> {
         match &mut self.detail {
             Detail::Task(task) => Some(task),
@@ -321,12 +327,12 @@ impl Op {
 }
 
 impl TaskState {
-    /// Whether an attempt is to be started here.
+    /// Whether an attempt has to be started here.
     pub fn is_to_start(&self) -> bool {
         matches!(self.here, Attempt::Lost | Attempt::Due)
     }
 
-    /// It has ended: nothing is started any more. An attempt that runs here is not told.
+    /// The task has ended, so no attempt is started any more. An attempt that still runs here is left alone.
     pub fn ended(&mut self, status: TaskStatus) {
         self.status = status;
         if self.is_to_start() {

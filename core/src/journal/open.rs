@@ -1,20 +1,20 @@
-//! Tasks of a run that have not ended, and how many there may be.
+//! The limit of tasks of a run that have not ended.
 //!
-//! A task counts from its call to the outcome that is handed over after its end was stored: what a call is answered depends on
-//! what the code has been told, so it is the same on replay (rule 5). The store has the same limit for all tasks of a run,
-//! those of a `once` and of earlier segments included.
+//! A task counts from its call until the code is handed an outcome at or after the place of the task's end. So whether
+//! a call is refused depends only on what the code was told, and is the same on replay (rule 5). The store has the same
+//! limit, but for all tasks of the run, those inside a `once` and those of earlier segments included.
 
 use super::machine::Machine;
 use crate::error::{Code, Error, Result};
 use crate::model::Batch;
 use std::sync::Arc;
 
-/// The limit of open tasks. How many there are is part of the segment.
+/// The limit of open tasks. Their number is in the segment's state.
 #[derive(Debug)]
 pub(super) struct Open {
     /// The most there may be.
     most: usize,
-    /// The place of the latest fact that the code was told.
+    /// The latest place among the facts of an outcome that the code was told.
     told: u64,
 }
 
@@ -25,7 +25,7 @@ impl Default for Open {
 }
 
 impl Open {
-    /// None of so many there may be.
+    /// A limit of so many.
     #[cfg(test)]
     pub fn at_most(most: usize) -> Self {
         Self { most, ..Self::default() }
@@ -33,9 +33,10 @@ impl Open {
 }
 
 impl Machine {
-    /// The code has called a task.
+    /// Counts a task that the code has called.
     pub(super) fn count_open(&mut self, index: usize) {
-        // What a `once` does is not called again after its end.
+        // Tasks inside a `once` do not count here: a replay after its end would not call them, and would count
+        // otherwise.
         let counted = self.segment.ops[index].once.is_none();
         if let Some(task) = self.segment.ops[index].task_mut() {
             task.is_open = counted;
@@ -43,8 +44,8 @@ impl Machine {
         }
     }
 
-    /// An outcome is handed over. What replay cannot tell the place of does not count: that an op is durable is no fact, and
-    /// what a `once` was told it is not told again.
+    /// Notes that an outcome is handed over. Marks are left out, since their place is no fact and may differ on replay.
+    /// So are ops inside a `once`, which a replay does not hand over again.
     pub(super) fn told_open(&mut self, index: usize, order: u64) {
         let op = &self.segment.ops[index];
         if op.once.is_none() && !op.label.kind.is_mark() {
@@ -52,7 +53,7 @@ impl Machine {
         }
     }
 
-    /// The op's outcome was handed over, or never will be.
+    /// Settles an op: its outcome was handed over, or never will be. If it is an open task, it counts no more.
     pub(super) fn settle_op(&mut self, index: usize) {
         let op = &mut self.segment.ops[index];
         op.settle();

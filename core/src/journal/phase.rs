@@ -1,36 +1,36 @@
-//! Where a copy of a run stands: what its code is at, and what it holds in the store.
+//! The state of a copy of a run, in two independent parts: what its code does, and what the copy holds in the store.
 //!
-//! These are two things. Code of a copy that waits in the store may go on by itself, save or end.
+//! They are independent because the code can go on, save a checkpoint or end while the run is WAITING in the store.
 
 use super::effect::Ending;
 use crate::model::{NewCheckpoint, Wait};
 
-/// What the code is at. Whether it repeats what is recorded is told by the script.
+/// What the code does. The script tells whether it still repeats what is recorded.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// It goes on, or waits for an outcome.
+    /// It runs, or waits for an outcome.
     Running,
-    /// It has asked for a checkpoint, which is here until its commit leaves.
+    /// It has asked for a checkpoint, which is kept here until the commit with it is sent.
     Saving(Option<Box<NewCheckpoint>>),
-    /// It ended or is to be paused, and that is not durable yet.
+    /// It has ended or will be paused, and that is not durable yet.
     Ending(Box<Ending>),
-    /// The copy takes nothing more.
+    /// The copy is done: it takes no more calls and commits nothing more.
     Over,
 }
 
 /// What the copy holds in the store.
 #[derive(Debug)]
 pub(super) enum Standing {
-    /// The run, as its holder.
+    /// The run: it may commit.
     Advancing,
-    /// Nothing: by its last commit the run waits for this.
+    /// Nothing. Its last commit made the run WAITING, for this.
     Waiting(Box<Wait>),
-    /// The run, by a claim that was taken for it. What it was woken by is on its way.
+    /// The run, by a new claim. The facts that woke it have not come yet.
     Claimed,
 }
 
 impl Phase {
-    /// Ends the code for this reason. That it was saving matters no more.
+    /// The code ends for this reason. A checkpoint that it was saving is dropped.
     pub fn end(&mut self, ending: Ending) {
         *self = Self::Ending(Box::new(ending));
     }
@@ -45,7 +45,7 @@ impl Phase {
         matches!(self, Self::Ending(_))
     }
 
-    /// Whether the copy takes nothing more.
+    /// Whether the copy is done.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Over)
     }

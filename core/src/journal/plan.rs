@@ -1,6 +1,8 @@
-//! What to do next: hand over an outcome, start a task, commit (`committing.rs`), judge a divergence (`divergence.rs`).
+//! Decides what to do next: hand over an outcome, start a task, commit (`committing.rs`), judge a divergence
+//! (`divergence.rs`).
 //!
-//! Every input ends here. Outcomes are handed over one at a time, only while the host is quiet (rule 5).
+//! Every input ends in a call of [`Machine::plan`]. Outcomes are handed over one at a time, only while the host is
+//! quiet (rule 5): a replay can only repeat an order in which the code did one thing after the other.
 
 use super::effect::{Effect, Handed, Outcome};
 use super::machine::Machine;
@@ -10,24 +12,24 @@ use super::transition;
 use crate::model::Seen;
 use crate::payload::RowOf;
 
-/// Where the script stands for handing over.
+/// What came of the attempt to hand something over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stand {
+enum HandOver {
     /// Something was handed over.
-    Handed,
-    /// Recorded ops have not been called again yet.
+    Done,
+    /// Nothing: replay waits until this line of the script has happened again.
     Blocked(Line),
-    /// Nothing recorded is left to repeat.
+    /// Nothing: no recorded line is left to repeat, and no awaited outcome is there.
     Live,
 }
 
 impl Machine {
-    /// Whether something recorded has not been called again yet.
+    /// Whether some recorded op has not been called again yet.
     pub fn is_replaying(&self) -> bool {
         !self.segment.script.is_used_up()
     }
 
-    /// The hold that was armed is over.
+    /// The timer of [`Effect::ArmHold`] is over: the draft is no longer held back.
     pub fn hold_elapsed(&mut self) {
         if std::mem::take(&mut self.draft.hold_armed) {
             self.draft.held_enough = true;
@@ -40,7 +42,7 @@ impl Machine {
         self.effects.pop_front()
     }
 
-    /// The coroutine is gone: nothing more is started, streamed or committed.
+    /// The coroutine is gone. Nothing more is started, streamed or committed.
     pub fn seal(&mut self) {
         self.phase = Phase::Over;
         self.effects.clear();
@@ -69,15 +71,15 @@ impl Machine {
             if self.host.quiet {
                 match self.hand_over() {
                     #[cfg(test)]
-                    Stand::Handed if super::wrong::is(super::wrong::Rule::AllAtOnce) => continue,
-                    Stand::Handed => {
+                    HandOver::Done if super::wrong::is(super::wrong::Rule::AllAtOnce) => continue,
+                    HandOver::Done => {
                         self.host.quiet = false;
-                        // What was handed over may be all that the code waited for.
+                        // The code goes on and may make the recorded call now. So the patience with it starts anew.
                         self.patience.end();
                         return;
                     }
-                    Stand::Blocked(line) => blocked = Some(line),
-                    Stand::Live => self.enter_held(),
+                    HandOver::Blocked(line) => blocked = Some(line),
+                    HandOver::Live => self.enter_held(),
                 }
                 if self.phase.is_ending() {
                     return self.plan_end();
@@ -89,16 +91,18 @@ impl Machine {
             {
                 continue;
             }
-            // A new step that is under way may wait in the store; replay goes on behind it. But nothing in the store would wake
-            // the run for what has ended already and is held up.
+            // A blocked replay usually keeps the run from suspending. But once edited code has started a new step, the
+            // run may wait for that step in the store, and replay goes on after it. Not while an outcome that is stored
+            // already is held up: nothing in the store would wake the run for that one.
             let behind_new = self.segment.diverged && self.is_new_under_way() && !self.is_anything_held_up();
             return self.plan_commit(blocked.is_some() && !behind_new);
         }
     }
 
-    fn hand_over(&mut self) -> Stand {
+    fn hand_over(&mut self) -> HandOver {
         loop {
             match self.advance() {
+                // It was given up or is settled: it is not handed over this time.
                 Some(Line::Deliver(index))
                     if self.segment.ops[index].is_given_up() || self.segment.ops[index].is_settled() =>
                 {
@@ -109,7 +113,7 @@ impl Machine {
                         Some((order, outcome)) => {
                             self.segment.script.step();
                             self.hand(index, outcome, order, true);
-                            return Stand::Handed;
+                            return HandOver::Done;
                         }
                         None => self.segment.script.step(),
                     }
@@ -118,23 +122,24 @@ impl Machine {
                 Some(Line::Cancel) if !self.segment.awaited.is_empty() => {
                     self.segment.script.step();
                     self.hand_cancel(true);
-                    return Stand::Handed;
+                    return HandOver::Done;
                 }
                 Some(line) => {
-                    return if self.hand_earliest(true) { Stand::Handed } else { Stand::Blocked(line) };
+                    return if self.hand_earliest(true) { HandOver::Done } else { HandOver::Blocked(line) };
                 }
-                None => return if self.hand_earliest(false) { Stand::Handed } else { Stand::Live },
+                None => return if self.hand_earliest(false) { HandOver::Done } else { HandOver::Live },
             }
         }
     }
 
-    /// The rows whose values replay hands over next, in order.
+    /// The rows whose values replay hands over next, in order. The session loads them together.
     pub fn upcoming(&self, most: usize) -> Vec<RowOf> {
         let row = |op: usize| self.segment.ops[op].outcome.as_ref()?.1.payload()?.row();
         self.segment.script.deliveries().filter_map(row).take(most).collect()
     }
 
-    /// Hands over the outcome that was stored first. While recorded ops are missing only those count that the record says nothing about.
+    /// Hands over the awaited outcome that was stored first. While replay is blocked, outcomes of recorded ops stay
+    /// back: the script says when they come. Only those of new ops, and of ops whose line was passed over, may come.
     fn hand_earliest(&mut self, blocked: bool) -> bool {
         let mut best: Option<(u64, usize)> = None;
         for index in &self.segment.awaited {
@@ -164,7 +169,7 @@ impl Machine {
         true
     }
 
-    /// The place among the facts of what an await would end with now.
+    /// The place among the facts of the outcome that an await would end with now. None if it has none yet.
     pub(super) fn available_at(&self, index: usize) -> Option<u64> {
         let op = &self.segment.ops[index];
         match &op.outcome {
@@ -192,7 +197,7 @@ impl Machine {
         self.effects.push_back(Effect::Deliver(vec![Handed { op, outcome }]));
     }
 
-    /// Every branch is told once that the run shall stop.
+    /// Hands the request to stop to every branch that awaits something: all their awaits end with `Cancelled`.
     pub(super) fn hand_cancel(&mut self, recorded: bool) {
         self.run.stop.tell();
         if !recorded {
@@ -220,6 +225,4 @@ impl Machine {
             self.effects.push_back(Effect::Deliver(handed));
         }
     }
-
-    // ── starting ────────────────────────────────────────────────────────────────────────────────────────────────
 }

@@ -1,7 +1,7 @@
 //! The recorded tail as a script: which ops were called and which outcomes were handed over, in order.
 //!
-//! Owns the position in the script and the choice of the recorded twin of a call (rules 5 and 7). It knows
-//! nothing of outcomes or commits.
+//! Owns the position in the script, and chooses the recorded twin of a call: the op that the call repeats (rules 5 and
+//! 7). It knows nothing of the values of outcomes, and nothing of commits.
 
 use crate::model::{Label, RecordedBody, RecordedOp, Seen};
 use std::collections::{HashMap, HashSet};
@@ -21,17 +21,20 @@ pub(super) enum Line {
 #[derive(Debug, Default)]
 pub(super) struct Script {
     lines: Vec<Line>,
+    /// The index of the line that has to happen next.
     at: usize,
-    /// Where each outcome was handed over.
+    /// The line on which each op's outcome is handed over.
     delivered_at: HashMap<usize, usize>,
+    /// How many recorded ops have not been called again.
     unclaimed: usize,
-    /// Ops that were called while another had not ended.
+    /// Ops that were called while another one had not ended.
     beside: HashSet<usize>,
 }
 
 impl Script {
-    /// Writes the script of a tail. `index` maps a sequence to the op's index; ops that `skip` names take no part. Up to
-    /// `inherited` they are a parent's: those that are missing were under way when it was forked.
+    /// Writes the script of a tail. `index` maps a sequence to the op's index. Ops that `skip` names are left out. Ops
+    /// up to the sequence `inherited` come from the parent of a fork. A gap among these is an op that was under way at
+    /// the fork.
     pub fn of_tail<'a>(
         tail: impl Iterator<Item = &'a RecordedOp> + Clone,
         inherited: Option<u32>,
@@ -41,8 +44,8 @@ impl Script {
         let mut lines = Vec::new();
         let mut unclaimed = 0;
         let (mut open, mut beside) = (HashSet::new(), HashSet::new());
-        let (mut expected, mut left_out) = (0, false);
-        // The latest place counts where an edit made an outcome be handed over twice.
+        let (mut expected, mut has_gap) = (0, false);
+        // After an edit of the code an outcome can be recorded as handed over twice. Its last place counts.
         let mut last = HashMap::new();
         for op in tail.clone() {
             for seen in &op.seen {
@@ -51,7 +54,7 @@ impl Script {
         }
         for op in tail {
             let is_inherited = inherited.is_some_and(|last| op.sequence <= last);
-            left_out = is_inherited && (left_out || op.sequence != expected);
+            has_gap = is_inherited && (has_gap || op.sequence != expected);
             expected = op.sequence.saturating_add(1);
             for seen in &op.seen {
                 if *seen == Seen::CANCEL {
@@ -72,7 +75,7 @@ impl Script {
                 unclaimed += 1;
                 match op.body {
                     RecordedBody::Abandon { target } => drop(index(target).map(|target| open.remove(&target))),
-                    _ if left_out || !open.is_empty() => drop(beside.insert(me)),
+                    _ if has_gap || !open.is_empty() => drop(beside.insert(me)),
                     _ => {}
                 }
                 if op.body.has_outcome() {
@@ -96,12 +99,12 @@ impl Script {
         self.lines.get(self.at).copied()
     }
 
-    /// Moves past the line that is next: it happened again, or it never will.
+    /// Moves past the next line, because it has happened again or never will.
     pub fn step(&mut self) {
         self.at += 1;
     }
 
-    /// The ops whose outcomes are handed over from here on, in order.
+    /// The ops whose outcomes the rest of the script hands over, in order.
     pub fn deliveries(&self) -> impl Iterator<Item = usize> + '_ {
         self.lines[self.at.min(self.lines.len())..].iter().filter_map(|line| match line {
             Line::Deliver(op) => Some(*op),
@@ -109,17 +112,17 @@ impl Script {
         })
     }
 
-    /// Whether the request to stop is handed over from here on.
+    /// Whether the rest of the script hands over the request to stop.
     pub fn tells_stop(&self) -> bool {
         self.lines[self.at.min(self.lines.len())..].contains(&Line::Cancel)
     }
 
-    /// Whether an op's recorded hand-over was passed over, so that its outcome may be handed over at any time.
+    /// Whether the line that hands over an op's outcome lies behind. Then the outcome may be handed over at any time.
     pub fn was_passed(&self, op: usize) -> bool {
         self.delivered_at.get(&op).is_some_and(|at| *at < self.at)
     }
 
-    /// Whether nothing else was under way when an op was called.
+    /// Whether no other op was under way when an op was called.
     pub fn was_alone(&self, op: usize) -> bool {
         !self.beside.contains(&op)
     }
@@ -129,7 +132,7 @@ impl Script {
         self.beside.is_empty()
     }
 
-    /// Gives an op another index.
+    /// Replaces an op's index by another.
     pub fn rename(&mut self, from: usize, to: usize) {
         for line in &mut self.lines {
             match line {
@@ -147,7 +150,7 @@ impl Script {
         self.unclaimed == 0
     }
 
-    /// Whether nothing recorded is left to wait for: every op was called again, or passed over for good.
+    /// Whether replay is over: every recorded op was called again, or was passed over for good.
     pub fn is_used_up(&self) -> bool {
         self.all_claimed() || self.next().is_none()
     }
@@ -157,7 +160,8 @@ impl Script {
         self.unclaimed = self.unclaimed.saturating_sub(1);
     }
 
-    /// Finds the twin of a call: in the window up to the next outcome not yet released, else in the rest of the tail.
+    /// Finds the twin of a call: first in the window up to the next hand-over, then in the rest of the tail, then among
+    /// the ops that were passed over. `free` gives the label of an op that may be taken.
     pub fn find<'a>(&self, label: &Label, free: impl Fn(usize) -> Option<&'a Label>) -> Option<usize> {
         #[cfg(test)]
         if super::wrong::is(super::wrong::Rule::LastTwin) {
@@ -168,7 +172,8 @@ impl Script {
             return self.window().chain(self.rest()).find(|op| free(*op).is_some_and(|free| free.same_step(label)));
         }
         self.window().chain(self.rest()).find(|op| free(*op) == Some(label)).or_else(|| {
-            // Ops that were passed over stay claimable until the segment ends.
+            // Ops that were passed over stay claimable until the segment ends, so that a finished step is never
+            // repeated.
             self.lines[..self.at].iter().find_map(|line| match line {
                 Line::Call(op) if free(*op) == Some(label) => Some(*op),
                 _ => None,
@@ -189,6 +194,7 @@ impl Script {
         })
     }
 
+    /// The calls that may come in any order now: those before the next hand-over.
     fn window(&self) -> impl Iterator<Item = usize> + '_ {
         self.lines[self.at.min(self.lines.len())..].iter().map_while(|line| match line {
             Line::Call(op) => Some(*op),

@@ -1,4 +1,4 @@
-//! What follows the end of an attempt: another one, a failure, or a doubt. Shared by every backend.
+//! Decides what follows the end of an attempt: another attempt, a failure, or a doubt. All backends share it.
 
 use crate::error::Code;
 use crate::id::{Slot, TaskId};
@@ -9,8 +9,8 @@ use crate::payload::{Digest, Payload};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Claims of a run lost in a row without a commit before a person must look. For the attempts of a task its own
-/// `max_losses` says it.
+/// After so many claims of a run in a row that were lost without a commit, the run is quarantined: a person must look.
+/// For a task its own `max_losses` is the limit of lost attempts.
 pub const MAX_LOSSES: u32 = TaskOptions::USUAL_LOSSES;
 
 /// What to do with a task now.
@@ -30,7 +30,7 @@ pub enum Verdict {
     Quarantine,
 }
 
-/// Judges an attempt that ended by itself.
+/// Judges an attempt that has reported its end.
 pub fn after_attempt(task: &Task, result: AttemptResult) -> Verdict {
     let options = &task.new.options;
     match result {
@@ -38,7 +38,7 @@ pub fn after_attempt(task: &Task, result: AttemptResult) -> Verdict {
         AttemptResult::Cancelled => Verdict::Cancel,
         AttemptResult::NotDone | AttemptResult::Released => Verdict::Retry(Duration::ZERO),
         AttemptResult::Failed { failure, retryable, pause: asked } => {
-            // A timeout says nothing about what the other side did.
+            // After a timeout nobody knows whether the call has taken effect.
             if failure.code == Code::TaskTimeout && options.side_effects != SideEffects::Idempotent {
                 return Verdict::InDoubt;
             }
@@ -52,7 +52,7 @@ pub fn after_attempt(task: &Task, result: AttemptResult) -> Verdict {
     }
 }
 
-/// Judges an attempt whose process is gone.
+/// Judges an attempt that was lost with its process.
 pub fn after_loss(task: &Task) -> Verdict {
     match task.new.options.side_effects {
         SideEffects::AtMostOnce => Verdict::InDoubt,
@@ -63,18 +63,20 @@ pub fn after_loss(task: &Task) -> Verdict {
     }
 }
 
-/// What a run takes up again that goes on after an error: nothing was decided upon it but the error.
+/// What a run does again when it is resumed after an error. The code was told of these ends, or gave these awaits up,
+/// but nothing recorded was decided by them: only the error that ended the run came of it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Unheard {
-    /// Tasks without a result of whose ends no later op knows, and that were not given up.
+    /// Failed and cancelled tasks whose end no later op has seen, and that were not given up.
     pub tasks: Vec<Slot>,
-    /// Timers, also of signals, that were not given up.
+    /// Timers, also those of signal waits, that no later op has seen and that were not given up.
     pub timers: Vec<Slot>,
-    /// Awaits given up after all else, on the way out: they are no longer given up.
+    /// The `abandon` ops at the very end of the tail: awaits given up while the error ended the code. They count no
+    /// more.
     pub undone: Vec<Slot>,
 }
 
-/// Looks through the tail of a run, in its order.
+/// Finds them in the tail of a run, which comes in its order.
 pub fn unheard(tail: &[&RecordedOp]) -> Unheard {
     let near = |op: &RecordedOp, sequence| Slot { sequence, ..op.slot() };
     let given_up = tail.iter().rev().take_while(|op| matches!(op.body, RecordedBody::Abandon { .. })).count();
@@ -101,8 +103,9 @@ pub fn unheard(tail: &[&RecordedOp]) -> Unheard {
     found
 }
 
-/// Judges a task of whose end nothing was decided, when its run goes on after an error: a failed one is tried again, and so is
-/// one that went down with the run. What must not run twice is not, and nobody knows what became of an attempt that was cut off.
+/// Judges a task of [`Unheard::tasks`] when its run is resumed after an error. A failed task is tried again, and so is
+/// one that was cancelled with its run. A task that is not idempotent is not tried again: if an attempt of it was cut
+/// off, it is in doubt.
 pub fn after_error(task: &Task) -> Option<Verdict> {
     let idempotent = task.new.options.side_effects == SideEffects::Idempotent;
     match task.status {
@@ -113,7 +116,7 @@ pub fn after_error(task: &Task) -> Option<Verdict> {
     }
 }
 
-/// The losses of a quarantined task that is tried once more: with the next one it is quarantined again.
+/// The count of losses that a quarantined task is given when it is tried once more: the next loss quarantines it again.
 pub fn last_life(task: &Task) -> u32 {
     task.new.options.max_losses.saturating_sub(1)
 }
@@ -140,22 +143,24 @@ pub fn run_quarantined(losses: u32) -> Failure {
     Failure::new(Code::AgentFailed, "Quarantined", message)
 }
 
-/// Judges a model call that is cut short between two attempts: what an earlier one said was taken back.
+/// Judges a model call that is interrupted between two attempts. Its result is the empty text, since what the attempt
+/// before had streamed was retracted.
 pub fn interrupted() -> Verdict {
     Verdict::Complete(Payload::json("\"\""))
 }
 
-/// Adds to a failure what the task knows: kind, id, and the attempts that count, which lost ones do not (rule 10).
+/// Adds to a failure the task's kind and id, and the number of attempts that failed. Lost attempts do not count (rule
+/// 10).
 pub fn described(task: &Task, mut failure: Failure, attempts: u32) -> Failure {
     failure.kind = Some(task.new.kind.clone());
     failure.task = Some(task.new.id);
-    // One that was tried again where it ran has counted its tries.
+    // A task that is retried in place has counted its tries itself.
     failure.attempts = attempts.max(failure.attempts);
     failure
 }
 
-/// The pause before another try of a task that is tried again where it runs, of which so many tries have failed; none where the
-/// last one is its end.
+/// The pause before the next try of a task that is retried in place, after `failed` failures. None if there is no next
+/// try.
 pub fn in_place(options: &TaskOptions, task: TaskId, result: &AttemptResult, failed: u32) -> Option<Duration> {
     let AttemptResult::Failed { failure, retryable, pause: asked } = result else { return None };
     let again = options.in_place && *retryable && may_try(options, failure, failed);
@@ -173,7 +178,8 @@ fn may_try(options: &TaskOptions, failure: &Failure, failed: u32) -> bool {
         && !options.retry.no_retry.contains(&failure.error_type)
 }
 
-/// The pause before the attempt after `failed` failures: saturating, the exponential step but for what chance takes away.
+/// The pause before the next attempt after `failed` failures: exponential, at most `policy.max`, and shortened by the
+/// jitter. The jitter follows from `salt`, so that it is the same whoever computes it.
 pub fn pause(policy: &RetryPolicy, failed: u32, salt: &[u8]) -> Duration {
     let step = policy.initial.as_secs_f64() * policy.factor.max(1.0).powi(failed.saturating_sub(1).min(1_000) as i32);
     let capped = if step.is_finite() { step.min(policy.max.as_secs_f64()) } else { policy.max.as_secs_f64() };

@@ -1,7 +1,9 @@
-//! A step with a volatile input, such as a clock in a prompt, keeps its record (rule 7).
+//! Rewording: a call whose input is volatile, such as a prompt with a clock in it, takes the recorded step of another
+//! input and keeps its result (rule 7).
 //!
-//! That a call is such a step can be known once the code is quiet: it is the only thing that is awaited, and no branch is
-//! left that might make the recorded call itself. A host that never knows what is outside must decide at the call.
+//! Whether a call is such a step is certain once the code is quiet: then the call is the only thing that is awaited,
+//! and no branch is left that could still make the recorded call itself. A host that can never tell what is outside
+//! (`blind`) has to decide at the call.
 
 use super::machine::Machine;
 use super::op::{Detail, Place};
@@ -10,7 +12,7 @@ use super::transition::{Rewording, rewording};
 use crate::model::{Label, SideEffects};
 
 impl Machine {
-    /// The recorded op that a call may be taken for before anybody knows whether it is the only one; with its label.
+    /// The recorded op that a call takes at once, before the code is quiet.
     pub(super) fn reworded_at_call(&self, label: &Label, free: impl Fn(usize) -> bool) -> Option<usize> {
         let at_once = match rewording(label.kind) {
             Rewording::AtCall => true,
@@ -28,7 +30,8 @@ impl Machine {
         self.may_stand_for(first, label).then_some(first)
     }
 
-    /// Whether a recorded op that nothing else was pending beside may be the same step as a call with another input.
+    /// Whether a recorded op may be the same step as a call with another input. Not if it is `at_most_once`, and not if
+    /// anything else was pending when it was recorded: then the call could belong to another branch.
     fn may_stand_for(&self, recorded: usize, label: &Label) -> bool {
         let op = &self.segment.ops[recorded];
         let fixed = op.task().is_some_and(|task| task.options.side_effects == SideEffects::AtMostOnce);
@@ -38,7 +41,8 @@ impl Machine {
             && self.segment.script.was_alone(recorded)
     }
 
-    /// Takes the one call that waits for the recorded one in the way. The code is quiet, and nothing is outside.
+    /// Lets the one call that is held back take the recorded call that blocks replay. The code is quiet, and waits for
+    /// nothing outside. False if the two may not be the same step.
     pub(super) fn reword(&mut self, line: Line) -> bool {
         let Line::Call(recorded) = line else { return false };
         let ([called], [awaited]) = (&self.segment.held[..], &self.segment.awaited[..]) else { return false };
@@ -63,7 +67,8 @@ impl Machine {
         }
         self.segment.held.clear();
         self.segment.starting.retain(|index| *index != called);
-        // The host knows the call by its place: what was recorded takes it.
+        // The host refers to the call by its index. So the recorded op moves to that index, and the call to the other
+        // one, where it is marked as replaced.
         self.segment.ops.swap(recorded, called);
         self.segment.script.rename(recorded, called);
         let (new_sequence, sequence) = (self.segment.ops[recorded].sequence, self.segment.ops[called].sequence);

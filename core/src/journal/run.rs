@@ -1,4 +1,4 @@
-//! What the machine knows of the run beyond the segment that it is in.
+//! What the machine knows of the run, beyond its current segment.
 
 use super::account::Account;
 use super::effect::Outcome;
@@ -9,7 +9,7 @@ use crate::model::{Cancellation, Execution, Fact, Failure, ForkPoint, OnceResult
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The run, as far as the store has told and the code has come in this life.
+/// The run, by what the store has told this copy and what the copy's code has done.
 #[derive(Debug)]
 pub(super) struct RunState {
     pub execution: ExecutionId,
@@ -18,61 +18,64 @@ pub(super) struct RunState {
     pub base: u64,
     /// The highest number of a fact that the store has told.
     pub known: u64,
-    /// Facts applied so far: the order of outcomes.
+    /// How many facts were applied so far. The count at a fact is its place, by which outcomes are ordered.
     pub order: u64,
-    /// When each fact was stored, by its order (from 1).
+    /// When each fact was stored. The fact at place 1 comes first.
     pub times: Vec<Timestamp>,
     /// The store's time of the last outcome handed over.
     pub time: Timestamp,
     /// Signals that nobody has taken, with their places among the facts.
     pub mailbox: VecDeque<(u64, Signal)>,
+    /// The results of tasks, also of earlier segments: an `attach` may join one after its end.
     pub task_results: HashMap<TaskId, (u64, Outcome)>,
     pub stop: Stop,
     /// The number of the next op inside each `once`.
     pub once_next: HashMap<Arc<str>, u32>,
+    /// The results of finished `once`s.
     pub once_done: HashMap<Arc<str>, OnceResult>,
     pub account: Account,
     pub open: Open,
     pub first_call: FirstCall,
-    /// The claim before this one was lost without a commit, and this one has made none yet.
+    /// The claim before this one was lost without a commit, and this claim has made no commit yet.
     pub was_lost: bool,
-    /// A person has said that this code may go on with what another has recorded.
+    /// A person has allowed this code to go on with what other code has recorded.
     pub divergence_allowed: bool,
-    /// Recorded ops of segments whose own checkpoint is damaged: they follow the present one.
+    /// The recorded ops of later segments, where the checkpoints of these are damaged. They are replayed after the
+    /// current one.
     pub ahead: BTreeMap<u32, Vec<RecordedOp>>,
-    /// What is known, for those.
+    /// All facts that came while there are such segments: each of them applies the facts anew.
     pub ahead_facts: Vec<Fact>,
 }
 
-/// Whether the run shall stop, and whether its code knows.
+/// Whether the run was asked to stop, and whether its code knows.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stop {
     /// Nobody has asked for it.
     Unasked,
-    /// It was asked to, by the fact at this place, and no branch was told.
+    /// The fact at this place asked for it, and the code has not been told.
     Asked(u64, Cancellation),
-    /// Every branch was told, or asked itself.
+    /// The code knows: its awaits ended with `Cancelled`, or it has read that it shall stop.
     Told(Cancellation),
 }
 
-/// What the first call of this life was.
+/// What the first call of this copy was. It tells whether an agent with state does work before its loop.
 #[derive(Debug)]
 pub(super) enum FirstCall {
-    /// It is to come.
+    /// There was none yet.
     Expected,
-    /// The first one of the segment, or one that nothing is wrong with.
+    /// The call that the segment starts with, or one that nothing is wrong with.
     Fine,
-    /// Another one than the segment starts with. If it turns out to be work before the agent's loop, the run ends.
+    /// Another call than the segment starts with. If it turns out to be work before the agent's loop, the run fails.
     Suspect {
-        /// It has a twin further on, as the call of a branch may that came early.
+        /// It has a twin further on. It may be the call of a branch that came early.
         has_twin: bool,
-        /// What the run ends with.
+        /// What the run fails with.
         failure: Box<Failure>,
     },
 }
 
 impl RunState {
-    /// The run of a row, of which everything else is to be told.
+    /// The state of a run as its row has it. Facts and recorded ops are added later.
     pub fn new(execution: &Execution, known: u64, time: Timestamp, once: Vec<OnceResult>) -> Self {
         Self {
             execution: execution.new.id,
@@ -97,7 +100,7 @@ impl RunState {
         }
     }
 
-    /// Gives back the room that only a run that advances needs.
+    /// Frees memory that only an advancing run needs.
     pub fn shrink(&mut self) {
         self.times.shrink_to_fit();
         self.mailbox.shrink_to_fit();
@@ -105,14 +108,14 @@ impl RunState {
 }
 
 impl Stop {
-    /// The request counts from the first on.
+    /// Notes a request to stop. Only the first one counts.
     pub fn ask(&mut self, order: u64, cancellation: Cancellation) {
         if matches!(self, Self::Unasked) {
             *self = Self::Asked(order, cancellation);
         }
     }
 
-    /// The code learns of it.
+    /// Notes that the code knows of the request.
     pub fn tell(&mut self) {
         if let Self::Asked(_, cancellation) = *self {
             *self = Self::Told(cancellation);
@@ -129,7 +132,7 @@ impl Stop {
         matches!(self, Self::Told(_))
     }
 
-    /// The place of a request that the code does not know of.
+    /// The place among the facts of a request that the code does not know of.
     pub fn untold(&self) -> Option<u64> {
         match self {
             Self::Asked(order, _) => Some(*order),
@@ -137,7 +140,7 @@ impl Stop {
         }
     }
 
-    /// How it shall stop.
+    /// How the run shall stop, if it was asked to.
     pub fn cancellation(&self) -> Option<Cancellation> {
         match self {
             Self::Unasked => None,
@@ -147,7 +150,7 @@ impl Stop {
 }
 
 impl FirstCall {
-    /// A call is made; tells whether it is the first.
+    /// Notes a call. True if it is the first.
     pub fn make(&mut self) -> bool {
         let is_first = matches!(self, Self::Expected);
         if is_first {
@@ -156,7 +159,8 @@ impl FirstCall {
         is_first
     }
 
-    /// Suspects it no longer: what the run was to end with. `unmatched` asks for a call that has no twin anywhere.
+    /// Takes the failure of a suspect first call, which is suspect no longer. With `unmatched` only of a call that has
+    /// no twin.
     pub fn clear(&mut self, unmatched: bool) -> Option<Box<Failure>> {
         if matches!(self, Self::Suspect { has_twin: true, .. }) && unmatched {
             return None;

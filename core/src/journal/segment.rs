@@ -1,5 +1,5 @@
-//! What the machine knows of the segment that it is in. A checkpoint replaces it as a whole, so that nothing of one segment
-//! is left in the next.
+//! What the machine knows of the current segment. A checkpoint replaces all of it at once, so that no state of one
+//! segment can be left over in the next.
 
 use super::code::CodeState;
 use super::op::Op;
@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct SegmentState {
     pub number: u32,
     pub ops: Vec<Op>,
-    /// The reference of `ops[0]`: references of earlier segments are told apart.
+    /// The reference of `ops[0]`. It grows from segment to segment, so that a reference of an earlier segment names no
+    /// op of this one.
     pub first_ref: u32,
     pub by_sequence: HashMap<u32, usize>,
     pub by_task: HashMap<TaskId, Vec<usize>>,
@@ -22,24 +23,25 @@ pub(super) struct SegmentState {
     /// The sequence of the op called last, recorded or new; 0 before the first.
     pub last_called: u32,
     pub script: Script,
-    /// Ops of `once`s that an earlier segment left unfinished.
+    /// Ops inside a `once` that an earlier segment left unfinished. They can still be claimed.
     pub unfinished_once: Vec<usize>,
-    /// The awaits that recorded ops give up, by op.
+    /// Of each recorded `abandon` op, the op whose await it gave up.
     pub abandons: HashMap<usize, usize>,
-    /// New ops that wait for divergence to be judged.
+    /// New ops that are held back until divergence is judged, in the order of their calls.
     pub held: Vec<usize>,
-    /// Inline tasks that are to be started.
+    /// Inline tasks that have to be started.
     pub starting: Vec<usize>,
     /// Inline tasks with an attempt that runs here, or whose end is not durable yet.
     pub active: Vec<usize>,
-    /// Tasks that count as open; of these some may have ended.
+    /// The number of tasks that count as open. It is recounted only at the limit, so some of them may have ended.
     pub open: usize,
+    /// Ops that some branch awaits.
     pub awaited: Vec<usize>,
-    /// The outcomes handed over since the latest op.
+    /// The outcomes handed over since the latest op was placed. The next op records them.
     pub seen: Vec<Seen>,
-    /// The place among the facts of the latest outcome handed over; 0 before the first.
+    /// The latest place among the facts of an outcome that was handed over; 0 before the first.
     pub handed: u64,
-    /// Signals the tail consumed, by op.
+    /// The signals that recorded ops consumed, by the slot of the op.
     pub consumed: HashMap<Slot, Vec<(u64, Signal)>>,
     pub reads: Reads,
     /// Where each thread of the conversation stands.
@@ -47,12 +49,12 @@ pub(super) struct SegmentState {
     pub code: CodeState,
     /// A divergence was judged, and the code goes on.
     pub diverged: bool,
-    /// The recorded label and the call that was taken for it, where the first call was a reworded step.
+    /// If the first call of the segment was taken for a reworded step: the label of the recorded step, and of the call.
     pub reworded_first: Option<(Label, Label)>,
 }
 
 impl SegmentState {
-    /// A segment of which nothing is known yet.
+    /// An empty segment.
     pub fn new(number: u32, leaves: BTreeMap<String, EntryId>, code: CodeState) -> Self {
         Self {
             number,
@@ -81,19 +83,20 @@ impl SegmentState {
         }
     }
 
-    /// Goes on to the next one, which a checkpoint of this code begins; facts up to `handed` came before it.
+    /// Goes on to the next segment, which a checkpoint of this code begins. Facts up to the place `handed` came before
+    /// it.
     pub fn next(&mut self, leaves: BTreeMap<String, EntryId>, handed: u64) {
         let old = std::mem::replace(self, Self::new(self.number + 1, leaves, CodeState::own()));
         self.first_ref = old.first_ref + old.ops.len() as u32;
         self.handed = handed;
-        // An agent that saves at every turn does not pay for new room each time.
+        // The allocations are used again, since an agent may save a checkpoint at every turn.
         (self.ops, self.awaited, self.active) = (emptied(old.ops), emptied(old.awaited), emptied(old.active));
         (self.by_sequence, self.by_task) = (old.by_sequence, old.by_task);
         self.by_sequence.clear();
         self.by_task.clear();
     }
 
-    /// Gives back the room that only a run that advances needs.
+    /// Frees memory that only an advancing run needs.
     pub fn shrink(&mut self) {
         self.ops.shrink_to_fit();
         self.by_sequence.shrink_to_fit();
@@ -101,7 +104,7 @@ impl SegmentState {
         self.awaited.shrink_to_fit();
     }
 
-    /// The op of this segment that a call takes, before it is placed.
+    /// Adds a new op in the next slot. It is not in a batch yet.
     pub fn push(&mut self, label: Label, once: Option<OnceSlot>) -> usize {
         let index = self.ops.len();
         let sequence = self.next_sequence;

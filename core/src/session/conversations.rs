@@ -1,4 +1,4 @@
-//! What a worker keeps of the conversations it has read, so that each entry is asked of the store once.
+//! A cache of the conversations that a worker has read, so that it reads each entry from the store once.
 
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OrgId};
@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Bytes kept of all conversations together.
+/// The most bytes of all conversations together.
 const LIMIT: usize = 32 << 20;
 
-/// What an entry weighs beside its texts.
+/// The bytes that an entry counts beside its texts.
 const OF_AN_ENTRY: usize = 256;
 
-/// The conversations that runs of a worker have read. Entries never change, so what was read stays true; contents that the
-/// store returns by reference are kept by reference.
+/// The conversations that runs of a worker have read. Entries never change, so nothing has to be invalidated. Contents
+/// that the store returns by reference are kept by reference.
 pub(crate) struct Conversations {
     storage: Arc<dyn Storage>,
     org: OrgId,
@@ -25,7 +25,7 @@ pub(crate) struct Conversations {
 #[derive(Default)]
 struct Cache {
     of: HashMap<ExecutionId, Conversation>,
-    /// Who was read when: the first one goes first.
+    /// The runs by the number of their last read. The one that was read least recently is dropped first.
     order: BTreeMap<u64, ExecutionId>,
     reads: u64,
     bytes: usize,
@@ -45,7 +45,8 @@ impl Conversations {
         Self { storage, org, cache: Mutex::default() }
     }
 
-    /// The durable entries from the root to a leaf, as the store has them, for a run that reads them.
+    /// The durable entries from the root to a leaf, for the run `reader`. Entries that the cache has are not read
+    /// again.
     pub async fn branch(&self, reader: ExecutionId, leaf: EntryId) -> Result<Vec<Entry>> {
         let mut branch = {
             let mut cache = self.cache.lock();
@@ -57,7 +58,7 @@ impl Conversations {
         };
         let read = self.storage.branch(self.org, leaf, branch.last().map(|last| last.new.id)).await?;
         if read.first().is_none_or(|first| first.new.parent.is_none()) {
-            // The leaf stands on another branch than what was read last.
+            // The store has returned the whole branch from its root: the leaf is not below what was read last.
             branch.clear();
         }
         branch.extend(read);
@@ -65,14 +66,14 @@ impl Conversations {
         Ok(branch)
     }
 
-    /// Drops what a run has read.
+    /// Drops the entries that a run has read.
     pub fn forget(&self, reader: ExecutionId) {
         self.cache.lock().forget(reader);
     }
 }
 
 impl Cache {
-    /// The kept entries from the root to one of them; none where one is missing.
+    /// The cached entries from the root to this one. None if one of them is missing.
     fn up_from(&self, reader: ExecutionId, leaf: EntryId) -> Option<Vec<Entry>> {
         let entries = &self.of.get(&reader)?.entries;
         let mut branch = Vec::with_capacity(entries.get(&leaf)?.depth as usize + 1);

@@ -1,4 +1,4 @@
-//! Carries out what the machine asks: commits, fetches, timers, and passing effects to the host.
+//! Carries out the machine's effects: commits, fetches and timers here, the others by the host.
 
 use super::{Closed, HostEffect, Inner, Session, Tried, traces};
 use crate::error::{Code, Result};
@@ -19,11 +19,17 @@ use std::time::Duration;
 const ASK_EVERY: Duration = Duration::from_millis(50);
 
 impl Session {
-    /// Lets the machine act, then carries out what it asks.
+    /// Calls the machine, then carries out the effects that come of it. All inputs of the machine go through here or
+    /// through [`act`](Self::act), except those that have no effects.
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Machine) -> R) -> R {
         self.act(|inner| act(&mut inner.machine))
     }
 
+    /// As [`with`](Self::with), with the rest of the locked state.
+    ///
+    /// Effects for the host are queued under the lock, in the machine's order. Those of the session are collected and
+    /// carried out after the lock is released, since they call back into it: a commit that is answered at once ends in
+    /// another `act`.
     pub(super) fn act<R>(&self, act: impl FnOnce(&mut Inner) -> R) -> R {
         let Some(me) = self.me.upgrade() else { return act(&mut self.inner.lock()) };
         let mut inner = self.inner.lock();
@@ -101,7 +107,8 @@ impl Session {
         let me = self.clone();
         match next {
             After::Commit(draft) => {
-                // A backend that can answer at once does so here; else the commit goes on beside the host.
+                // The commit is polled once on this thread. A backend that can answer at once does so here, which saves
+                // the host a wake-up. Otherwise the commit goes on in the background.
                 let mut commit = Box::pin(async move { me.commit(*draft).await });
                 let _entered = self.runtime.enter();
                 if commit.as_mut().now_or_never().is_none() {
@@ -200,8 +207,8 @@ impl Session {
         self.refresh_if_hinted();
     }
 
-    /// Puts what the last commit stored, or the page of the tail holds, back into outcomes that name it, and makes blobs
-    /// readable.
+    /// Fills outcomes whose values are only named: from the values of the last commit and from the page of the tail,
+    /// both in memory. Makes blobs readable. What is left has to be fetched.
     fn recall(&self, inner: &mut Inner, handed: &mut [Handed]) {
         for one in handed {
             let Some(payload) = one.outcome.payload_mut() else { continue };
@@ -223,7 +230,7 @@ impl Session {
         }
     }
 
-    /// Fetches what is too large for its row before it is handed over.
+    /// Fetches the values of outcomes from the store before they are handed over.
     async fn fetch(self: Arc<Self>, mut handed: Vec<Handed>) {
         if let Err(error) = self.turn_page(&handed).await {
             return self.close(Closed::Lost(error));
@@ -247,7 +254,8 @@ impl Session {
         }
     }
 
-    /// Reads the values that replay hands over from here on, where the load has left them in their rows (rule 14).
+    /// Reads the values of these outcomes that are still in their rows, and with them those that replay hands over
+    /// next: one call for a page of them (rule 14).
     async fn turn_page(&self, handed: &[Handed]) -> Result<()> {
         let mut rows: Vec<RowOf> = handed.iter().filter_map(|one| one.outcome.payload()?.row()).collect();
         if rows.is_empty() {
@@ -259,12 +267,13 @@ impl Session {
         Ok(())
     }
 
-    /// Asks the same again until the store answers, or the session is closed.
+    /// Asks again while the store is unavailable, until it answers or the session is closed.
     pub(super) async fn until_available<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T> {
         until_available(self.storage.hints().outage(), &self.execution, || !self.is_closed(), ask).await
     }
 
-    /// The payload as the host takes it (see [`fetch`]); an unavailable store is asked again.
+    /// Loads a payload into memory, the host's own if the host has some for it (see [`fetch`]). An unavailable store is
+    /// asked again.
     pub async fn load(&self, payload: &Payload) -> Result<Payload> {
         self.until_available(async || {
             let room = match &payload.body {
@@ -279,7 +288,7 @@ impl Session {
         .await
     }
 
-    /// Somebody else wrote facts of this run up to a number.
+    /// Somebody else has written facts of this run up to this number, or at all (`u64::MAX`).
     pub(crate) fn hinted(&self, high: u64) {
         {
             let mut inner = self.inner.lock();
@@ -288,11 +297,13 @@ impl Session {
         self.refresh_if_hinted();
     }
 
+    /// Reads new facts if a hint named some that are not known. While a commit is on its way nothing is read, since its
+    /// answer brings them; its end calls this again.
     pub(super) fn refresh_if_hinted(&self) {
         let Some(me) = self.me.upgrade() else { return };
         {
             let mut inner = self.inner.lock();
-            // A parked copy goes on by a claim, which brings the news.
+            // A parked copy goes on by a claim, which brings the facts.
             let waits = inner.machine.is_committing() || inner.machine.is_parked();
             if inner.refreshing || waits || inner.hinted <= inner.machine.known() || self.is_closed() {
                 return;
@@ -309,12 +320,13 @@ impl Session {
         inner.refreshing = false;
         let parked = inner.machine.is_parked();
         if let Ok((_, high)) = &facts {
-            // Hints of this process name numbers that exist; those of others name none.
+            // A hint without a number is satisfied by this answer. A numbered one stays: this answer may be older than
+            // it.
             inner.hinted = if inner.hinted == u64::MAX { *high } else { inner.hinted };
         }
         drop(inner);
         match facts {
-            // A parked run goes on by a claim.
+            // It may have parked meanwhile. Then the claim that wakes it brings the facts.
             Ok((facts, high)) if !parked => self.with(|machine| machine.facts(facts, high)),
             Ok(_) => {}
             Err(error) if error.code() == Code::StorageUnavailable => {}
@@ -323,6 +335,7 @@ impl Session {
     }
 }
 
+/// An effect that is carried out after the lock is released.
 enum After {
     Commit(Box<CommitDraft>),
     Fetch(Vec<Handed>),
@@ -334,7 +347,7 @@ enum After {
     Close(Closed),
 }
 
-/// Takes what a fact's value kept at hand, so that the machine holds names alone.
+/// Takes the bytes that a fact's value holds in memory, so that the machine has only the name of the value.
 fn let_go(fact: &mut Fact) -> Option<(ContentHash, Content)> {
     match &mut fact.kind {
         FactKind::Task { result: Ok(value), .. } => value.let_go(),

@@ -1,7 +1,12 @@
 //! Where the pure machine meets storage and host: one activation of a run in this process.
 //!
-//! A [`Session`] is the host's handle. Its methods are quick and synchronous; commits, fetches and timers run on the
-//! session's runtime, and what they bring is pulled by the host with [`Session::take_effects`] after [`Port::ready`].
+//! A [`Session`] is the host's handle. Its methods are quick and synchronous. Commits, fetches and timers run on the
+//! session's runtime. What they bring for the host is queued; [`Port::ready`] tells the host, which takes it with
+//! [`Session::take_effects`].
+//!
+//! Locks are taken in the order `previews`, `inner`, `lease`. No lock is held while the port, the keeper's `parked`,
+//! `closed` and
+//! `went_on`, or the storage is called: these call back into the session.
 
 mod conversations;
 mod effects;
@@ -35,21 +40,22 @@ pub(crate) use tasks::progress;
 /// How long a batch is held back beside an inline task: a step that ends sooner is one commit, not two (rule 1).
 pub(crate) const HOLD: Duration = Duration::from_millis(5);
 
-/// How much of the lease must be left for a task to start beside its commit (rule 1).
+/// The time that must be left of the lease for a task to start beside its commit (rule 1).
 const FRESH: Duration = Duration::from_secs(10);
 
-/// How a host is told that something is there to pull.
+/// How the session reaches its host.
 pub trait Port: Send + Sync {
     /// Effects wait in the session. Called from any thread, never while a lock of the session is held.
     fn ready(&self, session: &Arc<Session>);
 
-    /// Where the host wants the bytes of a large stored value; none where the engine's own memory will do.
+    /// Memory of the host for the bytes of a large stored value, so that they are not copied. None if the engine's own
+    /// memory will do.
     fn room(&self, _value: &Payload) -> Option<Box<dyn Room>> {
         None
     }
 }
 
-/// What the host must do, in order.
+/// One thing that the host must do. Effects are carried out in the order they come.
 #[derive(Debug, Clone)]
 pub enum HostEffect {
     /// End these awaits in this order, run until quiet, then call `settle`.
@@ -60,9 +66,9 @@ pub enum HostEffect {
     CancelTask(OpRef),
     /// Once the code is quiet, `settle` again and say whether anything outside may make it go on.
     Ask,
-    /// Write to the log what the run warns of.
+    /// Write a warning of the run to the log.
     Warn(String),
-    /// Drop the coroutine the host's own way; the context is sealed.
+    /// Drop the coroutine in the host's own way. The context takes no calls any more.
     Close(Closed),
 }
 
@@ -71,14 +77,14 @@ pub enum HostEffect {
 pub enum Closed {
     /// The run ended or paused.
     Finished(Status),
-    /// The run waits in the store; the coroutine was only a cache (rule 19).
+    /// The copy was dropped, and the run goes on from its journal: the coroutine was only a cache (rule 19).
     Evicted,
-    /// Its right to go on is lost: another worker has it, or what it needs of the store could not be had.
+    /// This copy must not go on: another worker has the run, or the store could not be read or reached.
     Lost(Error),
 }
 
 impl Closed {
-    /// A run that has ended was taken away by nobody, though the store refuses whoever held it.
+    /// Turns the loss of a lease into `Finished` if the lease was lost because the run has ended.
     fn or_finished(self) -> Self {
         let Self::Lost(error) = &self else { return self };
         let stands = error.fact("status").and_then(Status::parse);
@@ -87,37 +93,38 @@ impl Closed {
     }
 }
 
-/// What is given back when it is dropped: the place of an attempt among those that a worker runs at once.
+/// The place of an attempt among those that a worker runs at once. Dropping it gives the place back.
 pub(crate) type Place = Box<dyn Send + Sync>;
 
 /// When an inline attempt may start.
 pub(crate) enum Turn {
-    /// Now, in a place where places are counted.
+    /// Now. Has a place if the worker counts inline attempts.
     Now(Option<Place>),
-    /// By [`Session::begin_in`].
+    /// Later: the worker calls [`Session::begin_in`] when a place is free.
     Later,
 }
 
 /// What the worker does for its sessions.
 pub(crate) trait Keeper: Send + Sync {
-    /// The run waits; the session may be parked.
+    /// The run waits, so that the session may be parked.
     fn parked(&self, session: &Arc<Session>);
-    /// The session is over; `unfinished` tells that its code had not come to where the store can wait for it.
+    /// The session is over. `unfinished` tells that nothing in the store would wake the run, so that it has to be given
+    /// back.
     fn closed(&self, session: &Arc<Session>, unfinished: bool);
-    /// A copy that was kept went on by itself: its lease is to be kept up again.
+    /// The code of a parked copy went on by itself, so that its lease has to be renewed again.
     fn went_on(&self, session: &Arc<Session>);
     /// Whether it keeps the copies of waiting runs.
     fn parks(&self) -> bool;
-    /// The claim of tasks that a commit may bring along: those of the batch it has free places for. It keeps the places until
-    /// [`bring`](Self::bring).
+    /// The claim of tasks that a commit should bring along: those tasks of the batch that there are free places for.
+    /// The places are reserved until [`bring`](Self::bring).
     fn wants(&self, execution: ExecutionId, batch: &Batch) -> Option<ClaimRequest>;
-    /// What a commit has brought along for such a claim.
+    /// Takes the tasks that a commit has brought along for such a claim. Called for each claim, also with none.
     fn bring(&self, wanted: &ClaimRequest, tasks: Vec<ClaimedTask>);
-    /// Whether an inline attempt may start; one that may not is started when its turn comes.
+    /// Whether an inline attempt may start now. Called under the session's lock.
     fn turn(&self, session: &Arc<Session>, op: OpRef) -> Turn;
     /// Calls `hold_elapsed` a little later.
     fn arm_hold(&self, session: &Arc<Session>);
-    /// An inline attempt tells how far it is.
+    /// Stores a progress report of an inline attempt.
     fn progressed(&self, task: TaskId, attempt: u32, report: String);
 }
 
@@ -133,16 +140,19 @@ pub struct Session {
     /// The run as it was claimed.
     claimed: Execution,
     state: Option<Payload>,
-    /// Segment and tail that its activation began with.
+    /// The segment that the activation began in, and the length of its tail then.
     entered_at: (u32, usize),
     max_payload: u64,
+    /// The lease, and until when it is valid by this process's clock.
     lease: Mutex<(Lease, Instant)>,
     inner: Mutex<Inner>,
     port: OnceLock<Arc<dyn Port>>,
     keeper: OnceLock<Arc<dyn Keeper>>,
     closed: AtomicBool,
-    /// How many previews the agent itself has made. Locked while anybody of the run publishes one: they come in their order.
+    /// How many previews the agent itself has made. Held while any preview of the run gets its number and is published:
+    /// without it two threads could publish in another order than that of the numbers.
     previews: Mutex<u64>,
+    /// The place in the journal of the last random draw, and how many draws there were before it at the same place.
     draws: Mutex<(u32, u64)>,
     trace: Activation,
 }
@@ -150,23 +160,25 @@ pub struct Session {
 struct Inner {
     machine: Machine,
     effects: VecDeque<HostEffect>,
-    /// Outcomes that are handed over once they have been fetched.
+    /// The number of deliveries that wait for values to be fetched.
     fetching: usize,
-    /// The highest number a hint has named.
+    /// The highest fact number that a hint has named. `u64::MAX` if a hint named none.
     hinted: u64,
+    /// A request for new facts is on its way.
     refreshing: bool,
     running: HashMap<OpRef, tasks::Running>,
-    /// Attempts that wait for a place, with the number of the attempt that a try is of.
+    /// Attempts that wait for a place.
     waiting: HashMap<OpRef, (StartTask, Tried)>,
     /// Entries that are not durable yet, so that the branch can be read at any moment.
     recent: HashMap<EntryId, crate::model::NewEntry>,
-    /// What the last commit stored of large values, for the outcomes that are handed over next.
+    /// The large values of the last commit, which are still in memory. The outcomes that are handed over next can name
+    /// them.
     kept: HashMap<ContentHash, Content>,
-    /// The page of the tail that replay is on: values it hands over next.
+    /// Values that replay hands over next, read from their rows together.
     page: HashMap<RowOf, Bytes>,
 }
 
-/// What a session is made of.
+/// The arguments of [`Session::new`].
 pub(crate) struct SessionParts {
     pub storage: Arc<dyn Storage>,
     pub conversations: Arc<Conversations>,
@@ -236,7 +248,7 @@ impl Session {
         })
     }
 
-    /// Tells the session whom to wake. Once, before the agent runs.
+    /// Sets the port by which the session wakes its host. Call it once, before the agent runs.
     pub fn connect(&self, port: Arc<dyn Port>) {
         let _ = self.port.set(port);
     }
@@ -285,13 +297,13 @@ impl Session {
         Ok(called)
     }
 
-    /// Asks about the outside; the answer is recorded (rule 6).
+    /// Asks a question about the outside. The answer is recorded (rule 6).
     pub fn read(&self, question: Question, once: Option<&Arc<str>>) -> Result<Answer> {
         self.check_open()?;
         self.inner.lock().machine.read(question, once)
     }
 
-    /// Starts an await; its end comes as `HostEffect::Deliver`.
+    /// Begins an await. Its outcome comes as `HostEffect::Deliver`.
     pub fn await_op(&self, op: OpRef) -> Result<()> {
         self.check_open()?;
         self.inner.lock().machine.await_op(op)
@@ -302,7 +314,7 @@ impl Session {
         self.inner.lock().machine.is_settled(op)
     }
 
-    /// Gives up an await (rule 13). Nothing once the session is closed.
+    /// Gives up an await (rule 13). Does nothing once the session is closed.
     pub fn abandon(&self, op: OpRef) {
         if !self.closed.load(Ordering::Acquire) {
             self.with(|machine| machine.abandon(op));
@@ -315,7 +327,7 @@ impl Session {
         self.inner.lock().machine.once_begin(name, digest)
     }
 
-    /// Ends a `once` with its result; await the op before going on.
+    /// Ends a `once` with its result. The caller awaits the op before it goes on.
     pub fn once_end(&self, name: &Arc<str>, digest: Digest, value: Payload) -> Result<OpRef> {
         self.check_open()?;
         value.check_size(self.max_payload)?;
@@ -349,12 +361,13 @@ impl Session {
         });
     }
 
-    /// The code is quiet. `concurrent` tells that several of its branches are alive, `outside` whether something of the
-    /// host's own may make one go on: a timer of its event loop, a thread, a future of another library. A host that has to
-    /// look for that says nothing until [`HostEffect::Ask`] asks.
+    /// The host reports that the code is quiet. `concurrent` tells whether several of its branches are alive. `outside`
+    /// tells whether something of the host's own may make one go on: a timer of its event loop, a thread, a future of
+    /// another library. It is none if finding out costs time: then the host answers only when [`HostEffect::Ask`] asks.
     ///
-    /// It counts for nothing while an outcome is on its way to the code: the host has looked before that came, and looks again
-    /// once it has taken it. Else a second outcome would be handed over beside the first, or the run wait for what has come.
+    /// The report is ignored while an outcome is on its way to the code: the host made it before the outcome came, and
+    /// makes another one after it has taken the outcome. Otherwise a second outcome would be handed over beside the
+    /// first, or the run would suspend with a wait that has ended.
     pub fn settle(&self, concurrent: bool, outside: Option<Outside>) {
         let fresh = self.lease.lock().1.saturating_duration_since(now()) > FRESH;
         self.act(|inner| {
@@ -365,17 +378,17 @@ impl Session {
         });
     }
 
-    /// Tells that several branches are alive, before one of them calls anything.
+    /// The host reports that several branches are alive, before one of them calls anything.
     pub fn note_concurrent(&self) {
         self.inner.lock().machine.note_concurrent();
     }
 
-    /// Whether something recorded has not been called again yet.
+    /// Whether some recorded op has not been called again yet.
     pub fn is_replaying(&self) -> bool {
         self.inner.lock().machine.is_replaying()
     }
 
-    /// Takes what the host must do.
+    /// Takes the effects that the host must carry out.
     pub fn take_effects(&self) -> Vec<HostEffect> {
         self.inner.lock().effects.drain(..).collect()
     }
@@ -417,50 +430,53 @@ impl Session {
         self.inner.lock().machine.op_id(op)
     }
 
-    /// The right under which it advances.
+    /// The lease under which it advances.
     pub fn lease(&self) -> Lease {
         self.lease.lock().0
     }
 
-    /// Where it streams and stores.
+    /// The storage of the run.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
 
     // ── what the worker does ────────────────────────────────────────────────────────────────────────────────────
 
-    /// The heartbeat extended the lease.
+    /// Notes that a heartbeat has extended the lease.
     pub(crate) fn renewed(&self, ttl: Duration) {
         self.lease.lock().1 = now() + ttl;
     }
 
-    /// What a heartbeat needs.
+    /// What a heartbeat tells of it: the run, the epoch, and the highest fact number known.
     pub(crate) fn standing(&self) -> (ExecutionId, u64, u64) {
         let known = self.inner.lock().machine.known();
         (self.execution, self.lease().epoch, known)
     }
 
-    /// Epoch and last commit of the lease it holds; none where a commit on its way, or one that waits, may say otherwise.
+    /// The epoch of the lease that it certainly holds, with the number of its last commit. None while a commit is on
+    /// its way, which may end the lease, and for a parked copy, which has none.
     pub(crate) fn held(&self) -> Option<(u64, u64)> {
         let inner = self.inner.lock();
         let machine = &inner.machine;
         (!machine.is_committing() && !machine.is_parked()).then(|| (self.lease().epoch, machine.base()))
     }
 
-    /// Takes a new claim of the run for this parked copy, if it may go on under it; [`Session::resume`] brings the news.
+    /// Takes a new claim of the run for this parked copy. False if the copy is out of date or closed.
+    /// [`Session::resume`] then brings the facts that woke the run.
     ///
-    /// Its code may go on by itself at any moment, so the lease changes in the same moment as the machine: what it commits
-    /// under the one before would be refused, and the claim would be held by nobody.
+    /// The lease changes under the machine's lock. The code of the copy may go on by itself at any moment; if it
+    /// committed between the two changes, the store would refuse the commit for its old lease, and nobody would hold
+    /// the claim.
     pub(crate) fn take_claim(&self, claim: &Claim, ttl: Duration) -> bool {
         let mut inner = self.inner.lock();
-        let may = !self.closed.load(Ordering::Acquire) && inner.machine.take_claim(claim.execution.base);
-        if may {
+        let taken = !self.closed.load(Ordering::Acquire) && inner.machine.take_claim(claim.execution.base);
+        if taken {
             *self.lease.lock() = (claim.lease, now() + ttl);
         }
-        may
+        taken
     }
 
-    /// Goes on with what has happened up to the claim that was taken.
+    /// Goes on with the facts up to the claim that was taken.
     pub(crate) fn resume(&self, facts: Vec<Fact>, high: u64) {
         self.trace.resumed(self.storage.clock().now(), self.lease().epoch);
         self.with(|machine| machine.resumed(facts, high));
@@ -471,12 +487,12 @@ impl Session {
         self.inner.lock().machine.known()
     }
 
-    /// The hold that was armed is over.
+    /// The timer that [`Keeper::arm_hold`] started is over.
     pub(crate) fn hold_elapsed(&self) {
         self.with(Machine::hold_elapsed);
     }
 
-    /// Whether nothing runs and the run waits in the store.
+    /// Whether the run waits in the store and no commit is on its way.
     pub fn is_parked(&self) -> bool {
         self.inner.lock().machine.is_parked()
     }
@@ -486,13 +502,15 @@ impl Session {
         self.inner.lock().machine.is_idle()
     }
 
-    /// Whether age alone must not evict it.
+    /// Whether it must not be evicted for its age: something of the host may wake it, or has given up one of its
+    /// awaits.
     pub(crate) fn is_held_by_host(&self) -> bool {
         let machine = &self.inner.lock().machine;
         machine.was_abandoned_by_host() || machine.has_host_timer()
     }
 
-    /// Whether it waits for something that ends with this copy, so that a copy put away must be entered again.
+    /// Whether it waits for something that ends with this copy. If the copy is dropped, the run has to be entered
+    /// again.
     pub(crate) fn has_host_timer(&self) -> bool {
         self.inner.lock().machine.has_host_timer()
     }
@@ -502,7 +520,7 @@ impl Session {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Gives back the room that only a run that advances needs.
+    /// Frees memory that only an advancing run needs.
     pub(crate) fn shrink(&self) {
         let mut inner = self.inner.lock();
         inner.effects.shrink_to_fit();
@@ -513,21 +531,23 @@ impl Session {
         self.inner.lock().machine.tail_length()
     }
 
-    /// Whether it is a copy that was entered again and has recorded nothing since: putting it away would cost another
-    /// replay for nothing.
+    /// Whether this copy has replayed a tail and recorded nothing since. To evict it would cost another replay without
+    /// any progress in between.
     pub(crate) fn only_replayed(&self) -> bool {
         let machine = &self.inner.lock().machine;
         self.entered_at.1 > 0 && self.entered_at == (machine.segment(), machine.tail_length())
     }
 
-    /// Puts the activation away: the context is sealed and the host drops the coroutine.
+    /// Ends the activation: the context takes no calls any more, and the host drops the coroutine. Only the first call
+    /// counts.
     pub(crate) fn close(&self, why: Closed) {
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.end(why, self.inner.lock());
         }
     }
 
-    /// Starts nothing more and hands nothing over: what is under way may end and be stored before the copy is put away.
+    /// Starts nothing more and hands nothing over. Attempts that are under way may end and be stored before the copy is
+    /// dropped.
     pub(crate) fn drain(&self) {
         self.with(Machine::drain);
     }
@@ -535,11 +555,13 @@ impl Session {
     /// Whether an attempt is under way here, or what it returned is not stored yet.
     pub(crate) fn is_working(&self) -> bool {
         let inner = self.inner.lock();
-        // A pause before another try is not waited for, nor a place: whoever goes on makes that try.
+        // Attempts that pause before another try, or wait for a place, are no work to wait for: whoever goes on with
+        // the run makes the try.
         !self.is_closed() && inner.machine.is_working() && (inner.machine.is_committing() || !inner.only_pauses())
     }
 
-    /// Puts a waiting copy away, unless its code goes on at this moment: what it has called must not be lost.
+    /// Drops a waiting copy. False if its code goes on at this moment: what the code has called must not be lost. The
+    /// machine's lock is held from the look to the end, so that the code cannot go on in between.
     pub(crate) fn evict(&self) -> bool {
         let inner = self.inner.lock();
         if !inner.machine.is_at_rest() || !inner.effects.is_empty() || self.closed.swap(true, Ordering::AcqRel) {
@@ -555,7 +577,8 @@ impl Session {
         if matches!(why, Closed::Finished(status) if status.is_terminal()) {
             self.conversations.forget(self.execution);
         }
-        // What ends with this copy, or what it could not commit: nothing else would enter the run again.
+        // Two kinds of runs are given back, since nothing in the store would enter them again: those with a host timer,
+        // which ends with this copy, and those whose last commit was refused for the lease.
         let refused = matches!(&why, Closed::Lost(error) if error.code().kind() == Kind::Lost);
         let unfinished = refused || inner.machine.has_host_timer();
         {

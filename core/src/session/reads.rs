@@ -1,4 +1,4 @@
-//! What the agent may read without an op: conversation, time, randomness; and what it may stream.
+//! What the agent may do without an op: read its conversation, time and random numbers, and stream previews.
 
 use super::Session;
 use crate::clock::Timestamp;
@@ -9,7 +9,7 @@ use crate::model::{Chunk, ChunkKind, Entry};
 use crate::payload::Digest;
 use std::sync::Arc;
 
-/// The number from 0 to 1 that random bytes stand for: their first 53 bits, so that every one is exact.
+/// Makes a number from 0 to 1 of random bytes. It uses their first 53 bits: so many a float holds exactly.
 pub(crate) fn number_of(bytes: [u8; 16]) -> f64 {
     let [a, b, c, d, e, f, g, ..] = bytes;
     (u64::from_be_bytes([0, a, b, c, d, e, f, g]) >> 3) as f64 / (1u64 << 53) as f64
@@ -21,7 +21,7 @@ impl Session {
         self.inner.lock().machine.time()
     }
 
-    /// 16 bytes seeded from the run and its place: the same on replay.
+    /// 16 random bytes, seeded from the run and its place in the journal: the same on replay.
     pub fn random(&self) -> [u8; 16] {
         let (segment, sequence) = {
             let inner = self.inner.lock();
@@ -92,7 +92,7 @@ impl Session {
     }
 
     /// Streams a preview. `task` names the inline attempt that makes it; without one it belongs to the last op called.
-    /// Nothing once that attempt no longer counts.
+    /// Does nothing once that attempt has ended or was told to stop.
     pub fn stream(&self, kind: ChunkKind, data: Arc<str>, task: Option<(OpRef, u32)>) {
         if self.is_closed() {
             return;

@@ -1,4 +1,7 @@
-//! Inline attempts of a session: their ends, their time limits.
+//! The inline attempts of a session: their start, their tries in place, their time limits and their ends.
+//!
+//! An attempt of a task with `in_place` retries is tried again here, without a commit in between. The store sees one
+//! attempt.
 
 use super::{HostEffect, Inner, Place, Session, Turn, traces};
 use crate::error::Code;
@@ -13,24 +16,27 @@ use std::time::{Duration, Instant};
 pub(super) struct Running {
     task: TaskId,
     kind: Arc<str>,
-    /// The number that the host knows it by: the attempt's, and one more for each try of it that failed. None in a pause.
+    /// The number that the host knows the current try by: the attempt's number, plus one for each failed try. None in a
+    /// pause between two tries.
     attempt: Option<u32>,
     /// The attempt's number.
     of: u32,
-    /// How it is tried again, where the session does that.
+    /// How to start the next try, if the task is retried in place.
     again: Option<Box<StartTask>>,
     started: Instant,
+    /// When the last sign of life came.
     beat: Arc<Mutex<Instant>>,
+    /// The timer of its time limits, or of the pause.
     watch: Option<tokio::task::AbortHandle>,
     /// How many previews it has made.
     previews: u64,
-    /// What it has streamed, where that may become its result.
+    /// The text that it has streamed, if an interrupt may make that its result.
     said: Option<String>,
-    /// Its place, where they are counted; none in a pause.
+    /// Its place, if the worker counts inline attempts. None in a pause.
     place: Option<Place>,
 }
 
-/// What the tries of an attempt have in common.
+/// What the next try of an attempt takes over from the try before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tried {
     /// The attempt's number.
@@ -52,20 +58,20 @@ impl Running {
         self.of
     }
 
-    /// The place of the preview that it makes now, from 1.
+    /// The number of the preview that it makes now, from 1.
     pub fn next_preview(&mut self) -> u64 {
         self.previews += 1;
         self.previews
     }
 
-    /// Keeps a token that it streams.
+    /// Adds a token to the streamed text.
     pub fn say(&mut self, text: &str) {
         if let Some(said) = &mut self.said {
             said.push_str(text);
         }
     }
 
-    /// Ends its watch.
+    /// Stops its timer.
     pub fn stop(mut self) {
         self.stop_watch();
     }
@@ -76,7 +82,7 @@ impl Running {
         }
     }
 
-    /// How long to wait for another try of it, where one follows this end.
+    /// The pause before the next try. None if no other try follows this result.
     fn pause_after(&self, result: &AttemptResult) -> Option<Duration> {
         let start = self.again.as_ref()?;
         retry::in_place(&start.options, start.task, result, self.tries())
@@ -93,20 +99,20 @@ impl Inner {
         self.running.get(&op).is_some_and(|running| running.attempt == Some(attempt))
     }
 
-    /// Whether all that runs here pauses before another try, or waits for a place.
+    /// Whether there are attempts, and all of them pause before another try or wait for a place.
     pub(super) fn only_pauses(&self) -> bool {
         !(self.running.is_empty() && self.waiting.is_empty())
             && self.running.values().all(|running| running.attempt.is_none())
     }
 
-    /// An attempt that runs and whose end still matters.
+    /// A running attempt. None if it has ended, or was told to stop.
     pub(super) fn running_attempt(&mut self, op: OpRef, attempt: u32) -> Option<&mut Running> {
         self.running.get_mut(&op).filter(|running| running.attempt == Some(attempt))
     }
 }
 
 impl Session {
-    /// Reports the end of an inline attempt, or of a try of it. Ignored when the attempt is no longer wanted.
+    /// Reports the end of an inline attempt, or of one try of it. Ignored if the attempt has ended or was told to stop.
     pub fn task_ended(&self, op: OpRef, attempt: u32, result: AttemptResult) {
         let tries_again = |running: &Running| running.previews > 0 && running.pause_after(&result).is_some();
         let shows = self.inner.lock().running_attempt(op, attempt).is_some_and(|running| tries_again(running));
@@ -119,7 +125,8 @@ impl Session {
         }
         let Some(mut running) = inner.running.remove(&op) else { return };
         if let Some(pause) = running.pause_after(&result) {
-            // Under one lock: what tells the attempt to stop has to find it.
+            // It is taken out and put back under one lock. Otherwise a request to stop could come in between and not
+            // find it.
             self.pause(&mut running, op, pause);
             self.trace_end(op, &running, &result);
             inner.running.insert(op, running);
@@ -134,8 +141,8 @@ impl Session {
         self.inner.lock().is_wanted(op, attempt)
     }
 
-    /// Ends an inline attempt with the text it has streamed so far. Who takes it from `running` first says how it ended:
-    /// this, or the attempt itself.
+    /// Ends an inline attempt with the text that it has streamed so far. The attempt may end by itself at the same
+    /// moment: whoever takes it out of `running` first decides how it ended.
     pub(super) fn interrupt(&self, op: OpRef) {
         let mut inner = self.inner.lock();
         let Some(mut running) = inner.running.remove(&op) else { return };
@@ -154,7 +161,7 @@ impl Session {
         let counts = running.again.is_some();
         running.stop();
         let result = match result {
-            // The store would not know of the tries.
+            // The store counts attempts, not tries. So the failure says how many tries there were.
             AttemptResult::Failed { mut failure, retryable, pause } if counts => {
                 failure.attempts = tries;
                 AttemptResult::Failed { failure, retryable, pause }
@@ -172,7 +179,7 @@ impl Session {
         self.with(|machine| machine.task_ended(op, attempt, result, duration));
     }
 
-    /// Tells of the end of a try; how long it took.
+    /// Traces the end of a try, and returns how long it took.
     fn trace_end(&self, op: OpRef, running: &Running, result: &AttemptResult) -> Duration {
         let duration = super::now().saturating_duration_since(running.started);
         if self.trace().is_on() {
@@ -182,7 +189,7 @@ impl Session {
         duration
     }
 
-    /// Lets another try of an attempt follow after a pause.
+    /// Schedules the next try of an attempt after a pause, and gives its place back for that time.
     fn pause(&self, running: &mut Running, op: OpRef, pause: Duration) {
         let next = running.attempt.take().unwrap_or(running.of) + 1;
         let me = self.me.clone();
@@ -214,7 +221,7 @@ impl Session {
         }
     }
 
-    /// Starts a try of an attempt, or lets it wait for a place; whether it starts.
+    /// Starts a try of an attempt, or lets it wait for a place. True if it starts.
     pub(super) fn start(self: &Arc<Self>, inner: &mut Inner, start: StartTask, tried: Tried) -> bool {
         match self.keeper.get().map_or(Turn::Now(None), |keeper| keeper.turn(self, start.op)) {
             Turn::Now(place) => {
@@ -228,7 +235,7 @@ impl Session {
         }
     }
 
-    /// Starts what has waited for a place. What is no longer wanted by now leaves it.
+    /// Starts an attempt that has waited for a place. If it was told to stop meanwhile, the place is given back.
     pub(crate) fn begin_in(self: &Arc<Self>, op: OpRef, place: Place) {
         let mut inner = self.inner.lock();
         let Some((start, tried)) = inner.waiting.remove(&op) else { return };
@@ -244,7 +251,8 @@ impl Session {
         inner.effects.push_back(HostEffect::Start(start));
     }
 
-    /// How far an inline attempt is: a preview at once, durable with the worker's next write; a sign of life too.
+    /// An inline attempt reports its progress. The report is streamed as a preview at once, and stored with the
+    /// worker's next write. It counts as a sign of life.
     pub fn task_progress(&self, op: OpRef, attempt: u32, fraction: f64, message: &str) {
         self.task_heartbeat(op);
         let running = self.inner.lock().running.get(&op).map(|running| (running.task, running.attempt, running.of));
@@ -256,14 +264,14 @@ impl Session {
         }
     }
 
-    /// A sign of life of an inline attempt.
+    /// An inline attempt gives a sign of life.
     pub fn task_heartbeat(&self, op: OpRef) {
         if let Some(running) = self.inner.lock().running.get(&op) {
             *running.beat.lock() = super::now();
         }
     }
 
-    /// Starts the clock of a try of an attempt.
+    /// Notes a try that begins, and starts the timer of its limits.
     fn watch_attempt(self: &Arc<Self>, inner: &mut Inner, start: &StartTask, tried: Tried, place: Option<Place>) {
         let started = super::now();
         let beat = Arc::new(Mutex::new(started));
@@ -294,12 +302,12 @@ impl Session {
     }
 }
 
-/// What an attempt tells of how far it is, as it is stored and streamed: a fraction from 0 to 1 and words.
+/// A progress report in the form in which it is stored and streamed: a fraction from 0 to 1, and a message.
 pub(crate) fn progress(fraction: f64, message: &str) -> String {
     serde_json::json!({"fraction": fraction.clamp(0.0, 1.0), "message": message}).to_string()
 }
 
-/// Ends when a limit is passed; says which.
+/// Waits until one of the limits is passed, and says which.
 async fn watch(timeout: Option<Duration>, silence: Option<Duration>, beat: &Mutex<Instant>) -> String {
     let over = async {
         match timeout {

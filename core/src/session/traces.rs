@@ -1,4 +1,4 @@
-//! What a session tells its tracer.
+//! What a session reports to its tracer.
 
 use super::{Closed, Session};
 use crate::journal::{Call, Called, Handed, OpRef, StartTask};
@@ -19,7 +19,7 @@ pub(super) fn named(call: &Call) -> Named {
     }
 }
 
-/// What is noted of outcomes that are handed over; `segment` is the present one.
+/// What is noted of outcomes that are handed over. `segment` is the current one.
 pub(super) fn handed(handed: &[Handed], segment: u32) -> impl Iterator<Item = Noted> {
     handed.iter().map(move |one| match one.op {
         OpRef::CHECKPOINT => Noted::Checkpoint(segment),

@@ -1,9 +1,10 @@
-//! The warnings of a run in words, for the log of the process that advances it: its watchers are told by events.
+//! Puts the warnings of a run into words for the log of the process that advances it. Readers of the run get them as
+//! events.
 
 use crate::model::{Batch, EventKind, NewEvent};
 use serde_json::Value;
 
-/// What a batch warns of that nothing else in the process says.
+/// The warnings of a batch, except those that the process logs elsewhere.
 pub(super) fn warnings(batch: &Batch) -> impl Iterator<Item = String> {
     batch.events.iter().filter(|event| event.kind == EventKind::Warning).filter_map(|event| words(event, batch.segment))
 }

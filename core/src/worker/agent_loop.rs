@@ -1,4 +1,4 @@
-//! Claims runs and gives each a session: the parked copy where it may go on, else a fresh one from the journal.
+//! Claims runs and gives each a session: the parked copy if it is up to date, else a new one from the journal.
 
 use super::{Core, LEASE_TTL};
 use crate::error::{Code, Result};
@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A look without a hint, in case one was lost.
+/// How often to claim without a hint, in case one was lost.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Another look after a hint that brought nothing: the run was left to the worker that has it parked, and may be left still.
+/// When to claim again after a hint that brought no run. The hint may have been for a run that is reserved for a moment
+/// for the worker that has it parked. If that worker does not take it, others may after this time.
 const LOOK_AGAIN: Duration = PREFERENCE.saturating_add(Duration::from_millis(20));
-/// How long a worker without a free place keeps the runs it has parked to itself.
+/// How long a worker without a free place keeps the runs that it has parked reserved for itself.
 const FULL: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(core: Arc<Core>) {
@@ -34,12 +35,12 @@ pub(super) async fn run(core: Arc<Core>) {
         match claim(&core, free).await {
             Ok(claims) => {
                 pause = Duration::from_millis(10);
-                let all = claims.len() < free;
+                let took_all = claims.len() < free;
                 for claim in claims {
                     activate(&core, claim, everything);
                 }
-                // There was no more: what comes is announced.
-                if all {
+                // No more runs can be claimed now. A hint announces the next one.
+                if took_all {
                     tokio::select! {
                         () = ready.changed() => hinted = true,
                         () = tokio::time::sleep(if hinted { LOOK_AGAIN } else { LOOK_EVERY }) => hinted = false,
@@ -56,7 +57,8 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Waits for a free place. Runs that are parked here and wake meanwhile are left to other workers.
+/// Waits for a free place. A claim of none tells the store meanwhile that runs which are parked here need not be
+/// reserved for this worker: others may take them at once.
 async fn full(core: &Core, ready: &mut Follow) {
     loop {
         tokio::select! {
@@ -81,7 +83,7 @@ async fn claim(core: &Core, limit: usize) -> Result<Vec<Claim>> {
         return Ok(Vec::new());
     }
     if kinds.len() > 1 {
-        // Another kind comes first in every claim: also those for one run take from each in turn.
+        // Each claim begins with another kind. Otherwise claims for one run would always take the same kind.
         let turn = core.turn.fetch_add(1, Ordering::Relaxed) % kinds.len();
         let mut turned = kinds.to_vec();
         turned.rotate_left(turn);
@@ -90,11 +92,12 @@ async fn claim(core: &Core, limit: usize) -> Result<Vec<Claim>> {
     core.storage.claim_agents(core.claim_of(kinds, limit)).await
 }
 
-/// `everything` is how often anything may have changed as of the claim.
+/// Gives a claimed run to its parked copy, or to a new one. `everything` is the count of [`Core::everything`] before
+/// the claim.
 fn activate(core: &Arc<Core>, claim: Claim, everything: u64) {
     let id = claim.execution.new.id;
-    // The copy that waits may not have reached the parked cache yet. It is always in one of the two, so that no hint
-    // passes it by.
+    // The parked copy may still be in `active`, on its way to the parked cache. It moves between the two under the lock
+    // of `active`, so here it is found in one of them, and a hint always finds it too.
     let mut active = core.active.lock();
     let parked = core.parked.take(id).or_else(|| active.remove(&id));
     match parked {
@@ -168,7 +171,7 @@ async fn start(core: Arc<Core>, mut claim: Claim) {
     core.host.start_agent(session);
 }
 
-/// What a start reads synchronously must be in memory: the state, and the input.
+/// Loads the values that the agent's start reads synchronously: the state, the input, and the results of `once`.
 async fn fetch_recorded(core: &Core, segment: &mut crate::model::Segment) -> Result<()> {
     let org = segment.execution.new.org;
     let fetch = async |payload: &mut crate::payload::Payload| -> Result<()> {

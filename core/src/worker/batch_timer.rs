@@ -1,4 +1,5 @@
-//! One timer for all batches that are held back beside an inline task: they all wait equally long, so a queue does.
+//! One timer for all batches that are held back beside an inline task. All wait equally long, so their queue is in the
+//! order in which they are due.
 
 use super::Core;
 use crate::session::{HOLD, Session};

@@ -1,4 +1,4 @@
-//! Keeps the leases of a worker, learns what it has lost, and ages the parked cache.
+//! Renews the leases of a worker, drops what it has lost, and evicts parked runs by their age.
 
 use super::{Core, LEASE_TTL, RENEW_EVERY, STOP_AFTER};
 use crate::error::{Code, Error};
@@ -60,7 +60,8 @@ async fn beat(core: &Core) -> bool {
     for (session, held) in sessions.into_iter().zip(held) {
         let id = session.execution_id();
         if answer.lost_executions.contains(&id) {
-            // One that parked or goes on from there meanwhile has said so to the store, or is about to hear its answer.
+            // Lost only if the session holds the same lease as before the call. If it has suspended or was claimed anew
+            // meanwhile, the answer is about a lease that it has given up itself.
             if held.is_some() && held == session.held() {
                 session.close(Closed::Lost(taken(core, id).await));
             }
@@ -79,7 +80,7 @@ async fn beat(core: &Core) -> bool {
     true
 }
 
-/// Why the store gives a run to this worker no longer.
+/// The error that says why this worker no longer holds a run.
 async fn taken(core: &Core, run: ExecutionId) -> Error {
     match core.storage.execution(core.options.org, run).await {
         Ok(run) if run.status.is_terminal() => lost("the run has ended").with("status", run.status),

@@ -1,4 +1,4 @@
-//! Places of inline attempts, where they count among the attempts that a worker runs at once.
+//! The places of inline attempts, for a worker that counts them among the attempts it runs at once.
 
 use super::Core;
 use crate::journal::OpRef;
@@ -7,17 +7,18 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// Inline attempts of a worker that counts them.
+/// The inline attempts of a worker that counts them.
 #[derive(Default)]
 pub(super) struct Inline {
-    /// Those that run.
+    /// How many run.
     taken: usize,
-    /// Those that wait for a place, in the order in which they were to start.
+    /// The attempts that wait for a place, in the order in which they were to start.
     waiting: VecDeque<(Weak<Session>, OpRef)>,
 }
 
 impl Inline {
-    /// Places that no claimed task may have. What waits goes first: a run holds its own place meanwhile.
+    /// The places that no claimed task may take. Waiting inline attempts go first, since each of them keeps its run,
+    /// and the run's place, waiting.
     pub fn taken_or_wanted(&self) -> usize {
         self.taken + self.waiting.len()
     }
@@ -36,7 +37,7 @@ impl Drop for Place {
 }
 
 impl Core {
-    /// Whether an inline attempt may start; one that may not is started when its turn comes.
+    /// Whether an inline attempt may start. If not, it is queued and starts when a place is free.
     pub(super) fn turn_of(&self, session: &Arc<Session>, op: OpRef) -> Turn {
         if !self.options.count_inline {
             return Turn::Now(None);
@@ -45,12 +46,12 @@ impl Core {
             return Turn::Now(Some(Box::new(place)));
         }
         self.inline.lock().waiting.push_back((Arc::downgrade(session), op));
-        // A place may have come free in between.
+        // A place may have come free between the two locks. Whoever freed it did not see this attempt in the queue.
         self.fill_soon();
         Turn::Later
     }
 
-    /// A place of whatever kind is free again.
+    /// A place is free again, of an inline attempt or of a claimed task.
     pub(super) fn freed_place(&self) {
         self.fill_soon();
         self.freed_task.notify_one();
@@ -67,7 +68,8 @@ impl Core {
         Some(Place(self.me.clone()))
     }
 
-    /// Starts what waits. Not at once: who gives a place back may hold a lock of its session.
+    /// Starts waiting attempts, from another task: the caller may hold the lock of a session, which starting an attempt
+    /// needs.
     pub(super) fn fill_soon(&self) {
         if self.options.count_inline
             && let Some(me) = self.me.upgrade()
@@ -80,7 +82,7 @@ impl Core {
         while !self.is_closing() {
             let Some(place) = self.take_place(|inline| !inline.waiting.is_empty()) else { return };
             let next = self.inline.lock().waiting.pop_front();
-            // One that is no longer wanted leaves its place to the next.
+            // If the attempt is no longer wanted, the place is dropped and so comes free for the next one.
             if let Some((session, op)) = next
                 && let Some(session) = session.upgrade()
             {

@@ -32,9 +32,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// How long a lease holds, how often it is renewed, and when a worker that cannot renew stops by itself.
+/// How long a lease is valid after it was renewed.
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
+/// How often leases are renewed.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// A worker that could not renew for so long drops its runs, before others may claim them.
 const STOP_AFTER: Duration = Duration::from_secs(20);
 /// How long a closing worker waits for a claim that is on its way.
 const CLAIM_GRACE: Duration = Duration::from_secs(5);
@@ -50,7 +52,7 @@ pub trait Host: Send + Sync + 'static {
     fn agent_config(&self, kind: &str) -> Option<MachineConfig>;
     /// Starts the agent of a session from its top. Must connect a port and return at once.
     fn start_agent(&self, session: Arc<Session>);
-    /// Starts an attempt of a task. Must return at once; the ticket takes its end.
+    /// Starts an attempt of a task. Must return at once. The end of the attempt is reported to the ticket.
     fn start_task(&self, task: ClaimedTask, ticket: Ticket);
 }
 
@@ -61,21 +63,21 @@ pub struct WorkerOptions {
     pub org: OrgId,
     /// The queue it polls.
     pub queue: String,
-    /// Runs that advance at the same time; waiting ones do not count.
+    /// The most runs that advance at the same time. Waiting ones do not count.
     pub max_agents: usize,
-    /// Claimed tasks that run at the same time.
+    /// The most claimed tasks that run at the same time.
     pub max_tasks: usize,
-    /// Whether inline attempts count among them: then no more attempts run here than `max_tasks`, of whatever kind.
+    /// Whether inline attempts count too: then at most `max_tasks` attempts run here, claimed and inline together.
     pub count_inline: bool,
-    /// Waiting runs kept in memory.
+    /// The most waiting runs that are kept in memory.
     pub max_parked: usize,
     /// How long a waiting run is kept in memory.
     pub max_parked_age: Duration,
     /// Serve this run alone.
     pub only: Option<ExecutionId>,
-    /// A ceiling of one payload below that of the store.
+    /// The largest payload in bytes, if that is less than the store's own limit.
     pub max_payload: u64,
-    /// For people.
+    /// The name that people see.
     pub name: String,
     /// Takes records of what runs do here.
     pub tracer: Tracer,
@@ -115,16 +117,19 @@ pub(crate) struct Core {
     pub active: Mutex<HashMap<ExecutionId, Arc<Session>>>,
     parked: Parked,
     pub tickets: Mutex<HashMap<TaskId, Ticket>>,
-    /// Places that tasks on their way here have; changed under the lock of `tickets`.
+    /// Places reserved for tasks that are being claimed. Changed only under the lock of `tickets`, so that the sum of
+    /// both is never over the limit.
     pub reserved_tasks: AtomicUsize,
-    /// Inline attempts, where they count; locked after `tickets`.
+    /// Inline attempts, if they count. Locked after `tickets`, never before.
     inline: Mutex<Inline>,
     holds: Holds,
     reports: Reports,
     listening: Mutex<Option<Listening>>,
-    /// Counts claims of runs: whose turn it is.
+    /// Counts claims of runs. The kind that comes first in a claim follows from it.
     turn: AtomicUsize,
-    /// How often anything may have changed, or a look at the runs that advance here began.
+    /// Counts the hints that anything may have changed, and the looks at the runs that advance here. A claimed run that
+    /// is not in
+    /// `active` yet is missed by both, so it compares the count at its claim with the count at its start.
     everything: AtomicU64,
     /// The loops that claim.
     claiming: Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -134,12 +139,12 @@ pub(crate) struct Core {
     /// A place for a task is free.
     pub freed_task: Notify,
     pub closed: Notify,
-    /// Nothing of it is left.
+    /// Whether the worker has ended.
     gone: watch::Sender<bool>,
 }
 
 impl Worker {
-    /// Registers and starts to poll. Durable work is taken on from the moment it returns.
+    /// Registers the worker and starts to claim work.
     pub async fn start(
         storage: Arc<dyn Storage>,
         chunks: Chunks,
@@ -206,7 +211,7 @@ impl Worker {
         self.0.parked.len()
     }
 
-    /// Drops all waiting runs from memory; they go on from their journals.
+    /// Drops all waiting runs from memory. They go on from their journals.
     pub fn evict_parked(&self) {
         for session in self.0.parked.take_all() {
             session.evict();
@@ -219,9 +224,9 @@ impl Worker {
         self.0.storage.hints().tasks_ready();
     }
 
-    /// Stops claiming and starting, waits at most `grace` for steps and claimed tasks that are under way and for what they
-    /// return to be stored, puts every run away and gives it back, and unregisters. Who
-    /// closes a worker that is closing waits for it.
+    /// Closes the worker. It claims and starts nothing more, and waits at most `grace` for the steps and claimed tasks
+    /// that are under way to end and be stored. Then it drops its runs, gives them back and unregisters. A second call
+    /// waits for the first one.
     pub async fn close(&self, grace: Duration) -> Result<()> {
         if self.0.closing.swap(true, Ordering::AcqRel) {
             let _ = self.0.gone.subscribe().wait_for(|gone| *gone).await;
@@ -257,23 +262,25 @@ impl Worker {
         }
         self.0.closed.notify_waiters();
         self.0.listening.lock().take();
-        // What a claim on its way brings would be held by nobody if it came after the worker is gone.
+        // A claim on its way is waited for: what it claimed after the worker has unregistered would be held by nobody
+        // until the lease is over.
         let claiming = std::mem::take(&mut *self.0.claiming.lock());
         let _ = tokio::time::timeout(CLAIM_GRACE, futures::future::join_all(claiming)).await;
         match self.0.storage.unregister_worker(self.0.options.org, self.0.id).await {
-            // All that it acknowledged is safe, and its leases end by themselves: no reason to put an error in the place of
-            // whatever its owner has got or met by now. Where the files are lost, nothing is safe.
+            // An unavailable store is no error here. All that was acknowledged is stored, and the leases end by
+            // themselves; an error would only hide what the caller has met before. Lost database files are an error:
+            // what they acknowledged is gone.
             Err(error)
                 if error.kind() == Kind::Unavailable && !error.context().iter().any(|(name, _)| name == LOST_FILE) =>
             {
                 tracing::warn!(%error, "a worker could not give its work back; others take it when its leases are over");
                 Ok(())
             }
-            told => told,
+            result => result,
         }
     }
 
-    /// Ends it as `kill -9` would, for tests: nothing is given back, no answer is heard any more.
+    /// Ends it as `kill -9` would, for tests: nothing is given back, and no answer is read any more.
     #[cfg(feature = "testing")]
     pub fn kill(&self) {
         self.0.closing.store(true, Ordering::Release);
@@ -293,17 +300,17 @@ impl Worker {
         }
     }
 
-    /// A handle that does not keep it.
+    /// A weak handle.
     pub(crate) fn downgrade(&self) -> Weak<Core> {
         Arc::downgrade(&self.0)
     }
 
-    /// The worker of such a handle, until it is closed.
+    /// The worker of a weak handle. None once it has ended.
     pub(crate) fn upgrade(weak: &Weak<Core>) -> Option<Self> {
         weak.upgrade().filter(|core| !*core.gone.borrow()).map(Self)
     }
 
-    /// Ends when the worker is closed.
+    /// Waits until the worker is closed.
     pub async fn closed(&self) {
         let closed = self.0.closed.notified();
         if !self.0.closing.load(Ordering::Acquire) {
@@ -312,7 +319,7 @@ impl Worker {
     }
 }
 
-/// Tells who waits for a worker's end, whatever becomes of the call that ends it.
+/// Wakes those who wait for a worker's end when it is dropped, so also if the call that ends the worker is cancelled.
 struct Gone<'a>(&'a Core);
 
 impl Drop for Gone<'_> {
@@ -331,7 +338,7 @@ impl Core {
         self.options.max_agents.saturating_sub(self.active.lock().len())
     }
 
-    /// Keeps up to `most` free places for tasks that are being claimed; tells how many.
+    /// Reserves up to `most` free places for tasks that are being claimed, and returns how many.
     pub fn reserve_tasks(&self, most: usize) -> usize {
         let tickets = self.tickets.lock();
         let reserved = self.reserved_tasks.load(Ordering::Relaxed);
@@ -341,7 +348,7 @@ impl Core {
         places
     }
 
-    /// What it asks for when it claims.
+    /// The request of a claim.
     pub fn claim_of(&self, kinds: Arc<[String]>, limit: usize) -> ClaimRequest {
         ClaimRequest {
             org: self.options.org,
@@ -354,7 +361,7 @@ impl Core {
         }
     }
 
-    /// Gives back a run whose copy here ended before its code was done, so that it is entered again.
+    /// Gives back a run whose copy here has ended, so that it is entered again.
     fn give_back(&self, session: &Arc<Session>) {
         let (storage, org, id, lease) = (self.storage.clone(), session.org(), session.execution_id(), session.lease());
         self.runtime.spawn(async move {
@@ -375,7 +382,7 @@ impl Core {
                 if let Some(session) = &session {
                     session.hinted(change.high);
                 }
-                // Somebody else has ended it: a beat, which tells what is lost, need not wait for its time.
+                // Somebody else has ended the run. A heartbeat tells what is lost, so one is sent at once.
                 let held = || session.is_some_and(|session| session.held().is_some());
                 if change.ended == Some(true) && (held() || self.works_for(change.execution)) {
                     self.storage.hints().leases_at_risk();
@@ -389,12 +396,13 @@ impl Core {
         }
     }
 
-    /// Whether an attempt of a run's task, handed out by a queue, is under way here.
+    /// Whether a claimed task of the run is under way here.
     fn works_for(&self, run: ExecutionId) -> bool {
         self.tickets.lock().values().any(|ticket| ticket.execution() == run)
     }
 
-    /// The runs that advance here, for a look at whether they have news. One that is claimed meanwhile looks for itself.
+    /// The runs that advance here, for a look at whether they have new facts. A run that is being claimed is not among
+    /// them; it sees by the count that a look has begun, and looks for itself.
     fn follows(&self) -> Vec<(OrgId, ExecutionId)> {
         self.everything.fetch_add(1, Ordering::AcqRel);
         self.active.lock().keys().map(|id| (self.options.org, *id)).collect()
@@ -435,7 +443,7 @@ impl Keeper for Core {
         }
         self.parked.remove(session);
         self.freed.notify_one();
-        // A worker that closes gives back everything at once.
+        // A closing worker gives back everything when it unregisters.
         if unfinished && !self.is_closing() {
             self.give_back(session);
         }

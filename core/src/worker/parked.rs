@@ -1,7 +1,8 @@
-//! The cache of waiting runs: least recently parked goes first, and nothing stays past its age (rule 19).
+//! The cache of waiting runs. The one that was parked first is evicted first, and none stays beyond an age (rule 19).
 //!
-//! A run that a timer of its host may wake is no mere cache: it stays, whatever the bound (rule 13). One that was entered
-//! again and has got no further stays too, whatever its age; for room it goes after the others.
+//! Two kinds are exceptions. A run that a timer of its host may wake is never evicted, since the timer exists only here
+//! (rule 13). A run that has only replayed its tail since it was entered is not evicted for its age, and for room only
+//! after the others.
 
 use crate::id::ExecutionId;
 use crate::session::Session;
@@ -33,8 +34,9 @@ impl Parked {
         self.inner.lock().by_id.len()
     }
 
-    /// Keeps a waiting run; gives back what has to go for it: among the oldest ones that with the shortest tail, of those
-    /// that got further since they were entered if there are any.
+    /// Keeps a waiting run, and returns the runs that have to be evicted for it. Each is chosen among the eight oldest
+    /// that may go: runs that have only replayed come last, then the one with the shortest tail goes first, since it is
+    /// cheapest to enter again.
     pub fn put(&self, session: Arc<Session>) -> Vec<Arc<Session>> {
         session.shrink();
         let mut inner = self.inner.lock();
@@ -60,7 +62,7 @@ impl Parked {
         evicted
     }
 
-    /// A run that is kept.
+    /// A kept run.
     pub fn get(&self, id: ExecutionId) -> Option<Arc<Session>> {
         self.inner.lock().by_id.get(&id).map(|(_, _, session)| session.clone())
     }
@@ -84,7 +86,7 @@ impl Parked {
         }
     }
 
-    /// Takes out what has been kept for too long.
+    /// Takes out the runs that have been kept for too long.
     pub fn take_aged(&self) -> Vec<Arc<Session>> {
         let mut inner = self.inner.lock();
         let aged: Vec<_> = inner

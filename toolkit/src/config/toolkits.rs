@@ -1,4 +1,4 @@
-//! What of the toolkit one worker serves, which may become more, or another, while it polls.
+//! The toolkits that one worker serves. They can be replaced and added to while the worker polls.
 
 use super::{Toolkit, ToolkitConfig};
 use flovyn_core::agent::NativeHost;
@@ -14,50 +14,56 @@ use std::sync::Arc;
 /// Toolkits behind one host: that of the worker's agents, which can be replaced, and those that its runs have asked for since.
 #[derive(Default)]
 pub struct Toolkits {
+    /// Read for each call of the worker and written only to swap toolkits: a toolkit is opened before the lock is
+    /// taken.
     served: RwLock<Served>,
-    /// One is opened at a time.
+    /// Held while a toolkit is opened, which may take long. Without it two calls of `replace` at once would both open
+    /// one.
     opening: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Served {
-    /// What it is described by, to know when nothing has changed.
-    described: Vec<String>,
+    /// The descriptions that `of_agents` was opened with. A `replace` by the same ones does nothing.
+    descriptions: Vec<String>,
     of_agents: Option<Arc<Toolkit>>,
-    asked_for: Vec<Arc<Toolkit>>,
+    added: Vec<Arc<Toolkit>>,
 }
 
 impl Served {
     fn all(&self) -> impl Iterator<Item = &Arc<Toolkit>> {
-        self.of_agents.iter().chain(&self.asked_for)
+        self.of_agents.iter().chain(&self.added)
     }
 }
 
 impl Toolkits {
-    /// Serves what these descriptions, each as JSON text, say of agents and their tools, in the place of what the last ones
-    /// said; gives what is wrong with MCP servers. Runs that are entered from now on go on in the new agents. Attempts that
-    /// run end with what they have begun with; the last of them ends the connections to MCP servers of before. `taken` are
-    /// the tasks that the host language serves.
+    /// Replaces the toolkit of the worker's agents by one of these descriptions, each a JSON text. Returns the problems
+    /// of MCP servers. `taken` are the kinds of tasks that the host language serves.
+    ///
+    /// Runs that are entered from now on use the new agents. Attempts that run keep the old toolkit until they end; the
+    /// last of them closes its connections to MCP servers.
     ///
     /// # Errors
     ///
-    /// Those of [`Toolkit::open`], and `INVALID_ARGUMENT` for a task of a kind that is taken. What was served before still is.
+    /// Those of [`Toolkit::open`], and `INVALID_ARGUMENT` for a task of a kind that is taken. After an error the old
+    /// toolkit is still served.
     pub async fn replace(&self, descriptions: &[String], store: &str, taken: &[String]) -> Result<Vec<String>> {
         let _one = self.opening.lock().await;
-        if self.served.read().of_agents.is_some() && self.served.read().described == descriptions {
+        if self.served.read().of_agents.is_some() && self.served.read().descriptions == descriptions {
             return Ok(Vec::new());
         }
         let (toolkit, problems) = open(descriptions, store, taken).await?;
-        let before = {
+        let old = {
             let mut served = self.served.write();
-            served.described = descriptions.to_vec();
+            served.descriptions = descriptions.to_vec();
             served.of_agents.replace(toolkit)
         };
-        drop(before);
+        // Dropped after the lock is released: this may close connections.
+        drop(old);
         Ok(problems)
     }
 
-    /// Serves what these descriptions say beside what is served; gives what is wrong with MCP servers.
+    /// Adds a toolkit of these descriptions to those that are served. Returns the problems of MCP servers.
     ///
     /// # Errors
     ///
@@ -65,11 +71,11 @@ impl Toolkits {
     pub async fn add(&self, descriptions: &[String], store: &str, taken: &[String]) -> Result<Vec<String>> {
         let _one = self.opening.lock().await;
         let (toolkit, problems) = open(descriptions, store, taken).await?;
-        self.served.write().asked_for.push(toolkit);
+        self.served.write().added.push(toolkit);
         Ok(problems)
     }
 
-    /// Ends connections to MCP servers.
+    /// Closes the connections to MCP servers.
     pub async fn close(&self) {
         let toolkits: Vec<_> = self.served.read().all().cloned().collect();
         for toolkit in toolkits {
@@ -77,7 +83,7 @@ impl Toolkits {
         }
     }
 
-    /// How a task of the toolkit is scheduled; none for one that is not served.
+    /// The options with which a task of this kind is scheduled. None if no toolkit serves the kind.
     pub fn options(&self, kind: &str) -> Option<TaskOptions> {
         self.served.read().all().find_map(|toolkit| toolkit.options(kind).cloned())
     }

@@ -1,10 +1,14 @@
-//! The budget of one run: what may be used, what was, and what the next model call has to leave.
+//! The budget of one run: what it may use, what it has used, and how much the next model call may use.
 //!
-//! There are two. The one that the run was started with is the engine's: it pauses the run until somebody gives it more, and
-//! what is reserved here is the reservation of the call's task there. The one of the agent's input ends the run where a call
-//! does not fit, and is counted here: the account is part of the checkpoint, and the reservation of a call is its recorded
-//! input (`maxTokens`), so both survive a crash and replay counts nothing twice. An attempt that was lost is settled at its
-//! reservation, since its usage is unknown.
+//! A run can have two budgets:
+//!
+//! * The budget that the run was started with is the engine's. The engine counts it, and pauses the run until somebody gives
+//!   it more. The reservation computed here becomes the reservation of the model call's task.
+//! * The budget in the agent's input is counted here. If a call does not fit, the run ends.
+//!
+//! The [`Ledger`] is part of the checkpoint, and the reservation of a call is in its recorded input (`maxTokens`). So
+//! both survive a crash, and replay counts nothing twice. The usage of an attempt that was lost is unknown: it is
+//! settled at its reservation.
 
 use crate::message::Usage;
 pub use flovyn_core::model::Budget;
@@ -21,7 +25,7 @@ pub struct Ledger {
     pub cost_micros: u64,
     /// Model calls.
     pub calls: u64,
-    /// Whether it was said that little is left.
+    /// Whether the agent was warned that little is left.
     pub told_low: bool,
 }
 
@@ -34,15 +38,16 @@ pub(super) struct Reservation {
     pub answer: Option<u64>,
 }
 
-/// The answer that is reckoned with where nothing limits it.
+/// The tokens reserved for an answer that has no limit.
 const USUAL_ANSWER: u64 = 4_096;
-/// Below this an answer is not worth asking for.
+/// An answer that has room for fewer tokens is not asked for.
 const SMALLEST_ANSWER: u64 = 256;
-/// The part of a limit, in percent, from which on little is left.
+/// Little is left once this percentage of a limit is used.
 const LOW: u64 = 80;
 
-/// The most tokens of an answer that the engine's budget has room for beside a prompt; `left` is what it says of itself. Where
-/// it has next to none, what was asked for: the engine refuses that.
+/// The most tokens of an answer that the engine's budget has room for beside a prompt. `remaining` is the answer of the
+/// context's `remaining_budget`. If there is hardly any room, it does not limit the answer: then the engine refuses the
+/// call and pauses the run.
 pub(super) fn answer_within(remaining: &Value, prompt: u64, requested: Option<u64>) -> Option<u64> {
     let room = remaining["tokens"]["left"].as_u64().map(|left| left.saturating_sub(prompt));
     let room = room.filter(|room| *room >= SMALLEST_ANSWER);
@@ -50,8 +55,8 @@ pub(super) fn answer_within(remaining: &Value, prompt: u64, requested: Option<u6
 }
 
 impl Ledger {
-    /// Reserves a model call with a prompt of about so many tokens; none where the budget does not have it. Where little is
-    /// left the answer is kept shorter than asked.
+    /// Reserves a model call with a prompt of about `prompt` tokens. None if it does not fit into the budget. If little
+    /// is left, the answer is limited to less than was requested.
     pub(super) fn reserve(&self, budget: Option<&Budget>, prompt: u64, requested: Option<u64>) -> Option<Reservation> {
         let Some(budget) = budget else {
             return Some(Reservation { tokens: prompt + requested.unwrap_or(USUAL_ANSWER), answer: requested });
@@ -72,7 +77,7 @@ impl Ledger {
         (answer >= SMALLEST_ANSWER.min(limit)).then_some(Reservation { tokens: prompt + answer, answer: Some(answer) })
     }
 
-    /// Settles a call by what it used, and the attempts lost before it at the reservation.
+    /// Settles a call at what it used, and each lost attempt before it at the reservation.
     pub(super) fn settle(&mut self, reservation: Reservation, usage: Option<&Usage>, attempt: u32) {
         self.calls += 1;
         let lost = u64::from(attempt.saturating_sub(1));
@@ -81,7 +86,7 @@ impl Ledger {
         self.cost_micros = self.cost_micros.saturating_add(usage.and_then(Usage::cost_micros).unwrap_or(0));
     }
 
-    /// Whether little has come to be left since this was asked last.
+    /// Whether the agent has to be warned that little is left. True once.
     pub(super) fn runs_low(&mut self, budget: Option<&Budget>) -> bool {
         let Some(budget) = budget else { return false };
         let low = |used: u64, limit: Option<u64>| {

@@ -8,14 +8,14 @@ use flovyn_toolkit::message::ToolResult;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Rows of a result that are shown.
+/// The most rows of a result that are shown.
 const RESULT_ROWS: usize = 8;
-/// Rows of the output of a running call.
+/// The most rows of a running call's output that are shown.
 const OUTPUT_ROWS: usize = 5;
-/// Rows of what a person is asked about.
+/// The most rows of a call that a person is asked to approve.
 const APPROVAL_ROWS: usize = 16;
 
-/// A call that runs, or waits to.
+/// A call that runs or waits to run.
 pub fn open(name: &str, arguments: &Value, output: &str, since: Option<Duration>, width: usize) -> Vec<Row> {
     let state = since.map(|since| format!("  {}s", since.as_secs()));
     let mut rows = head(name, arguments, Style::YELLOW, state, width);
@@ -30,7 +30,7 @@ pub fn ended(name: &str, arguments: &Value, result: &ToolResult, time: Option<Du
     let diff = result.details.as_ref().and_then(|details| details["diff"].as_str()).filter(|_| !result.is_error);
     let content = match (name, diff) {
         (_, Some(diff)) => changes(diff, width),
-        // What was read is long and known to be there.
+        // The content of a file is long and can be looked up. Only its length is shown.
         ("read", None) if !result.is_error => {
             let lines = text_of(result).lines().count();
             body(&format!("{lines} lines"), Style::DIM, width)
@@ -41,10 +41,10 @@ pub fn ended(name: &str, arguments: &Value, result: &ToolResult, time: Option<Du
     rows
 }
 
-/// What a person is asked about: the call with all that it would do.
+/// A call that a person is asked to approve, with all that it would do.
 pub fn approval(name: &str, arguments: &Value, width: usize) -> Vec<Row> {
     if ToolName::of(name).server.is_some() {
-        // Nothing is known of such a tool, so all that it is given is shown.
+        // Nobody knows which arguments matter to a tool of an MCP server, so all of them are shown.
         let mut rows = head(name, &Value::Null, Style::YELLOW, None, width);
         let fields = arguments.as_object().into_iter().flatten();
         let lines = fields.flat_map(|(name, value)| body(&format!("{name}: {}", plain(value)), Style::PLAIN, width));
@@ -114,7 +114,7 @@ fn changes(diff: &str, width: usize) -> Vec<Row> {
 
 fn first(mut rows: Vec<Row>, max: usize) -> Vec<Row> {
     let more = rows.len().saturating_sub(max);
-    // One row more is as short as the word that there is one.
+    // If one row is left, it is shown: the note about it would take a row too.
     if more > 1 {
         rows.truncate(max);
         rows.push(vec![span(format!("  … {more} more lines"), Style::DIM)]);

@@ -1,4 +1,4 @@
-//! Joining a detached task. Its end may be known before the call.
+//! Joins a detached task. The end of the task may be known before the call.
 
 use crate::id::TaskId;
 use crate::journal::machine::Machine;

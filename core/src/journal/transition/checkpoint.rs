@@ -45,7 +45,8 @@ impl Machine {
         self.segment.ops.iter().filter(|op| open(op)).map(|op| format!("{} ({})", op.label, op.sequence)).collect()
     }
 
-    /// Everything before it has left: it is the last batch of its segment.
+    /// Commits a checkpoint, in the last batch of its segment. If the draft was too large, its other parts have been
+    /// committed before.
     pub(in crate::journal) fn commit_checkpoint(&mut self, saved: NewCheckpoint) {
         if self.draft.ops.is_empty()
             && let Some((_, tail)) = self.run.ahead.pop_first()
@@ -59,7 +60,7 @@ impl Machine {
         self.commit(BatchEnd::Checkpoint(saved), orphaned);
     }
 
-    /// The tail is empty again.
+    /// Begins the next segment after its checkpoint: the tail is empty again.
     pub(in crate::journal) fn begin_segment(&mut self, saved: NewCheckpoint) {
         self.segment.next(saved.leaves, self.run.order);
         if self.phase.is_saving() {
@@ -69,7 +70,8 @@ impl Machine {
         self.effects.push_back(Effect::Deliver(vec![Handed { op: OpRef::CHECKPOINT, outcome: Outcome::Done }]));
     }
 
-    /// Goes on to a segment whose recorded ops are known already, because its own checkpoint is damaged (rule 18).
+    /// Begins a segment whose checkpoint is damaged (rule 18). Its recorded ops were loaded, and are replayed on top of
+    /// the state that the code has saved again. The facts are applied anew, since they may end ops of this segment.
     fn begin_recorded_segment(&mut self, saved: NewCheckpoint, tail: &[RecordedOp]) {
         let code = self.segment.code.clone();
         self.begin_segment(saved);

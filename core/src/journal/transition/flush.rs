@@ -1,4 +1,4 @@
-//! A forced commit. It ends with it.
+//! A forced commit. The op ends when the commit is durable.
 
 use crate::journal::Outcome;
 use crate::journal::op::Op;

@@ -1,14 +1,14 @@
-//! What each kind of op does: a file a kind, with all that is peculiar to it. This one asks the right file.
+//! What each kind of op does: one file for each kind, with all that is special about it. This file dispatches to them.
 //!
 //! | function | what it says of the kind |
 //! | --- | --- |
-//! | `check` | which words of a call no backend can keep |
+//! | `check` | which names and texts of a call no backend can store |
 //! | `label` | how a call finds its recorded twin |
 //! | `admit` | whether the budget has room for a new one |
-//! | `record` | what a new one brings about |
-//! | `repeat` | what a call brings about whose twin was found |
-//! | `recover` | what is known of one that was loaded |
-//! | `wait` | by what the store wakes a run that awaits it |
+//! | `record` | what a new op changes in the machine |
+//! | `repeat` | what a call whose twin was found changes |
+//! | `recover` | what is known of an op that was loaded |
+//! | `wait` | what has to wake a run that awaits it |
 //! | `size` | the bytes of values that a commit carries for it |
 
 mod abandon;
@@ -37,18 +37,18 @@ use std::sync::Arc;
 pub(super) use once::finished as finished_onces;
 pub(super) use read::Reads;
 
-/// When a call with another input is known to be the recorded step (rule 7).
+/// When a call with another input can be known to be the recorded step (rule 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rewording {
     /// Never: it is another op.
     Never,
-    /// At the call: nobody awaits it, and its place is asked for at once.
+    /// At the call: it is never awaited, and what it returns is needed at once.
     AtCall,
-    /// Once the code is quiet: it is the only thing that is awaited.
+    /// Once the code is quiet and awaits nothing else.
     OnceQuiet,
 }
 
-/// When a call of this kind may turn out to be a step that had another input.
+/// When a call of this kind can be known to be a recorded step with another input.
 pub(super) fn rewording(kind: OpKind) -> Rewording {
     match kind {
         OpKind::Entry => entry::REWORDING,
@@ -59,13 +59,13 @@ pub(super) fn rewording(kind: OpKind) -> Rewording {
     }
 }
 
-/// A label that the digest of an input makes.
+/// A label whose key is a digest.
 fn label(kind: OpKind, name: Arc<str>, digest: Digest) -> Label {
     Label { kind, name, key: LabelKey::Digest(digest) }
 }
 
 impl Call {
-    /// Refuses words that no backend can keep.
+    /// Refuses names and texts that no backend can store.
     pub(super) fn check(&self) -> Result<()> {
         match self {
             Self::Entry { role, entry_type, turn_id, metadata, thread, .. } => {
@@ -102,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// The label by which a call finds its twin: its own, or one that it had before.
+    /// The label by which a call finds its twin: its own, or that of an earlier name of its task.
     pub(super) fn label_of(&self, call: &Call, parent: Option<EntryId>, once: Option<&Arc<str>>) -> Result<Label> {
         let label = call.label(parent)?;
         Ok(match call {
@@ -111,7 +111,8 @@ impl Machine {
         })
     }
 
-    /// Refuses a call that finds no room, before its twin is looked for: that would be the one of a later call like it.
+    /// Refuses a task beyond the limit of open ones. This comes before the search for a twin: a call that is refused
+    /// must not claim one, since the twin belongs to a later call of the same label that was not refused.
     pub(super) fn check_room(&mut self, call: &Call, once: Option<&Arc<str>>) -> Result<()> {
         match call {
             Call::Task { kind, .. } => self.check_open_tasks(kind, once),
@@ -190,7 +191,7 @@ impl Machine {
         called
     }
 
-    /// Notes what is known of an op that was loaded and that will have this index.
+    /// Notes what is known of a loaded op, which will have this index.
     pub(super) fn recover(&mut self, index: usize, op: &mut Op, recorded: &RecordedOp) {
         match &recorded.body {
             RecordedBody::Entry { id, .. } => entry::recover(op, *id),
@@ -208,17 +209,18 @@ impl Machine {
     }
 }
 
-/// The place among the facts of what an op of no outcome would end with now: only of waits it is chosen when it is handed over.
+/// The place among the facts of the outcome that an op would end with now, if its outcome is chosen only when it is
+/// handed over. That is so for signal waits: which signal such a wait takes depends on what was handed over before.
 pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
     (op.label.kind == OpKind::Signal).then(|| signal::available(machine, op)).flatten()
 }
 
-/// What such an op ends with by that fact.
+/// Chooses that outcome. `order` is the place that [`available`] returned.
 pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Option<Outcome> {
     (machine.segment.ops[index].label.kind == OpKind::Signal).then(|| signal::end(machine, index, order))
 }
 
-/// Adds what an awaited op waits for. Marks end with their commit.
+/// Adds what an awaited op waits for. Marks wait for nothing in the store: they end with their commit.
 pub(super) fn wait(op: &Op, wait: &mut Wait) {
     match op.label.kind {
         OpKind::Signal => signal::wait(op, wait),
@@ -239,7 +241,7 @@ pub(super) fn is_urgent(body: &OpBody) -> bool {
     }
 }
 
-/// Whether no task may start before the op is durable, for no replay comes to it by itself.
+/// Whether no task may start before the op is durable, because no replay could come to the same op by itself.
 pub(super) fn decides(body: &OpBody) -> bool {
     match body {
         OpBody::Task(new) => task::decides(new),
@@ -256,7 +258,8 @@ pub(super) fn gives_up(body: &OpBody) -> Option<u32> {
     }
 }
 
-/// Whether it may take signals by being called: a wait does so when its outcome is handed over.
+/// Whether the call of an op may take signals. A signal wait is not meant: it takes one when its outcome is handed
+/// over.
 pub(super) fn takes_signals(body: &OpBody) -> bool {
     matches!(body, OpBody::Read { .. })
 }

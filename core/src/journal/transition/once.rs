@@ -1,5 +1,5 @@
-//! Something that happens once per run, whatever the segment. Its op is its end, with its result; what it does has numbers of
-//! its own.
+//! Something that happens once per run, whatever the segment. The op of a `once` is its end, with the result. The ops
+//! that are called inside it are numbered in a namespace of its own.
 
 use crate::error::{Code, Error, Result};
 use crate::id::OnceSlot;
@@ -12,7 +12,7 @@ use crate::payload::{Digest, Payload};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What is not called again: a finished `once` gives its result, and does nothing.
+/// The names of the `once`s that have finished. On replay they return their result, and their ops are not called again.
 pub fn finished(tail: &[RecordedOp]) -> HashSet<Arc<str>> {
     let ends = tail.iter().filter(|op| matches!(op.body, RecordedBody::Once { .. }));
     ends.filter_map(|op| op.once.as_ref().map(|once| once.name.clone())).collect()

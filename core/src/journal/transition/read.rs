@@ -1,5 +1,5 @@
-//! Reads of the outside: mailbox, cancellation, budget. What was answered is recorded, so that news is never visible earlier
-//! on replay than it was (rule 6); equal answers in a row are one op with a count.
+//! Reads of the outside: mailbox, cancellation, budget. The answer is recorded, so that on replay the code does not see
+//! news earlier than it did (rule 6). Equal answers in a row are one op with a count, since agents ask in loops.
 
 use crate::error::Result;
 use crate::id::Slot;
@@ -12,12 +12,12 @@ use crate::payload::{Digest, Payload};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The reads of a segment that may answer again.
+/// The reads of a segment that may give their answer once more.
 #[derive(Debug, Default)]
 pub struct Reads {
-    /// The read that was the last op called.
+    /// The read that was the last op called. None if the last op called was no read.
     last: Option<LastRead>,
-    /// What is recorded, by op.
+    /// How often each recorded read has answered, by the index of its op.
     recorded: HashMap<usize, Repeats>,
 }
 
@@ -26,11 +26,11 @@ struct LastRead {
     op: usize,
     label: Label,
     answer: Payload,
-    /// How often it has answered in a row.
+    /// How often it has given this answer in a row.
     count: u32,
 }
 
-/// How often a recorded read still answers, and how often it did in all.
+/// How often a recorded read still has to give its answer, and how often it has given it in all.
 #[derive(Debug, Clone, Copy)]
 struct Repeats {
     left: u32,
@@ -38,7 +38,7 @@ struct Repeats {
 }
 
 impl Reads {
-    /// Another op was called: the next read is an op of its own.
+    /// Another op was called. So the next read is an op of its own, even with an equal answer.
     pub fn interrupt(&mut self) {
         self.last = None;
     }
@@ -62,7 +62,7 @@ impl Question {
         Label { kind: OpKind::Read, name, key: LabelKey::Digest(Digest::of_parts(&[detail])) }
     }
 
-    /// Whether the read of a label asks this.
+    /// Whether the op with this label is a read of this question.
     pub(in crate::journal) fn is_asked_by(&self, label: &Label) -> bool {
         label.kind == OpKind::Read && self.label() == *label
     }
@@ -95,7 +95,8 @@ impl Machine {
         Ok(answer)
     }
 
-    /// Whether an op is the answer to a fork's parent that it shall stop: nobody asks the fork to.
+    /// Whether an op is a read by which the parent of this fork learned that it shall stop. The fork leaves it out:
+    /// nobody has asked the fork to stop.
     pub(in crate::journal) fn is_of_a_parents_stop(&self, op: &RecordedOp) -> bool {
         let inherited =
             op.segment == self.segment.number && self.last_inherited().is_some_and(|last| op.sequence <= last);
@@ -103,8 +104,8 @@ impl Machine {
         inherited && Question::Cancellation.is_asked_by(&op.label) && is_yes(answer)
     }
 
-    /// Who asks whether to stop and hears that it shall has been told: no await tells it again, so that it can tidy up. The
-    /// others are told now.
+    /// The code has read that it shall stop. That counts as being told: its later awaits do not end with `Cancelled`,
+    /// so that it can tidy up. The branches that await something now are told now.
     fn heard_stop(&mut self) {
         if self.run.stop.untold().is_some() && !self.config.not_cancellable {
             self.hand_cancel(self.segment.script.tells_stop());
@@ -139,7 +140,7 @@ impl Machine {
         answer
     }
 
-    /// The recorded read goes on answering as often as it did.
+    /// The answer of the last read, if it is a recorded one that has not given it as often as it did then.
     fn read_again(&mut self, question: &Question, label: &Label) -> Option<Answer> {
         let index = self.segment.reads.last.as_ref()?.op;
         let repeats = self.segment.reads.recorded.get_mut(&index)?;
@@ -157,7 +158,7 @@ impl Machine {
             repeats.left = repeats.left.saturating_sub(1);
             repeats.total
         });
-        // What a drain took is its own: another that takes as many is another op.
+        // Drains are never joined: two that take equally many signals take different ones.
         if !matches!(question, Question::Drain { .. })
             && let Some((_, Outcome::Value(body))) = &self.segment.ops[index].outcome
         {
@@ -184,7 +185,7 @@ impl Machine {
         }
     }
 
-    /// What the outside looks like as of the last answer of the store.
+    /// The answer to a question by what the store has told last, with its form for the journal.
     fn answer(&self, question: &Question) -> (Answer, Payload) {
         let flag = |yes: bool| (Answer::Flag(yes), Payload::json(if yes { &b"true"[..] } else { b"false" }));
         match question {
@@ -222,7 +223,8 @@ impl Machine {
         self.run.mailbox = kept;
     }
 
-    /// The new count, where the last op called is this very read with this very answer.
+    /// If the last op called is a read of the same question with the same answer, counts this one and returns the new
+    /// count.
     fn repeat_last_read(&mut self, label: &Label, answer: &Payload) -> Option<u32> {
         let last = self.segment.reads.last.as_mut()?;
         if last.label != *label || last.answer != *answer || last.op + 1 != self.segment.ops.len() {

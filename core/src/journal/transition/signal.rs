@@ -14,7 +14,7 @@ pub fn check(name: &str) -> Result<()> {
     check_name("the signal", name)
 }
 
-/// Its name says it all: another timeout is the same wait.
+/// The label is the name alone: a wait with another timeout is the same wait.
 pub fn label(name: &Arc<str>) -> Label {
     super::label(OpKind::Signal, name.clone(), Digest::default())
 }
@@ -25,7 +25,8 @@ pub fn record(machine: &mut Machine, index: usize, timeout: Option<Duration>) ->
     OpBody::Signal { timeout }
 }
 
-/// Whether it has a timer is not loaded; one that does not exist is disarmed for nothing.
+/// A loaded wait does not say whether it has a timer. It is taken to have one: to disarm a timer that is not there does
+/// no harm.
 pub fn recover(op: &mut Op) {
     op.detail = Detail::Wait(Alarm::Set);
 }
@@ -35,7 +36,8 @@ pub fn wait(op: &Op, wait: &mut Wait) {
     wait.timers |= !matches!(op.detail, Detail::Wait(Alarm::Unset));
 }
 
-/// The place among the facts of what it would end with now: the first signal of its name, or its timeout.
+/// The place among the facts of the outcome that a wait would end with now: the first signal of its name or its
+/// timeout, whichever came first.
 pub fn available(machine: &Machine, op: &Op) -> Option<u64> {
     if op.is_held() {
         return None;
@@ -48,13 +50,13 @@ pub fn available(machine: &Machine, op: &Op) -> Option<u64> {
     }
 }
 
-/// What it ends with by that fact.
+/// The outcome of a wait by the fact at this place.
 pub fn end(machine: &mut Machine, index: usize, order: u64) -> Outcome {
     machine.take_signal(index, order).unwrap_or(Outcome::TimedOut)
 }
 
 impl Machine {
-    /// Takes a signal out of the mailbox; with what the await ends.
+    /// Takes the signal at this place out of the mailbox. None if the fact at this place is not a signal.
     fn take_signal(&mut self, index: usize, order: u64) -> Option<Outcome> {
         let at = self
             .run
@@ -67,7 +69,7 @@ impl Machine {
         Some(Outcome::Signal(signal.payload))
     }
 
-    /// A signal that was taken for an await which ends without it goes back to its place in the mailbox.
+    /// Puts a signal back into its place in the mailbox. It was consumed for an await that has ended without it.
     pub(in crate::journal) fn give_signal_back(&mut self, index: usize) {
         let slot = self.segment.ops[index].slot();
         if self.segment.ops[index].label.kind != OpKind::Signal {
@@ -79,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// The store has a signal: in the mailbox, or taken by an op.
+    /// Applies a signal: it goes into the mailbox, or to the op that has consumed it.
     pub(in crate::journal) fn apply_signal(&mut self, order: u64, signal: Signal) {
         match signal.consumed_by {
             Some(slot) => self.was_consumed(order, slot, signal),
@@ -93,7 +95,7 @@ impl Machine {
         }
     }
 
-    /// An op of the tail has taken a signal: a wait ends with it, and a read has it.
+    /// Applies a signal that an op of the tail has consumed: a wait ends with it, a read keeps it for its answer.
     fn was_consumed(&mut self, order: u64, slot: Slot, signal: Signal) {
         let index = match slot.segment == self.segment.number {
             true => self.segment.by_sequence.get(&slot.sequence).copied(),

@@ -1,4 +1,5 @@
-//! The mark of a step: the run's count goes up by one. It ends with its commit, which the budget may refuse.
+//! The mark of a step: it adds one to the run's count of steps. The op ends when its commit is durable. The budget may
+//! refuse it.
 
 use crate::journal::Outcome;
 use crate::journal::machine::Machine;

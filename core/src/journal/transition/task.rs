@@ -80,7 +80,7 @@ pub fn recover(machine: &mut Machine, index: usize, op: &mut Op, recorded: &Reco
     op.detail = Detail::Task(Box::new(TaskState {
         id,
         kind: recorded.label.name.clone(),
-        // The call that is made again says the others.
+        // The other options come with the call that is made again.
         options: TaskOptions { side_effects, ..TaskOptions::default() },
         status,
         attempt,
@@ -97,7 +97,7 @@ pub fn wait(op: &Op, wait: &mut Wait) {
     }
 }
 
-/// Whoever is to run it must learn of it.
+/// A task of a queue is urgent: another worker can run it only once it is stored.
 pub fn is_urgent(new: &NewTask) -> bool {
     new.placement == Placement::Queue
 }
@@ -108,7 +108,8 @@ pub fn decides(new: &NewTask) -> bool {
 }
 
 impl Machine {
-    /// The label under which a call is recorded: its own, or that of a name which its function had before, whichever comes first.
+    /// The label of the first unclaimed op that is recorded under the task's own name or one of its earlier names. The
+    /// own label if there is none.
     pub(in crate::journal) fn recorded_as(&self, label: Label, aliases: &[Arc<str>], once: Option<&Arc<str>>) -> Label {
         if aliases.is_empty() || (self.segment.script.all_claimed() && self.segment.unfinished_once.is_empty()) {
             return label;
@@ -123,8 +124,13 @@ impl Machine {
         if self.segment.starting.is_empty() {
             return;
         }
-        // What code decides beside a branch that waits outside is no more repeatable than a read: it comes first.
-        // Where the claim before was lost without a commit, a task may have taken it along: nobody counted that one.
+        // An inline task may start beside its commit, to save time. Not if
+        // * the lease may end soon: another worker could start the task too;
+        // * the commit holds something that a replay would not come to;
+        // * the run still waits in the store, where another worker may claim it;
+        // * a branch waited for something outside: what the code decided then is no more repeatable than a read;
+        // * the last claim was lost without a commit: a task may have killed that process. If it is not recorded before it starts,
+        //   nobody counts how often it does.
         let decides = self.draft.decides || self.in_flight.as_ref().is_some_and(|flight| flight.decides);
         let beside = self.host.lease_fresh
             && !decides
@@ -148,14 +154,15 @@ impl Machine {
         self.segment.starting = waiting;
     }
 
-    /// An attempt was lost with its process. That is stored before the next one starts: it may take the process along as
-    /// fast as this one did, and would not be counted. Tells whether there is a next one.
+    /// Counts an attempt that was lost with its process, and tells whether there is another one. The next attempt
+    /// starts only after the count is durable: it may kill the process just as fast, and would never be counted
+    /// otherwise.
     fn count_lost(&mut self, index: usize) -> bool {
         let op = &mut self.segment.ops[index];
         let sequence = op.sequence;
         let Some(task) = op.task_mut() else { return false };
         task.attempt += 1;
-        // After so many the commit quarantines it.
+        // At the limit no other attempt starts. The commit with this count makes the store quarantine the task.
         let another = task.attempt <= task.max_losses;
         task.here = if another { Attempt::Due } else { Attempt::Elsewhere };
         self.draft.restarted.push((sequence, task.attempt));
@@ -184,7 +191,7 @@ impl Machine {
         }
     }
 
-    /// An inline attempt ended.
+    /// An inline attempt has ended. A report that is late, or of another attempt, is ignored.
     pub fn task_ended(&mut self, op: OpRef, attempt: u32, result: AttemptResult, duration: Duration) {
         let Some(index) = self.index(op) else { return };
         let sequence = self.segment.ops[index].sequence;
@@ -197,7 +204,7 @@ impl Machine {
         self.plan();
     }
 
-    /// Stops the attempt of a task that runs here: its end no longer matters.
+    /// Stops the attempt of a task that runs here. How it ends no longer matters.
     pub(in crate::journal) fn stop_attempt(&mut self, index: usize) {
         let Some(task) = self.segment.ops[index].task_mut().filter(|task| task.here == Attempt::Running) else {
             return;
@@ -208,14 +215,15 @@ impl Machine {
         self.effects.push_back(Effect::CancelTask(reference));
     }
 
-    /// The model calls that run here end with what they have said so far (rule 12).
+    /// Interrupts the model calls that run here: they end with the text that they have streamed so far (rule 12).
     pub(in crate::journal) fn interrupt(&mut self) {
         let calls = self.segment.active.iter().filter(|index| self.segment.ops[**index].is_interruptible());
         let calls: Vec<_> = calls.map(|index| Effect::Interrupt(self.reference(*index))).collect();
         self.effects.extend(calls);
     }
 
-    /// A result that was handed over stays in its row alone. What was loaded may be in a row of another run.
+    /// Drops the value of a result that was handed over, and keeps only where its row is: parked runs should be small.
+    /// A loaded result is left alone, since its row may belong to another run, the parent of a fork.
     pub(in crate::journal) fn leave_result(&mut self, index: usize) {
         let op = &mut self.segment.ops[index];
         let Some(task) = op.task().filter(|_| !op.is_recorded()).map(|task| task.id) else { return };
@@ -227,7 +235,7 @@ impl Machine {
         }
     }
 
-    /// The store has the end of a task: what its op, and those that join it, end with.
+    /// Applies the end of a task: its own op ends, and so do all ops that join it.
     pub(in crate::journal) fn apply_task(
         &mut self,
         order: u64,
@@ -251,7 +259,8 @@ impl Machine {
         self.run.task_results.entry(task).or_insert((order, outcome));
     }
 
-    /// The ends of these attempts are durable. Where they were not that of the task, another attempt comes from the queue.
+    /// The ends of these attempts are durable. If one was not the end of its task, the next attempt comes from the
+    /// queue.
     pub(in crate::journal) fn attempts_are_stored(&mut self, attempts: &[usize]) {
         self.segment.active.retain(|index| !attempts.contains(index));
         for index in attempts {

@@ -1,4 +1,4 @@
-//! A durable wait for a moment.
+//! A durable sleep.
 
 use super::Rewording;
 use crate::id::Slot;
@@ -30,7 +30,7 @@ pub fn wait(wait: &mut Wait) {
 }
 
 impl Machine {
-    /// A moment has come: for a timer, or for a wait that had until then.
+    /// Applies that a timer has fired: a sleep ends, or a signal wait has timed out.
     pub(in crate::journal) fn apply_timer(&mut self, order: u64, slot: Slot) {
         if slot.segment == self.segment.number
             && let Some(index) = self.segment.by_sequence.get(&slot.sequence)
@@ -45,7 +45,7 @@ impl Machine {
         }
     }
 
-    /// A timer of the store that no longer matters.
+    /// The timer of an op no longer matters: has the store remove it.
     pub(in crate::journal) fn disarm(&mut self, index: usize) {
         let op = &mut self.segment.ops[index];
         if op.segment == self.segment.number && op.disarm() {

@@ -1,4 +1,4 @@
-//! What a model call cost. It is counted against the budget when it is new, and never awaited.
+//! The record of what a model call cost. A new one is counted against the budget. It is never awaited.
 
 use super::Rewording;
 use crate::error::{Code, Error, Result};

@@ -1,4 +1,5 @@
-//! A commit: checked in full first, then carried out in the contract's order, so that a refused one has written nothing.
+//! A commit: it is checked in full first and then carried out in the contract's order. There is no rollback here, so a
+//! check must not come after a write.
 
 use super::rows::{RequestRow, Run};
 use super::state::State;
@@ -22,6 +23,8 @@ impl State {
             return Ok(answer);
         }
         let run = self.run(org, id)?;
+        // A parked copy goes on by itself and takes the run up again, which may now be one too many of its concurrency
+        // key.
         let taken_up = run.is_parked_with(request.lease) && run.exec.status != Status::Cancelling;
         if taken_up && self.is_key_held(run) {
             return Err(Error::new(
@@ -78,7 +81,8 @@ impl State {
         }
     }
 
-    /// The depth of each entry of a batch; refuses parents that do not exist and ids that do.
+    /// The depth of each new entry of a batch. Refuses an entry whose parent does not exist, and ids that exist
+    /// already.
     fn depths(&self, org: OrgId, batch: &Batch) -> Result<BTreeMap<EntryId, u32>> {
         let mut depths = BTreeMap::new();
         for op in &batch.ops {
@@ -109,11 +113,12 @@ impl State {
 }
 
 impl Run {
-    /// The fence: lease, request id, base. A known request has its answer.
+    /// The fence, in this order: lease, request id, base (rule 2). Returns the first answer if the request is known.
     fn admit(&self, request: &CommitRequest) -> Result<Option<CommitAnswer>> {
         let known = self.requests.get(&request.request_id).filter(|row| row.epoch == request.lease.epoch);
         if let Err(lost) = self.check_lease(request.lease) {
-            // The very request that ended the sender's right still gets its answer, unless somebody else came since.
+            // The sender's last commit may itself have ended the lease, by suspending or ending the run, and its answer
+            // was lost. The same request still gets its answer, unless somebody else has claimed the run since.
             let ended = self.exec.worker.is_none() && self.exec.epoch == request.lease.epoch;
             if let Some(known) = known.filter(|_| ended) {
                 return known.answer_to(request).map(Some);
@@ -181,7 +186,7 @@ impl Run {
         for consumed in &batch.consumed {
             let number = State::signal_number(self, consumed.signal)?;
             let by = self.signals.get(&number).and_then(|signal| signal.consumed_by);
-            // What this batch orphans gives its signals back first.
+            // Ops that this batch orphans give their signals back first.
             let by = by.filter(|by| by.segment != batch.segment || !batch.orphaned.contains(&by.sequence));
             let by = taken.insert(consumed.signal, consumed.by).or(by);
             if by.is_some_and(|by| by != consumed.by) {
@@ -216,7 +221,7 @@ impl Run {
         .with("operations", names.join(", ")))
     }
 
-    /// A run has so many open tasks and no more.
+    /// Refuses a batch after which the run would have more open tasks than it may.
     fn check_open(&self, batch: &Batch) -> Result<()> {
         let all = self.tasks.len() + batch.ops.len();
         if all <= Batch::MOST_OPEN || !batch.calls_tasks() || self.open_after(batch, |_| true).len() <= Batch::MOST_OPEN
@@ -226,7 +231,7 @@ impl Run {
         Err(too_many_open(self.exec.new.id))
     }
 
-    /// Tasks that are open after a batch, of those that count.
+    /// The tasks that are open after a batch, of those whose options `counts` accepts.
     fn open_after(&self, batch: &Batch, counts: impl Fn(&TaskOptions) -> bool) -> BTreeSet<Slot> {
         let slot = |sequence| Slot { segment: batch.segment, sequence };
         let there = |slot: &&Slot| self.tasks.get(slot).is_some_and(|row| counts(&row.task.new.options));
@@ -239,7 +244,8 @@ impl Run {
         open
     }
 
-    /// Whether the batch has the end of a task's current attempt, and that is the task's end.
+    /// Whether the batch reports the end of a task's current attempt, and that attempt ends the task: no other one
+    /// follows.
     fn ends_in(&self, batch: &Batch, place: Slot) -> bool {
         let Some((_, index)) = self.reported_attempt(batch, place) else { return false };
         let result = batch.attempts[index].result.clone();
@@ -262,7 +268,8 @@ impl Run {
         matches!(verdict, Verdict::Complete(_) | Verdict::Fail(_) | Verdict::Cancel)
     }
 
-    /// The attempt of a task that is current after the batch's ops and restarts, and where the batch reports its end.
+    /// The number of the attempt that a task is at after the batch's ops and restarts, and the index of the report of
+    /// its end in the batch. None if the batch does not report it.
     fn reported_attempt(&self, batch: &Batch, place: Slot) -> Option<(u32, usize)> {
         if place.segment != batch.segment {
             return None;
@@ -305,7 +312,7 @@ impl Run {
         self.exec.base += 1;
         self.exec.losses = 0;
         self.exec.updated_at = now;
-        // Tasks that also end here have one event, where their attempt is listed.
+        // A task that starts and ends in this batch has one event, that of its end.
         let silent: BTreeSet<Slot> = batch
             .ops
             .iter()
@@ -381,7 +388,7 @@ impl Run {
         answer
     }
 
-    /// The limit that the ops of a batch reach.
+    /// The limit of the run that the ops of a batch reach, if any.
     fn will_be_over(&self, batch: &Batch) -> Option<WaitReason> {
         if self.exec.status != Status::Running {
             return None;
@@ -463,7 +470,8 @@ impl Run {
         self.ops.insert(slot, recorded);
     }
 
-    /// An inline attempt whose process is gone was started again by this claim.
+    /// Counts a lost inline attempt, which the holder of this claim starts again. At the limit of losses the task is
+    /// quarantined.
     fn restart(&mut self, slot: Slot, attempt: u32, silent: bool, now: Timestamp) {
         let (worker, epoch) = (self.exec.worker, self.exec.epoch);
         let row = self.tasks.get_mut(&slot).filter(|row| row.runs_inline() && row.task.attempt + 1 == attempt);
@@ -489,7 +497,9 @@ impl Run {
         self.cancel_task(slot, now);
     }
 
-    /// The end of a batch. `pause` is a limit that was reached, `seen` the numbers that tell whether there is news.
+    /// The end of a batch. `pause` is a limit that was reached. `seen` has the run's highest number before the batch,
+    /// and the highest one that the sender knows: if a fact lies between them, the sender must not suspend, since it
+    /// may be what it waits for.
     fn end(
         &mut self,
         end: BatchEnd,
@@ -571,7 +581,7 @@ impl RequestRow {
 }
 
 impl super::rows::TaskRow {
-    /// Whether an end of its current attempt counts.
+    /// Whether the end of its current attempt may still be reported.
     fn can_end(&self) -> bool {
         matches!(self.task.status, TaskStatus::Running | TaskStatus::InDoubt)
     }

@@ -1,6 +1,7 @@
-//! All rows and the sets that follow from them: which runs can be claimed, which tasks, and what is due.
+//! All rows, and the indexes over them: which runs and tasks can be claimed, and which timers are due.
 //!
-//! The sets are derived from the rows in one place, [`State::refresh`], after every write.
+//! The indexes are derived from the rows in one place, [`State::refresh`]. Every write to a run has to end with it: an
+//! index that is not refreshed hides a run from claims.
 
 use super::payloads::Payloads;
 use super::rows::Run;
@@ -28,11 +29,12 @@ pub(super) struct State {
     /// Tasks that can be claimed once they are visible.
     pub queued: BTreeSet<(RunKey, Slot)>,
     pub due: BTreeSet<(Timestamp, RunKey)>,
-    /// Keys of runs that RUN: another run of such a key is not claimed.
+    /// The concurrency keys of RUNNING runs: they limit which others of the same key may be claimed.
     pub held_keys: BTreeSet<(OrgId, String, ExecutionId)>,
-    /// Waiting runs that a timer of a worker's process may wake.
+    /// Waiting runs that a timer inside a worker's process may wake. They have to be entered again when that worker
+    /// dies.
     pub host_timed: BTreeSet<(WorkerId, RunKey)>,
-    /// When work without a worker was last looked for.
+    /// When the store last looked for work that no worker serves.
     pub looked_unserved: Option<Timestamp>,
     pub callers: super::directory::Callers,
     pub enrolled: super::unfenced::Enrolled,
@@ -45,11 +47,11 @@ pub(super) struct State {
 /// A worker as claims and heartbeats show it.
 pub(super) struct WorkerRow {
     pub info: Option<WorkerInfo>,
-    /// Its last sign of life that was noted.
+    /// The last sign of life that was noted.
     pub seen_at: Timestamp,
-    /// When it is no longer believed to live.
+    /// Until when it counts as alive.
     pub alive_until: Timestamp,
-    /// What it asked for: kind, queue.
+    /// The pairs of kind and queue that it asked for work of.
     pub serves: BTreeSet<(String, String)>,
 }
 
@@ -62,7 +64,8 @@ impl WorkerRow {
     }
 }
 
-/// What the call in progress has to announce once it is done.
+/// What the call in progress has to announce. It is announced after the call, so that whoever is told finds the new
+/// rows.
 #[derive(Default)]
 pub(super) struct News {
     changed: BTreeMap<RunKey, Change>,
@@ -97,7 +100,7 @@ impl State {
         self.runs.get_mut(&(org, id)).ok_or_else(|| not_found("run", id))
     }
 
-    /// Whether as many other runs of this one's concurrency key are RUNNING as may be.
+    /// Whether the concurrency key of a run is at its limit: so many other runs of the key are RUNNING.
     pub fn is_key_held(&self, run: &Run) -> bool {
         let Some(name) = &run.exec.new.concurrency_key else { return false };
         let org = run.exec.new.org;
@@ -107,7 +110,7 @@ impl State {
         held.filter(|(.., id)| *id != run.exec.new.id).take(limit).count() == limit
     }
 
-    /// Adds a run and makes it known.
+    /// Adds a run to the rows and to all indexes.
     pub fn add(&mut self, run: Run, now: Timestamp) {
         let key = (run.exec.new.org, run.exec.new.id);
         self.ages.insert((key.0, run.exec.created_at, key.1));
@@ -115,7 +118,7 @@ impl State {
         self.refresh(key, now);
     }
 
-    /// Brings the derived sets up to date after a write to a run.
+    /// Brings the indexes up to date after a write to a run, and notes whom the change concerns.
     pub fn refresh(&mut self, key: RunKey, now: Timestamp) {
         let Some(run) = self.runs.get_mut(&key) else { return };
         let ended = Some(run.exec.status.is_terminal());

@@ -10,7 +10,7 @@ use crate::id::ExecutionId;
 use crate::model::{Checkpoint, NewCheckpoint};
 use crate::storage::sql::{CheckpointRow, Checkpoints};
 
-/// The columns of [`checkpoint`], after which comes a condition.
+/// A SELECT of the columns of [`checkpoint`], without its WHERE clause.
 macro_rules! select_checkpoint {
     () => {
         "SELECT c.sequence, c.leaves, c.metadata, c.usage, c.hash, c.created_at, c.state, x.id FROM agent_checkpoint c \

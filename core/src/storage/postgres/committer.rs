@@ -1,9 +1,10 @@
-//! The committers: each owns a connection and turns everything that waits for it into one transaction.
+//! The committers: each owns a connection, and runs all commands that wait for it as one transaction.
 //!
-//! Commands that arrive while a transaction is under way share the next one: their runs are locked together, their rows are
-//! written by one statement a table, one COMMIT makes all of them durable. A command that refuses has written nothing, so
-//! its neighbours go on. DatabaseError with the database undoes the group, whose commands are then run one by one. A run always
-//! meets the same committer of a process, so its commands do not wait for each other's locks.
+//! Commands that arrive while a transaction is under way share the next one. Their runs are locked together, their rows
+//! are written by one statement for each table, and one COMMIT makes all of them durable. A command that refuses has
+//! written nothing, so the others go on. A fault of the database undoes the group, whose commands are then run one by
+//! one. All commands about a run go to the same committer of a process: otherwise two committers would wait for each
+//! other's row lock.
 
 use super::config::Reach;
 use super::fault::{Done, Fault, is_conflict};
@@ -25,26 +26,26 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use tokio::sync::mpsc;
 
-/// At most so many commands share a transaction.
+/// The most commands that share a transaction.
 const GROUP: usize = 256;
 
-/// What is done before a command begins.
+/// What the transaction does before a command begins, for the whole group in one round trip.
 #[derive(Default)]
 pub(super) struct Before {
-    /// The run that it is about is locked.
+    /// The run that is locked.
     pub target: Option<(OrgId, ExecutionId)>,
-    /// This is asked with the lock; the command finds the answer in [`Tx::ahead`].
+    /// A question that is asked together with the lock. The command finds its answer in [`Tx::ahead`].
     pub ahead: Option<Question>,
 }
 
-/// What all that write share.
+/// What all writers of a process share.
 #[derive(Clone)]
 pub(super) struct WriteContext {
     pub clock: Arc<dyn Clock>,
     pub hints: Hints,
     /// The moment the last housekeeping pass gave as the next one.
     pub next_due: Arc<AtomicI64>,
-    /// Transactions of this process that have written.
+    /// Notes transactions of this process that have written, so that the watcher does not take them for another's.
     pub own: Arc<Own>,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct Committers {
 }
 
 impl Committers {
-    /// Starts the threads. A connection is opened by its first command.
+    /// Starts the threads. Each opens its connection with its first command.
     pub(super) fn start(count: usize, reach: &Arc<Reach>, context: &WriteContext) -> Result<Self> {
         let (mut queues, mut threads) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for _ in 0..count {
@@ -67,8 +68,8 @@ impl Committers {
         Ok(Self { queues: Mutex::new(queues), threads: Mutex::new(threads) })
     }
 
-    /// Runs a command about a run in the next transaction; the answer is durable. `shard` chooses the committer. It is sent at
-    /// once, so that the future holds no command.
+    /// Runs a command about a run in the next transaction. When it is answered, it is durable. `shard` chooses the
+    /// committer. It is sent before the future is polled, so that a future which is dropped takes no command with it.
     pub(super) fn run<T, F>(
         &self,
         asked: &'static str,
@@ -94,7 +95,7 @@ impl Committers {
         async move { answer.await.unwrap_or_else(|_| Err(closed(asked))) }
     }
 
-    /// Ends the threads once everything sent before is answered, and waits for them.
+    /// Ends the threads after they have answered everything that was sent before, and waits for them.
     pub(super) fn close(&self) {
         self.queues.lock().clear();
         for thread in std::mem::take(&mut *self.threads.lock()) {
@@ -109,7 +110,7 @@ impl Drop for Committers {
     }
 }
 
-/// Runs a command in a transaction of its own, on a connection of the caller's.
+/// Runs a command in a transaction of its own on the caller's connection.
 pub(super) fn alone<T, F>(link: &mut Link, context: &WriteContext, asked: &'static str, run: F) -> Result<T>
 where
     T: Send + 'static,
@@ -120,7 +121,7 @@ where
     answer.try_recv().unwrap_or_else(|_| Err(closed(asked)))
 }
 
-/// The dialect, by name.
+/// Names the backend for [`Grouped`].
 struct Postgres;
 
 impl Grouped for Postgres {
@@ -129,7 +130,7 @@ impl Grouped for Postgres {
     type Wants = Before;
 }
 
-/// A committer's life.
+/// The thread of a committer: runs what is queued until the queue is closed.
 fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work<Postgres>>>, context: &WriteContext) {
     let mut waiting: VecDeque<Box<dyn Work<Postgres>>> = VecDeque::new();
     loop {
@@ -147,7 +148,8 @@ fn serve(mut link: Link, mut queue: mpsc::UnboundedReceiver<Box<dyn Work<Postgre
     }
 }
 
-/// Takes what can share a transaction: one command a run, in the order they came.
+/// Takes the commands that can share a transaction, in the order they came: at most one for each run. A second one
+/// would need another round trip to read what the first has written.
 fn next_group(waiting: &mut VecDeque<Box<dyn Work<Postgres>>>) -> Group<Postgres> {
     let mut group = Vec::new();
     let mut taken = HashSet::new();
@@ -188,14 +190,16 @@ impl Serves<Postgres> for Committer<'_> {
                 return undone(link, asked, fault);
             }
         };
-        // What is judged now is judged after everything that held the locks before.
+        // The time is taken again after the locks: waiting for them may have taken long, and what the previous holders
+        // wrote must not lie in the future.
         tx.now = context.clock.now();
         for work in group.iter_mut() {
             tx.ahead.set(work.wants().ahead.as_ref().and_then(|_| answers.next()));
             match work.attempt(&tx) {
                 Attempt::Kept => tx.keep(),
                 Attempt::Refused if tx.forget() => {}
-                // It wrote before it refused: only a rollback undoes that.
+                // Some of its writes were sent before it refused. Only a rollback undoes that, and it undoes the whole
+                // group.
                 Attempt::Refused => {
                     drop(tx);
                     link.rollback();
@@ -217,7 +221,8 @@ impl Serves<Postgres> for Committer<'_> {
                 }
                 Outcome::Committed(news)
             }
-            // An answer of the server says that the transaction is undone; silence says nothing.
+            // An error that the server has sent means that the transaction is undone. Without an answer its outcome is
+            // unknown.
             Err(Fault::Sql(error)) if error.as_db_error().is_some() => undone(link, asked, Fault::Sql(error)),
             Err(fault) => {
                 link.rollback();

@@ -12,7 +12,7 @@ use crate::storage::sql::Entries;
 use crate::storage::sql::database_error::unknown;
 use uuid::Uuid;
 
-/// The columns of an [`Entry`], after which comes a condition on `e`.
+/// A SELECT of the columns of an [`Entry`], without its WHERE clause. `e` is the entry, `x` its run.
 macro_rules! select_entry {
     () => {
         "SELECT e.segment, e.sequence, e.id, e.parent_id, e.depth, e.thread, e.role, e.entry_type, e.turn_id, e.metadata, \
@@ -56,7 +56,8 @@ pub(super) fn one_entry(tx: &Tx, org: OrgId, id: EntryId) -> Done<Entry> {
 }
 
 impl Entries for Tx<'_> {
-    /// Known from the transaction or the run's lock, or looked up.
+    /// Asks the database only if neither this transaction has written the parent, nor the statement that locked the run
+    /// has read it as the run's leaf.
     fn depth_above(&self, run: &Run, parent: EntryId) -> Done<Option<u32>> {
         if let Some(depth) = self.depths.borrow().get(&parent) {
             return Ok(Some(*depth));

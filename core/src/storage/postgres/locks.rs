@@ -1,8 +1,9 @@
-//! Locking runs: all of a transaction at once, in the order of their keys, so that transactions cannot wait in a circle.
+//! Locks the runs of a transaction, all at once and in the order of their keys, so that transactions cannot deadlock.
 //!
-//! Two statements in one round trip. The first takes the row locks; the second, with a snapshot of its own, reads what the
-//! events say of each run, which nobody else can change any more. The locks have given the transaction its number; the
-//! second statement tells it too.
+//! It sends two statements in one round trip. The first takes the row locks. The second reads what the events say of
+//! each run. It has to be a statement of its own: its snapshot is taken after the locks were granted, so it sees what
+//! the previous holders have written. It also returns PostgreSQL's number of the transaction, which taking a row lock
+//! has assigned.
 
 use super::event::{read_opt, request_columns};
 use super::fault::Done;
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 use std::vec::IntoIter;
 use uuid::Uuid;
 
-/// What the events of a locked run told: still true as long as the command adds none.
+/// What the events of a locked run say. It is true until the command adds an event, since nobody else can.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Last {
     /// The number of the last event.
@@ -29,7 +30,8 @@ pub(super) struct Last {
     pub parent: Option<ExecutionId>,
 }
 
-/// Runs that were locked and read ahead. Each is handed out once: after that its rows may have changed.
+/// Runs that were locked and read before the commands began. Each is handed out once, since its rows may have changed
+/// after that.
 #[derive(Debug, Default)]
 pub(super) struct Locked {
     runs: HashMap<Key, Run>,
@@ -79,12 +81,13 @@ fn ids(targets: &[(OrgId, ExecutionId)]) -> Vec<Value> {
     row![orgs, ids]
 }
 
-/// Locks runs and reads them ahead.
+/// Locks runs and reads them.
 pub(super) fn lock(tx: &Tx, targets: &[(OrgId, ExecutionId)]) -> Done<()> {
     lock_and_ask(tx, targets, Vec::new()).map(|_| ())
 }
 
-/// Locks runs and reads them ahead; answers what else there is to ask of them in the same round trip.
+/// Locks runs and reads them, and returns the answers to more queries in the same round trip. Without targets nothing
+/// is asked.
 pub(super) fn lock_and_ask(tx: &Tx, targets: &[(OrgId, ExecutionId)], more: Vec<Question>) -> Done<IntoIter<Vec<Row>>> {
     let mut answers = Vec::new();
     if !targets.is_empty() {
@@ -98,8 +101,8 @@ pub(super) fn lock_and_ask(tx: &Tx, targets: &[(OrgId, ExecutionId)], more: Vec<
     Ok(answers)
 }
 
-/// Reads ahead what the events say of runs that are locked already; answers what else there is to ask of them in the same
-/// round trip.
+/// Reads what the events say of runs that are locked already, and returns the answers to more queries in the same round
+/// trip.
 pub(super) fn adopt(tx: &Tx, runs: Vec<Run>, more: Vec<Question>) -> Done<IntoIter<Vec<Row>>> {
     let mut answers = Vec::new();
     if !runs.is_empty() {
@@ -114,7 +117,7 @@ pub(super) fn adopt(tx: &Tx, runs: Vec<Run>, more: Vec<Question>) -> Done<IntoIt
 }
 
 fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
-    let mut told: HashMap<Key, Last> = HashMap::with_capacity(lasts.len());
+    let mut last_of: HashMap<Key, Last> = HashMap::with_capacity(lasts.len());
     for row in lasts {
         let key = Key { org: OrgId(row.get(0)?), run: row.get(1)? };
         let last = Last {
@@ -123,12 +126,12 @@ fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
             parent: row.get::<Option<Uuid>>(5)?.map(ExecutionId),
             request: read_opt(row, 6)?,
         };
-        told.insert(key, last);
+        last_of.insert(key, last);
         tx.number.set(row.get(15)?);
     }
     let mut locked = tx.locked.borrow_mut();
     for mut run in runs {
-        run.home.last = told.remove(&run.home.key);
+        run.home.last = last_of.remove(&run.home.key);
         locked.insert(run);
     }
     Ok(())

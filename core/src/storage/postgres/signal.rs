@@ -15,7 +15,7 @@ use crate::storage::sql::tail::Point;
 
 const DELIVERIES: [Delivery; 3] = [Delivery::NextStep, Delivery::NextTurn, Delivery::Now];
 
-/// The columns of [`signal`], after which comes a condition.
+/// A SELECT of the columns of [`signal`], without its WHERE clause.
 macro_rules! select_signal {
     () => {
         "SELECT number, id, name, delivery, consumed_segment, consumed_sequence, created_at, payload FROM agent_signal "

@@ -21,7 +21,7 @@ use crate::storage::sql::{self, Tasks};
 use bytes::Bytes;
 use uuid::Uuid;
 
-/// The columns of [`TaskRow`], after which comes a condition on `t`.
+/// A SELECT of the columns of [`TaskRow`], without its WHERE clause. `t` is its table.
 macro_rules! select_task {
     () => {
         "SELECT t.org_id, t.run, t.segment, t.sequence, t.id, t.status, t.placement, t.attempt, t.failed_attempts, t.losses, \
@@ -277,7 +277,7 @@ impl Tasks for Tx<'_> {
     }
 }
 
-/// The columns of [`recorded`], after which comes a condition.
+/// A SELECT of the columns of [`recorded`], without its WHERE clause.
 macro_rules! select_task_op {
     () => {
         "SELECT segment, sequence, id, status, placement, attempt, kind, options, label_name, label_key, seen, once_name, \

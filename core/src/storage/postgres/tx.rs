@@ -1,7 +1,8 @@
-//! One transaction as commands see it: reads, writes that travel later, the present moment, event numbers, and the news.
+//! One transaction as commands see it: reads, writes, the time, event numbers, and the news to announce.
 //!
-//! Writes are collected and sent with the next read or with the COMMIT, all in one go. What the current command has written
-//! is kept apart until it has succeeded, so that a refusal leaves its neighbours in the transaction alone.
+//! Writes are collected and sent all together with the next read or with the COMMIT. The writes of the current command
+//! are kept apart until it has succeeded: if it refuses before they were sent, they are dropped, and the other commands
+//! of the transaction go on.
 
 use super::fault::{Done, Fault};
 use super::link::{Ask, Link};
@@ -28,7 +29,7 @@ pub(super) enum Mode {
     Read(Sees),
 }
 
-/// Whose rows a transaction that reads sees: policies of the tables say so too, whatever its statements ask.
+/// Whose rows a reading transaction sees. Row-level policies of the tables enforce it, whatever the statements ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sees {
     /// Everybody's.
@@ -46,30 +47,33 @@ impl Sees {
     }
 }
 
-/// A statement that answers, with its parameters.
+/// A query with its parameters.
 pub(super) type Question = (&'static str, Vec<Value>);
 
-/// Names the org for this transaction; travels with its first statement.
+/// Tells the policies the org of this transaction. It is sent with the first statement.
 const NAME: &str = "SELECT set_config('flovyn.org', $1, true)";
 
 /// An open transaction. It begins with the first statement.
 pub(in crate::storage) struct Tx<'l> {
     link: RefCell<&'l mut Link>,
     pub(super) mode: Mode,
+    /// Whether BEGIN was sent.
     begun: Cell<bool>,
-    /// The store's time, one for all commands that share the transaction.
+    /// The store's time, the same for all commands that share the transaction.
     pub(super) now: Timestamp,
-    /// Writes of commands that have succeeded, and of the current one.
+    /// Collected writes of commands that have succeeded.
     kept: RefCell<Writes>,
+    /// Collected writes of the current command.
     own: RefCell<Writes>,
-    /// Whether the current command's writes have been sent, and so can only be undone with all others.
+    /// Whether writes of the current command have been sent. They can only be undone with the whole transaction.
     sent: Cell<bool>,
+    /// Whether any writes have been sent.
     wrote: Cell<bool>,
-    /// The transaction's own number, once it is known.
+    /// PostgreSQL's number of the transaction, once it is known.
     pub(super) number: Cell<Option<i64>>,
-    /// What the current command asked ahead, until it is looked at.
+    /// The answer to the question that the current command had asked with its lock, until the command takes it.
     pub(super) ahead: Cell<Option<Vec<Row>>>,
-    /// Runs that were locked and read ahead.
+    /// Runs that were locked and read before the commands began.
     pub(super) locked: RefCell<Locked>,
     /// Depths of entries that the transaction has written.
     pub(super) depths: RefCell<HashMap<EntryId, u32>>,
@@ -97,16 +101,18 @@ impl<'l> Tx<'l> {
         }
     }
 
-    /// Asks one question; tells the rows.
+    /// Runs a query and returns its rows.
     pub(super) fn ask(&self, sql: &'static str, params: Vec<Value>) -> Done<Vec<Row>> {
         Ok(self.ask_all(&[(sql, params)])?.pop().unwrap_or_default())
     }
 
-    /// Asks several questions in one round trip, after the writes that wait.
+    /// Runs several queries in one round trip, after the collected writes.
     pub(super) fn ask_all(&self, questions: &[Question]) -> Done<Vec<Vec<Row>>> {
         self.exchange(questions, None)
     }
 
+    /// Sends BEGIN if it was not sent, all collected writes, the queries, and a last statement, in one round trip.
+    /// Returns the rows of the queries and of the last statement.
     fn exchange(&self, questions: &[Question], last: Option<&'static str>) -> Done<Vec<Vec<Row>>> {
         let (kept, own) = (self.kept.take(), self.own.take());
         self.sent.set(self.sent.get() || !own.is_empty());
@@ -166,7 +172,7 @@ impl<'l> Tx<'l> {
         self.ask(sql, params).map(|_| ())
     }
 
-    /// Runs a statement now; all rows that it returns.
+    /// Runs a statement now, and returns all its rows.
     pub(super) fn execute_all<T>(
         &self,
         sql: &'static str,
@@ -178,7 +184,7 @@ impl<'l> Tx<'l> {
         self.all(sql, params, read)
     }
 
-    /// Runs a statement now, and tells the first row that it returns.
+    /// Runs a statement now, and returns its first row.
     pub(super) fn execute_returning<T>(
         &self,
         sql: &'static str,
@@ -190,7 +196,7 @@ impl<'l> Tx<'l> {
         self.first(sql, params, read)
     }
 
-    /// Writes a row, with the next statement that needs an answer or with the COMMIT.
+    /// Collects a row to be written. It is sent with the next query or with the COMMIT.
     pub(super) fn put(&self, set: &'static Set, row: Vec<Value>) {
         self.own.borrow_mut().put(set, row);
     }
@@ -201,19 +207,20 @@ impl<'l> Tx<'l> {
         self.sent.set(false);
     }
 
-    /// The current command has refused. Whether nothing of it remains.
+    /// The current command has refused. Drops its collected writes. False if some were sent, so that only a rollback
+    /// undoes them.
     pub(super) fn forget(&self) -> bool {
         self.own.take();
         !self.sent.replace(false)
     }
 
-    /// Whether it changed the database, or is about to.
+    /// Whether it has sent or collected any writes.
     pub(super) fn has_written(&self) -> bool {
         self.wrote.get() || !self.kept.borrow().is_empty()
     }
 
-    /// Sends what waits and the COMMIT; tells the news and the transaction's own number, where it has written. An error before
-    /// the COMMIT was answered is told with the news lost.
+    /// Sends the collected writes and the COMMIT in one round trip. Returns the news, and the number of the transaction
+    /// if it has written.
     pub(super) fn commit(self) -> Done<(News, Option<i64>)> {
         let mut transaction = self.number.get().filter(|_| self.has_written());
         if self.has_written() && transaction.is_none() {
@@ -256,7 +263,8 @@ impl Dialect for Tx<'_> {
     }
 }
 
-/// Reads on a connection and ends the snapshot after the answer; once more on a new one, where the connection was gone.
+/// Reads in one snapshot, and ends it after the answer was given: the caller does not wait for that round trip. If the
+/// connection was gone, reads once more on a new one.
 pub(super) fn snapshot<T>(
     link: &mut Link,
     asked: &str,

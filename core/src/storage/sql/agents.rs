@@ -1,4 +1,4 @@
-//! What the engine and clients ask of runs, once for every SQL backend.
+//! The port [`AgentStorage`], written once for all SQL backends.
 
 use super::backend::Backend;
 use super::payloads::{fits, payloads_of};
@@ -16,7 +16,8 @@ use crate::storage::{AgentStorage, ClaimRequest, Standing};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-/// Puts the values of a commit where rows can hold them; the results in it are kept at hand.
+/// Uploads the large values of a commit, so that its rows only name them. Results of tasks stay in memory beside that:
+/// the answer hands them back to the session, which need not read them again.
 async fn settle_batch<B: Backend>(store: &B, request: &mut CommitRequest) -> Result<()> {
     let org = request.org;
     for report in &mut request.batch.attempts {
@@ -71,7 +72,7 @@ impl<B: Backend> AgentStorage for B {
 
     async fn commit(&self, mut request: CommitRequest) -> Result<CommitAnswer> {
         if !payloads_of(&mut request).all(|payload| fits(payload)) {
-            // Rare, and large: it would make the futures of all commits as large.
+            // Boxed: large values are rare, and this future would make those of all commits as large as itself.
             Box::pin(settle_batch(self, &mut request)).await?;
         }
         self.commit_batch(request).await

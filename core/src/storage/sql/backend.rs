@@ -1,4 +1,4 @@
-//! How the ports reach a dialect's transactions, so that they are written once for every SQL backend.
+//! How the ports run commands in a dialect's transactions. With it the ports are written once for all SQL backends.
 
 use super::payloads::large;
 use super::quarantine::{Counted, is_of_a_row};
@@ -9,12 +9,12 @@ use crate::id::{ExecutionId, OrgId};
 use crate::model::{CommitAnswer, CommitRequest, NewSignal, SignalStored};
 use crate::payload::{Body, Content, ContentHash, Payload};
 
-/// A store whose commands and reads are closures over a transaction.
+/// A store that runs commands and reads as closures over a transaction. A command that was answered is durable.
 pub(in crate::storage) trait Backend: Send + Sync {
     type Fault: From<Error>;
     type Tx<'t>: Tables<Fault = Self::Fault> + Listings + Workers;
 
-    /// Runs a command about a run, together with what else waits; the answer is durable.
+    /// Runs a command about a run. It may share the transaction with other commands that wait.
     fn write<T, F>(
         &self,
         asked: &'static str,
@@ -26,7 +26,7 @@ pub(in crate::storage) trait Backend: Send + Sync {
         T: Send + 'static,
         F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
 
-    /// Runs a command that makes a run, of which nothing is there; the answer is durable.
+    /// Runs a command that makes a new run. There is no row yet that could be locked.
     fn write_new<T, F>(
         &self,
         asked: &'static str,
@@ -37,7 +37,8 @@ pub(in crate::storage) trait Backend: Send + Sync {
         T: Send + 'static,
         F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
 
-    /// Runs a command over the work of many. Where a row makes it fail, such rows are set aside and it is run once more.
+    /// Runs a command over rows of many runs, such as a claim. If a broken row makes it fail, broken rows are set aside
+    /// and the command is run once more, so that one run's damage does not stop all others.
     fn write_work<T, F>(&self, asked: &'static str, command: F) -> impl Future<Output = Result<T>> + Send
     where
         T: Send + 'static,
@@ -56,35 +57,37 @@ pub(in crate::storage) trait Backend: Send + Sync {
         }
     }
 
-    /// How much was set aside so far.
+    /// Counts the rows that were set aside.
     fn aside(&self) -> &Counted;
 
-    /// Runs a command that finds its rows itself, where it can in a transaction of its own; the answer is durable.
+    /// Runs a command that finds and locks its rows itself, in a transaction of its own if the backend can.
     fn write_alone<T, F>(&self, asked: &'static str, command: F) -> impl Future<Output = Result<T>> + Send
     where
         T: Send + 'static,
         F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
 
-    /// Reads on one snapshot of the database, in which there need be nothing but the rows of an org.
+    /// Reads in one snapshot of the database. The read sees at least the rows of the org; other rows may be hidden from
+    /// it.
     fn read<T, F>(&self, asked: &'static str, org: OrgId, read: F) -> impl Future<Output = Result<T>> + Send
     where
         T: Send + 'static,
         F: Fn(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
 
-    /// Reads on one snapshot of the database, whosever the rows are.
+    /// Reads in one snapshot of the database, the rows of all orgs.
     fn read_all<T, F>(&self, asked: &'static str, read: F) -> impl Future<Output = Result<T>> + Send
     where
         T: Send + 'static,
         F: Fn(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
 
-    /// Makes a batch durable whose values rows can hold, with the previews that were made before it where somebody elsewhere
-    /// reads its run.
+    /// Commits a batch without large values. If another process reads the run, the previews made before the batch are
+    /// written with it.
     fn commit_batch(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send;
 
-    /// Stores a signal whose value a row can hold.
+    /// Stores a signal without a large value.
     fn store(&self, signal: NewSignal) -> impl Future<Output = Result<SignalStored>> + Send;
 
-    /// Puts a value where a row can hold it: a large one into the payload table, a small streamed one into memory.
+    /// Makes a value fit into a row: uploads a large one, which is then only named, and reads a small streamed one into
+    /// memory.
     fn settle(&self, org: OrgId, payload: &mut Payload) -> impl Future<Output = Result<()>> + Send {
         async move {
             self.settle_and_keep(org, payload).await?;
@@ -93,19 +96,19 @@ pub(in crate::storage) trait Backend: Send + Sync {
         }
     }
 
-    /// Like [`settle`](Self::settle); what went into the payload table is kept at hand for who gave it.
+    /// As [`settle`](Self::settle), but an uploaded value also stays in memory.
     fn settle_and_keep(&self, org: OrgId, payload: &mut Payload) -> impl Future<Output = Result<()>> + Send {
         async move {
             payload.check_size(self.max_payload())?;
             if let Some(content) = large(payload)? {
-                // On the heap: few values are large, and every call that takes one waits here.
+                // Boxed: few values are large, and this future would be part of every call that takes a value.
                 payload.body = Body::Kept { hash: Box::pin(self.upload(org, content.clone())).await?, content };
             }
             Ok(())
         }
     }
 
-    /// Puts a large value into the payload table, unless it is there; tells its hash.
+    /// Stores a large value in the payload table, unless it is there already, and returns its hash.
     fn upload(&self, org: OrgId, content: Content) -> impl Future<Output = Result<ContentHash>> + Send;
 
     /// The ceiling of one payload in bytes.

@@ -1,4 +1,4 @@
-//! Listings: keyset pages, every one scoped to an org.
+//! The port [`Catalog`], written once for all SQL backends: listings in keyset pages, each scoped to an org.
 
 use super::backend::Backend;
 use super::database_error::unknown;
@@ -16,12 +16,12 @@ use crate::model::{
 use crate::storage::{Catalog, unserved_of};
 use async_trait::async_trait;
 
-/// Where a page of runs begins: behind a run that was made at a moment.
+/// Where a page of runs begins: after the run with this time of creation and this id.
 pub(in crate::storage) type Place = (i64, ExecutionId);
 
-/// Rows as listings show them, some at a time.
+/// The queries of listings. Each returns at most `most` rows.
 pub(in crate::storage) trait Listings: Statements {
-    /// Runs that a filter names, its metadata aside, newest first.
+    /// Runs that fit a filter, newest first. The filter's metadata is not looked at.
     fn runs_before(
         &self,
         org: OrgId,
@@ -44,17 +44,17 @@ pub(in crate::storage) trait Listings: Statements {
     fn signals_after(&self, run: &RunOf<Self>, after: Option<i64>, most: usize) -> Result<Vec<Signal>, Self::Fault>;
     /// Events of a run, oldest first.
     fn events_after(&self, run: &RunOf<Self>, after: u64, most: usize) -> Result<Vec<Event>, Self::Fault>;
-    /// The ops of a segment that a run has itself.
+    /// A run's own ops of a segment.
     fn ops_of(&self, run: &RunOf<Self>, segment: u32) -> Result<Vec<RecordedOp>, Self::Fault>;
     /// An entry of an org.
     fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry, Self::Fault>;
     /// A task of a run, by its id.
     fn listed_task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Option<Task>, Self::Fault>;
-    /// What waits in each queue of an org, and what runs.
+    /// How much work waits and runs in each queue of an org.
     fn queue_loads(&self, org: OrgId, now: Timestamp) -> Result<Vec<QueueLoad>, Self::Fault>;
 }
 
-/// A page of runs, newest first.
+/// A page of runs, newest first. Metadata is filtered here, so pages of rows are read until one page of runs is full.
 fn executions<T: Listings>(
     tx: &T,
     org: OrgId,

@@ -1,8 +1,8 @@
 //! A commit: the fence, then the batch in the contract's order, then its end and the answer, in one transaction.
 //!
-//! The usual step reads its run and the run's last event, and leaves two rows (task, event). PostgreSQL has read the first two
-//! with its lock, and its rows travel with the COMMIT. Whoever runs the transaction undoes what was written before a refusal,
-//! so later checks may sit where their data is.
+//! The usual step reads its run and the run's last event, and writes two rows (task, event). On PostgreSQL the reads
+//! came with the lock, and the rows travel with the COMMIT. A check may come after some of the writes, where its data
+//! is at hand: whoever runs the transaction undoes it when the commit is refused.
 
 use super::log::Log;
 use super::op;
@@ -25,7 +25,7 @@ use crate::storage::limits::{may_open_too_many, too_many_open};
 use serde_json::json;
 use std::time::Duration;
 
-/// Makes a batch durable.
+/// Makes a batch durable. The order of checks is part of the contract: lease, then request id, then base (rule 2).
 pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest) -> Result<CommitAnswer, T::Fault> {
     let mut run = tx.find_run(request.org, request.execution)?;
     let regained = match run.check_lease(request.lease) {
@@ -34,10 +34,12 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
             if run.worker.is_some() || run.epoch != request.lease.epoch {
                 return Err(lost.into());
             }
-            // The very request that ended the sender's right still gets its answer, unless somebody else came since.
+            // The sender's last commit may itself have ended the lease, by suspending or ending the run, and its answer
+            // was lost. The same request still gets its answer, unless somebody else has claimed the run since.
             if let Some(known) = tx.request_of(&run, request.request_id)? {
                 return known_answer(tx, &run, &known, request);
             }
+            // A parked copy may go on by itself and commit without a claim, as long as nobody else has claimed the run.
             let open = matches!(run.status, Status::Waiting | Status::Pending | Status::Cancelling);
             if !open || run.last_worker != Some(request.lease.worker) {
                 return Err(lost.into());
@@ -87,7 +89,8 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
     run.losses = 0;
 
     let log = Log::of_commit(tx, &run, before);
-    // Facts up to the last commit were looked at then.
+    // As of the last commit, `fact_high` is the number of the latest fact, and `seen` that of the latest event. If the
+    // sender knows all facts up to then, only events after `seen` can hold facts that it lacks.
     let (mut fact_high, seen) = last.as_ref().map_or((run.fact_high, 0), |last| (last.fact_high, last.high));
     let after = if request.known >= fact_high { request.known.max(seen) } else { request.known };
     let found = if after < before { tx.facts(&run, after, before, None)? } else { Vec::new() };
@@ -163,9 +166,10 @@ struct Writing<'a, T: Statements> {
     number: u64,
     /// The next free sequence.
     top: u32,
-    /// Facts the sender does not know, those of the batch included.
+    /// Facts that the sender does not know, those of the batch itself included.
     found: Vec<Fact>,
-    /// Tasks whose end is in the batch too: they are written with it.
+    /// New tasks whose first attempt also ends in this batch. They are written once, with their end, and have no event
+    /// of their start.
     silent: Vec<(TaskRow<T::Place>, &'a NewOp)>,
 }
 
@@ -205,7 +209,7 @@ impl<'a, T: Statements> Writing<'a, T> {
         Ok(())
     }
 
-    /// Errors: `LimitReached` where the batch called for more than a run may have open.
+    /// Errors: `LimitReached` if the run has more open tasks after the batch than it may.
     fn check_open(&self) -> Result<(), T::Fault> {
         let over =
             may_open_too_many(self.batch, self.log.high) && self.tx.has_more_open(&self.run, Batch::MOST_OPEN)?;
@@ -250,6 +254,8 @@ impl<'a, T: Statements> Writing<'a, T> {
         op::insert(tx, run, slot, op)
     }
 
+    /// Refuses an op whose slot another op has: one of this batch, of the run, or of the parent that the run was forked
+    /// from.
     fn check_free(&self, slot: Slot, op: &NewOp) -> Result<(), T::Fault> {
         let silent = self.silent.iter().find(|(task, _)| task.task.slot == slot).map(|(_, op)| op.label.clone());
         let place = T::place(&self.run, slot.sequence)?;
@@ -270,7 +276,8 @@ impl<'a, T: Statements> Writing<'a, T> {
         }
     }
 
-    /// An inline attempt whose process is gone was started again by this claim.
+    /// Counts a lost inline attempt, which the holder of this claim starts again. At the limit of losses the task is
+    /// quarantined.
     fn restart(&mut self, sequence: u32, attempt: u32) -> Result<(), T::Fault> {
         let Some(mut row) = self.inline(sequence, attempt.wrapping_sub(1))? else { return Ok(()) };
         let silent = self.batch.attempts.iter().any(|report| report.sequence == sequence && report.attempt == attempt);
@@ -342,7 +349,8 @@ impl<'a, T: Statements> Writing<'a, T> {
         Ok(())
     }
 
-    /// The end of the batch. `over` is a limit that was reached, `news` whether the sender lacks older facts.
+    /// The end of the batch. `over` is a limit that was reached. `news` tells that there are facts from before the
+    /// batch which the sender does not know: then it must not suspend, since one of them may be what it waits for.
     fn end(
         &mut self,
         over: Option<WaitReason>,
@@ -399,12 +407,12 @@ impl<'a, T: Statements> Writing<'a, T> {
             }
             Some(reason) => run.pause(log, reason, None)?,
         }
-        // The run's row is written by the caller; a pause ends the sender's right.
+        // The caller writes the run's row. A pause ends the sender's lease.
         Ok((Committed::Finished(run.status), pause))
     }
 }
 
-/// Ends the segment.
+/// Ends the segment with a checkpoint, and begins the next one.
 fn checkpoint<T: Statements>(
     tx: &T,
     run: &mut Run<T::Home>,

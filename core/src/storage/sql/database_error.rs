@@ -1,23 +1,26 @@
-//! How trouble with a database is told: with the database's own words to who has it, without them to callers of a server.
+//! The messages of database errors. The owner of the database gets its own words too; callers of a server do not.
 
 use crate::error::{Code, Error};
 
-/// What was found, where only the database can say what it was.
+/// Stands for `found` if only the database's own words say what was wrong.
 pub(in crate::storage) const REFUSED: &str = "the database did not do it";
 
-/// A command that a database did not carry out.
+/// The parts of the message of a command that failed.
 pub(in crate::storage) struct DatabaseError<'a> {
+    /// What the command was to do.
     pub asked: &'a str,
+    /// What was wrong.
     pub found: &'a str,
     /// The database's own words.
     pub said: String,
     /// What became of the request.
     pub outcome: &'a str,
+    /// What the caller can do.
     pub advice: &'a str,
 }
 
 impl DatabaseError<'_> {
-    /// The error of a code.
+    /// Makes the error.
     pub(in crate::storage) fn into_error(self, code: Code, database: &str) -> Error {
         let Self { asked, found, said, outcome, advice } = self;
         let again = if code.is_retryable() { ", then the same request may be sent again" } else { "" };
@@ -30,18 +33,18 @@ impl DatabaseError<'_> {
     }
 }
 
-/// An error for stored data that is not what it should be.
+/// The error for damaged stored data.
 pub(in crate::storage) fn corrupt(message: impl Into<String>) -> Error {
     Error::new(Code::CorruptCheckpoint, message)
 }
 
-/// An error for a row that is not what it should be, as `what` tells.
+/// The error for a row that cannot be read. `what` says what is wrong with it.
 pub(in crate::storage) fn unreadable(asked: &str, what: &str) -> Error {
     corrupt(format!("{asked}: a stored row is not readable: {what}"))
         .outside(format!("{asked}: a stored row is not readable; who runs the server must look"))
 }
 
-/// The error for a command that nobody carries out any more.
+/// The error for a command that came after the database was closed.
 pub(in crate::storage) fn closed(asked: &str) -> Error {
     Error::new(Code::StorageUnavailable, format!("{asked}: the database is closed; open it again"))
 }

@@ -1,4 +1,4 @@
-//! Predefined agents.
+//! The port [`Definitions`], written once for all SQL backends: agents that are defined in the store.
 
 use super::Dialect;
 use super::backend::Backend;
@@ -13,7 +13,7 @@ use crate::storage::Definitions;
 use crate::storage::definitions::{taken, text_of};
 use async_trait::async_trait;
 
-/// The columns of [`read`], after which comes a condition.
+/// A SELECT of the columns of [`read`], without its WHERE clause.
 macro_rules! select_definition {
     () => {
         "SELECT org_id, id, spec, created_at, updated_at FROM agent_definition "
@@ -90,7 +90,8 @@ impl<B: Backend> Definitions for B {
     }
 }
 
-/// Two who take a slug at the same time are told apart by its unique index.
+/// Refuses a slug that another definition has. Of two callers who take it at the same time, the unique index refuses
+/// one.
 fn check_slug_is_free<T: Tables>(tx: &T, org: OrgId, but_of: DefinitionId, slug: &str) -> Result<(), T::Fault> {
     let sql = "SELECT 1 FROM agent_definition WHERE org_id = $1 AND slug = $2 AND id <> $3";
     match tx.one(sql, row![org.0, slug, but_of.0], |_| Ok(()))? {

@@ -1,7 +1,8 @@
-//! What a dialect does for the algorithms here: a trait for each sort of row, all of them on its open transaction.
+//! What a dialect does for the algorithms here: one trait for each sort of row, all implemented by its open
+//! transaction.
 //!
-//! A method is one statement or what stands for it. What a dialect must not do again it may remember: PostgreSQL reads a run's
-//! last event with its lock, and collects the rows that are written until the next statement that needs an answer.
+//! A method stands for one statement. A dialect may save statements by remembering: PostgreSQL reads a run's last event
+//! together with its lock, and collects written rows until the next statement that needs an answer.
 
 use super::log::Numbered;
 use super::news::News;
@@ -23,17 +24,18 @@ use crate::streaming::Change;
 use bytes::Bytes;
 use std::cell::RefCell;
 
-/// Why a statement did not do what it was asked.
+/// Why a statement or a command failed: it was refused, or the database failed.
 pub(in crate::storage) trait Failing: From<Error> {
-    /// The answer, where the database is fine; else the fault itself.
+    /// The error of a refusal. `Err` with the fault if the database failed.
     fn answer(self) -> Result<Error, Self>;
-    /// What a caller is told who is refused with nothing changed; the fault itself, where it undoes the transaction.
+    /// The error to answer a command with, if nothing was changed and the transaction can go on. `Err` with the fault
+    /// if the transaction has to be undone.
     fn refusal(self, asked: &str) -> Result<Error, Self>;
-    /// Whether a stored row is not what it should be.
+    /// Whether a stored row could not be read.
     fn is_unreadable(&self) -> bool;
 }
 
-/// What was found, if it was there.
+/// Turns a refusal, such as "not found", into none. Faults of the database stay.
 pub(in crate::storage) fn if_there<T, F: Failing>(found: Result<T, F>) -> Result<Option<T>, F> {
     match found.map_err(Failing::answer) {
         Ok(found) => Ok(Some(found)),
@@ -42,23 +44,23 @@ pub(in crate::storage) fn if_there<T, F: Failing>(found: Result<T, F>) -> Result
     }
 }
 
-/// An open transaction: how it names rows, its moment, and what it will announce.
+/// An open transaction: how it names rows, its time, and what it will announce.
 pub(in crate::storage) trait Dialect: Sized {
     type Fault: Failing;
-    /// Where a run's rows are, with what only this dialect keeps of a run.
+    /// Where a run's rows are, with what only this dialect knows of a run.
     type Home;
-    /// How the rows of a run are named.
+    /// The key of a run's rows.
     type Key: Copy;
-    /// Where the row of an op is.
+    /// The key of an op's row.
     type Place: Copy;
 
-    /// Where the rows of a new run of an org will be, once it has a number.
+    /// The home of a new run of an org. It is completed when the run gets its number.
     fn home(org: OrgId) -> Self::Home;
     /// The org of a run.
     fn org(home: &Self::Home) -> OrgId;
-    /// The name of a run's rows.
+    /// The key of a run's rows.
     fn key(home: &Self::Home) -> Self::Key;
-    /// The store's time, one for the whole transaction.
+    /// The store's time, the same for the whole transaction.
     fn now(&self) -> Timestamp;
     /// What is announced once the transaction is durable.
     fn news(&self) -> &RefCell<News>;
@@ -75,7 +77,7 @@ pub(in crate::storage) trait Dialect: Sized {
     fn tasks_ready(&self) {
         self.news().borrow_mut().tasks = true;
     }
-    /// Announces that time will bring something.
+    /// Announces that housekeeping has to look at this time.
     fn due(&self, at: i64) {
         self.news().borrow_mut().due(at);
     }
@@ -83,17 +85,18 @@ pub(in crate::storage) trait Dialect: Sized {
 
 /// The rows of runs.
 pub(in crate::storage) trait Runs: Dialect {
-    /// The run of an org with an id, or `ExecutionNotFound`. Nobody else changes it before a transaction that writes ends.
+    /// The run of an org with an id, or `ExecutionNotFound`. A transaction that writes locks it: nobody else changes it
+    /// before the transaction ends.
     fn find_run(&self, org: OrgId, id: ExecutionId) -> Result<RunOf<Self>, Self::Fault>;
-    /// The run of a name as it is: it may change meanwhile.
+    /// The run of a key, without a lock.
     fn peek_run(&self, key: Self::Key) -> Result<Option<RunOf<Self>>, Self::Fault>;
-    /// The whole run of a name.
+    /// The whole run of a key.
     fn execution(&self, key: Self::Key) -> Result<Execution, Self::Fault>;
     /// The whole run of an id, or `ExecutionNotFound`.
     fn execution_of(&self, org: OrgId, id: ExecutionId) -> Result<Execution, Self::Fault>;
-    /// How far runs of an org have come: their last event, their status.
+    /// The last event and the status of some runs of an org.
     fn standings(&self, org: OrgId, ids: &[ExecutionId]) -> Result<Vec<Standing>, Self::Fault>;
-    /// Writes a new run and gives it its number; false where its id is taken.
+    /// Writes a new run and gives it its number. False if its id is taken.
     fn insert_run(
         &self,
         run: &mut RunOf<Self>,
@@ -101,26 +104,26 @@ pub(in crate::storage) trait Runs: Dialect {
         limits: &StartLimits,
         origin: Option<&Origin<Self::Key>>,
     ) -> Result<bool, Self::Fault>;
-    /// Where a fork comes from; none of a run that is no fork.
+    /// Where a fork comes from. None for a run that is no fork.
     fn origin(&self, key: Self::Key) -> Result<Option<Origin<Self::Key>>, Self::Fault>;
-    /// A fork of the run that starts from its end, which is its event `end`.
+    /// A fork that was made of the run since its end. `end` is the number of the event of the end.
     fn forked_since(&self, run: &RunOf<Self>, end: u64) -> Result<Option<ExecutionId>, Self::Fault>;
     /// The run that spawned it.
     fn parent(&self, run: &RunOf<Self>) -> Result<Option<ExecutionId>, Self::Fault>;
-    /// Writes everything that may have changed.
+    /// Writes all columns that may have changed.
     fn save_run(&self, run: &RunOf<Self>) -> Result<(), Self::Fault>;
-    /// Writes what a commit changes without a transition.
+    /// Writes only the columns that change with a commit that changes no status.
     fn save_progress(&self, run: &RunOf<Self>) -> Result<(), Self::Fault>;
-    /// Takes a place among the RUNNING runs of its concurrency key; false where as many run as may.
+    /// Takes a place among the RUNNING runs of its concurrency key. False if the key is at its limit.
     fn take_slot(&self, run: &mut RunOf<Self>) -> Result<bool, Self::Fault>;
-    /// Writes what a run that has ended leaves behind.
+    /// Writes the output or the failure of a run that has ended.
     fn put_end(
         &self,
         run: &RunOf<Self>,
         output: Option<&Payload>,
         failure: Option<&Failure>,
     ) -> Result<(), Self::Fault>;
-    /// Writes why a run that has not ended is paused, or that it is not.
+    /// Writes why a run is paused. None if it is not paused any more.
     fn put_failure(&self, run: &RunOf<Self>, failure: Option<&Failure>) -> Result<(), Self::Fault>;
     /// What the run has used so far.
     fn usage(&self, run: &RunOf<Self>) -> Result<UsageTotals, Self::Fault>;
@@ -128,9 +131,9 @@ pub(in crate::storage) trait Runs: Dialect {
     fn put_usage(&self, run: &RunOf<Self>, totals: &UsageTotals) -> Result<(), Self::Fault>;
     /// Writes its limits.
     fn put_limits(&self, run: &RunOf<Self>, limits: &StartLimits) -> Result<(), Self::Fault>;
-    /// Whether a request has made it go on.
+    /// Whether this request has resumed it before.
     fn has_resumed(&self, run: &RunOf<Self>, request: RequestId) -> Result<bool, Self::Fault>;
-    /// A request makes it go on.
+    /// Notes that this request has resumed it.
     fn put_resume(&self, run: &RunOf<Self>, request: RequestId) -> Result<(), Self::Fault>;
 }
 
@@ -138,55 +141,57 @@ pub(in crate::storage) trait Runs: Dialect {
 pub(in crate::storage) trait Events: Dialect {
     /// The number of a run's last event; 0 before the first.
     fn high(&self, run: &RunOf<Self>) -> Result<u64, Self::Fault>;
-    /// When an event of a run was.
+    /// The time of an event of a run.
     fn event_time(&self, run: &RunOf<Self>, number: u64) -> Result<Option<Timestamp>, Self::Fault>;
     /// Writes an event, with the commit that is recorded on it.
     fn put_event(&self, key: Self::Key, event: Numbered, commit: Option<&Request>) -> Result<(), Self::Fault>;
-    /// Records a commit on a run's last event, which is there already; the record of the commit `before`, where that event
-    /// has it, moves aside.
+    /// Records a commit on a run's last event, which is stored already. If that event has the record of the commit
+    /// `before`, that record moves to the table `commit_request`.
     fn attach(&self, key: Self::Key, commit: &Request, before: Option<&Request>) -> Result<(), Self::Fault>;
     /// The number of a run's last event and the last commit of its epoch.
     fn last_request(&self, run: &RunOf<Self>) -> Result<(u64, Option<Request>), Self::Fault>;
     /// A commit of a run's epoch by its id.
     fn request_of(&self, run: &RunOf<Self>, id: RequestId) -> Result<Option<Request>, Self::Fault>;
-    /// Deletes the records of a run's commits that moved aside.
+    /// Deletes the records of a run's commits in `commit_request`.
     fn forget_aside(&self, run: &RunOf<Self>) -> Result<(), Self::Fault>;
-    /// Facts with a number above `after` and up to `until`, in order. With a segment: those that count from it on.
+    /// Facts with a number above `after` and up to `until`, in order. With `from`, only those that matter from that
+    /// segment on.
     fn facts(&self, run: &RunOf<Self>, after: u64, until: u64, from: Option<u32>) -> Result<Vec<Fact>, Self::Fault>;
 }
 
-/// What the row of an op that leaves no other row holds of its own.
+/// The columns of an op that has no other row, such as that of a task or an entry.
 pub(in crate::storage) struct OpRow<'a> {
     pub kind: OpKind,
     /// When its timer fires.
     pub due: Option<Timestamp>,
-    /// A read's repetitions; an abandoned op's sequence.
+    /// Of a read: how often it gave its answer. Of an `abandon`: the sequence of the abandoned op.
     pub count: Option<u32>,
-    /// What a call cost.
+    /// Of a usage: the model and the usage, as JSON.
     pub data: Option<String>,
-    /// An attached task; a once's digest.
+    /// Of an attach: the task. Of a `once`: the digest of its input.
     pub target: Option<&'a [u8]>,
-    /// A read's answer, a once's result.
+    /// Of a read: the answer. Of a `once`: the result.
     pub value: Option<&'a Payload>,
 }
 
-/// The rows of ops that are no tasks.
+/// The rows of ops that are neither tasks nor entries.
 pub(in crate::storage) trait Ops: Dialect {
     /// The place of an op of the run's current segment.
     fn place(run: &RunOf<Self>, sequence: u32) -> Result<Self::Place, Self::Fault>;
-    /// What holds a place of a run itself.
+    /// The label of the op at a place, of whatever kind. None if the place is free. A fork's inherited ops are not
+    /// looked at.
     fn label_at(&self, place: Self::Place) -> Result<Option<Label>, Self::Fault>;
-    /// Writes an op that leaves no other row.
+    /// Writes an op that has no other row.
     fn put_op(&self, run: &RunOf<Self>, slot: Slot, op: &NewOp, row: OpRow<'_>) -> Result<(), Self::Fault>;
-    /// A shared read was answered so many times.
+    /// Writes how often a read has given its answer.
     fn count_reads(&self, place: Self::Place, count: u32) -> Result<(), Self::Fault>;
-    /// The timer of an op does not fire any more; when it would have is kept.
+    /// Disarms the timer of an op. The time for which it was set is kept.
     fn disarm(&self, place: Self::Place) -> Result<(), Self::Fault>;
-    /// The timers of a run that are armed do not fire any more; their moments are kept.
+    /// Disarms all timers of a run. The times for which they were set are kept.
     fn disarm_all(&self, run: &RunOf<Self>) -> Result<(), Self::Fault>;
-    /// The timer of an op fires after all, if it was disarmed.
+    /// Arms a disarmed timer of an op again, for the time that was kept.
     fn rearm(&self, run: &RunOf<Self>, slot: Slot) -> Result<(), Self::Fault>;
-    /// The op that gave an await up counts no more.
+    /// Marks an `abandon` op as one that counts no more.
     fn undo(&self, run: &RunOf<Self>, slot: Slot) -> Result<(), Self::Fault>;
     /// A run's own ops from a segment on, in order.
     fn ops_from(&self, run: &RunOf<Self>, segment: u32) -> Result<Vec<Recorded>, Self::Fault>;
@@ -194,15 +199,15 @@ pub(in crate::storage) trait Ops: Dialect {
     fn ops_until(&self, run: &RunOf<Self>, last: Slot) -> Result<Vec<Recorded>, Self::Fault>;
     /// A run's own ops that are inside a `once`, in order.
     fn ops_of_onces(&self, run: &RunOf<Self>) -> Result<Vec<Recorded>, Self::Fault>;
-    /// The sequence of the last op that a run without checkpoints has itself.
+    /// The sequence of the last op of its own of a run without checkpoints.
     fn last_sequence(&self, run: &RunOf<Self>) -> Result<Option<u32>, Self::Fault>;
-    /// The sequence of the first op of a run without checkpoints that knew of a request to stop.
+    /// The sequence of the first op, in a run without checkpoints, whose code knew of a request to stop.
     fn told_to_stop(&self, run: &RunOf<Self>) -> Result<Option<u32>, Self::Fault>;
 }
 
 /// The rows of entries.
 pub(in crate::storage) trait Entries: Dialect {
-    /// The depth of what a new entry of a run follows.
+    /// The depth of the parent of a new entry.
     fn depth_above(&self, run: &RunOf<Self>, parent: EntryId) -> Result<Option<u32>, Self::Fault>;
     /// Writes an entry.
     fn put_entry(
@@ -219,13 +224,13 @@ pub(in crate::storage) trait Entries: Dialect {
     fn slot_of_entry(&self, run: &RunOf<Self>, entry: EntryId) -> Result<Option<Slot>, Self::Fault>;
     /// The last entry of the main thread up to an op of a run without checkpoints.
     fn last_entry(&self, run: &RunOf<Self>, until: Slot) -> Result<Option<EntryId>, Self::Fault>;
-    /// The entries from the root to a leaf, or those behind one of them.
+    /// The entries from the root to a leaf, or only those after one of them.
     fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>, Self::Fault>;
 }
 
 /// The rows of tasks.
 pub(in crate::storage) trait Tasks: Dialect {
-    /// The task of a place.
+    /// The task at a place.
     fn task_at(&self, place: Self::Place) -> Result<Option<TaskOf<Self>>, Self::Fault>;
     /// The tasks of some slots of a run.
     fn tasks_at(
@@ -236,7 +241,7 @@ pub(in crate::storage) trait Tasks: Dialect {
     ) -> Result<Vec<TaskOf<Self>>, Self::Fault>;
     /// The task that an op of a run called.
     fn task_of(&self, run: &RunOf<Self>, op: &OpId) -> Result<Option<TaskOf<Self>>, Self::Fault>;
-    /// Detached tasks of a run that have ended, of the segments before one.
+    /// The ended detached tasks of a run from the segments before one.
     fn detached_ended(
         &self,
         run: &RunOf<Self>,
@@ -250,13 +255,13 @@ pub(in crate::storage) trait Tasks: Dialect {
         segment: u32,
         allowance: &mut Allowance,
     ) -> Result<Vec<TaskOf<Self>>, Self::Fault>;
-    /// The task of an id that has not ended.
+    /// The task of an id, if it has not ended.
     fn open_task(&self, org: OrgId, id: TaskId) -> Result<Option<TaskOf<Self>>, Self::Fault>;
     /// The task of an id, of a run.
     fn task_by_id(&self, run: &RunOf<Self>, id: TaskId) -> Result<Option<TaskOf<Self>>, Self::Fault>;
     /// The results of some tasks of an org, in the order asked.
     fn outputs(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>, Self::Fault>;
-    /// Writes a new task as it is now. `due`: when housekeeping must look at it; `options`: where they are not the usual ones.
+    /// Writes a new task. `due` is when housekeeping must look at it. `options` is none for the default options.
     fn put_task(
         &self,
         task: &TaskOf<Self>,
@@ -264,7 +269,7 @@ pub(in crate::storage) trait Tasks: Dialect {
         due: Option<i64>,
         options: Option<String>,
     ) -> Result<(), Self::Fault>;
-    /// Writes what may have changed of a task.
+    /// Writes all columns of a task that may have changed.
     fn save_task(&self, task: &TaskOf<Self>, due: Option<i64>) -> Result<(), Self::Fault>;
     /// Open tasks of a run, in order of their place.
     fn open_tasks(&self, run: &RunOf<Self>) -> Result<Vec<TaskOf<Self>>, Self::Fault>;
@@ -278,7 +283,8 @@ pub(in crate::storage) trait Tasks: Dialect {
         Ok(self.open_tasks(run)?.into_iter().filter(|row| row.task.status == status).collect())
     }
 
-    /// Open tasks that end with their run: of the detached ones those that would need another attempt.
+    /// Open tasks that end with their run: all that are not detached, and detached ones that would need another
+    /// attempt.
     fn open_at_end(&self, run: &RunOf<Self>) -> Result<Vec<TaskOf<Self>>, Self::Fault> {
         Ok(self.open_tasks(run)?.into_iter().filter(|row| row.task.ends_with_run()).collect())
     }
@@ -291,15 +297,15 @@ pub(in crate::storage) trait Tasks: Dialect {
 
 /// The rows of signals.
 pub(in crate::storage) trait Signals: Dialect {
-    /// A signal of a run that is stored already: the same one, or one with its idempotency key; its name and its value.
+    /// The stored signal with the id or the idempotency key of a new one, with its name and its value.
     fn known_signal(
         &self,
         run: &RunOf<Self>,
         new: &NewSignal,
     ) -> Result<Option<(SignalId, String, Payload)>, Self::Fault>;
-    /// Whether as many signals of a run are pending as may be.
+    /// Whether the number of a run's pending signals is at its limit.
     fn has_full_mailbox(&self, run: &RunOf<Self>) -> Result<bool, Self::Fault>;
-    /// Writes a signal, whose event has a number.
+    /// Writes a signal. `number` is that of its event.
     fn put_signal(&self, run: &RunOf<Self>, number: u64, new: &NewSignal) -> Result<(), Self::Fault>;
     /// Signals of a run that nothing has consumed, oldest first.
     fn pending_signals(&self, run: &RunOf<Self>) -> Result<Vec<Signal>, Self::Fault>;
@@ -307,18 +313,18 @@ pub(in crate::storage) trait Signals: Dialect {
     fn signals_since(&self, run: &RunOf<Self>, segment: u32) -> Result<Vec<Signal>, Self::Fault>;
     /// Signals that a fork's parent had consumed when the fork was made.
     fn consumed_until(&self, parent: &RunOf<Self>, point: &Point) -> Result<Vec<Signal>, Self::Fault>;
-    /// The op that consumed a signal of a run, if one did; none where the run has no such signal.
+    /// Who consumed a signal: none if the run has no such signal, `Some(None)` if it is pending, else the op.
     fn consumer(&self, run: &RunOf<Self>, signal: SignalId) -> Result<Option<Option<Slot>>, Self::Fault>;
-    /// A signal is consumed by an op, in the commit of a number.
+    /// Notes that an op has consumed a signal, in the commit of this number.
     fn consume(&self, run: &RunOf<Self>, signal: SignalId, by: Slot, commit: u64) -> Result<(), Self::Fault>;
-    /// What an op consumed is pending again.
+    /// Makes the signals pending again that an op has consumed.
     fn give_back(&self, run: &RunOf<Self>, by: Slot) -> Result<(), Self::Fault>;
 }
 
-/// What the row of a checkpoint holds.
+/// The columns of a checkpoint.
 pub(in crate::storage) struct CheckpointRow<'a> {
     pub sequence: u32,
-    /// How many ops the run has of the segment that it ends.
+    /// The number of ops in the segment that it ends.
     pub ops: u32,
     pub saved: &'a NewCheckpoint,
     pub usage: &'a UsageTotals,
@@ -340,23 +346,23 @@ pub(in crate::storage) trait Checkpoints: Dialect {
     fn checkpoints(&self, run: &RunOf<Self>) -> Result<Vec<Checkpoint>, Self::Fault>;
     /// Writes a checkpoint of a run.
     fn put_checkpoint(&self, run: &RunOf<Self>, row: CheckpointRow<'_>) -> Result<(), Self::Fault>;
-    /// A segment of so many ops has ended.
+    /// Notes in a run's home that a segment of so many ops has ended.
     fn advance(home: &mut Self::Home, ops: u32);
 }
 
 /// Large values.
 pub(in crate::storage) trait Payloads: Dialect {
-    /// Lets a run's rows refer to a payload; one that is named must be there.
+    /// Notes that a run's rows refer to a payload, so that it is not collected. Fails if a named payload is not stored.
     fn refer(&self, run: &RunOf<Self>, payload: &Payload) -> Result<(), Self::Fault>;
     /// The bytes of a stored payload, checked against their hash.
     fn payload(&self, org: OrgId, hash: &ContentHash, size: u64) -> Result<Bytes, Self::Fault>;
-    /// A part of a stored payload. Only reading the whole checks the hash.
+    /// A part of a stored payload. Its hash is not checked, since that needs the whole.
     fn payload_part(&self, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Result<Bytes, Self::Fault>;
-    /// The hash of a value's bytes; `None` when a stored one is damaged.
+    /// The hash of a value's bytes. None if a stored value is damaged.
     fn content_hash(&self, org: OrgId, payload: &Payload) -> Result<Option<[u8; 32]>, Self::Fault>;
 }
 
-/// All of a dialect.
+/// All statements of a dialect.
 pub(in crate::storage) trait Statements:
     Runs + Events + Ops + Entries + Tasks + Signals + Checkpoints + Payloads
 {

@@ -13,14 +13,14 @@ use crate::storage::Directory;
 use crate::storage::directory::{check_not_default, check_slug, goes_on, name_taken};
 use async_trait::async_trait;
 
-/// The columns of [`read_key`], after which comes a condition.
+/// A SELECT of the columns of [`read_key`], without its WHERE clause.
 macro_rules! select_key {
     () => {
         "SELECT org_id, id, name, scopes, created_at, expires_at, revoked_at FROM api_key "
     };
 }
 
-/// The columns of [`read_organization`], after which comes a condition or an order.
+/// A SELECT of the columns of [`read_organization`], without its WHERE and ORDER BY clauses.
 macro_rules! select_organization {
     () => {
         "SELECT org_id, name, created_at, limits FROM organization "

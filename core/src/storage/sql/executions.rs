@@ -1,4 +1,4 @@
-//! What is asked of a run from outside: start, signal, cancel, resume, and answers for tasks and divergences.
+//! Requests about a run from outside: start, signal, cancel, resume, and decisions about tasks and divergences.
 
 use super::database_error::unknown;
 use super::fork;
@@ -35,7 +35,7 @@ pub(in crate::storage) fn create<T: Statements>(tx: &T, new: &NewExecution) -> R
     Ok(Created { execution: tx.execution(T::key(&run.home))?, existing: false })
 }
 
-/// Writes the row of a new run; none where its id is taken.
+/// Writes the row of a new run. None if its id is taken.
 pub(super) fn insert<T: Statements>(
     tx: &T,
     new: &NewExecution,
@@ -65,7 +65,7 @@ pub(in crate::storage) fn store_signal<T: Statements>(tx: &T, new: &NewSignal) -
         return Err(tx.execution(T::key(&run.home))?.takes_no_signals().into());
     }
     let mut log = Log::open(tx, &run)?;
-    // Each of them is an event.
+    // Each signal is an event, so a run with fewer events than the limit cannot have a full mailbox.
     if log.high >= limits::PENDING_SIGNALS as u64 && tx.has_full_mailbox(&run)? {
         return Err(limits::mailbox_is_full(run.id).into());
     }
@@ -219,7 +219,7 @@ fn append_message<T: Statements>(
     Ok(())
 }
 
-/// Answers for a task in doubt or quarantined.
+/// Decides about a task that is in doubt or quarantined.
 pub(in crate::storage) fn resolve_task<T: Statements>(
     tx: &T,
     org: OrgId,
@@ -256,7 +256,7 @@ pub(in crate::storage) fn resolve_task<T: Statements>(
     Ok(row.task)
 }
 
-/// Answers for a run that is paused by a divergence.
+/// Decides about a run that a divergence has paused.
 pub(in crate::storage) fn resolve_divergence<T: Statements>(
     tx: &T,
     org: OrgId,

@@ -1,4 +1,5 @@
-//! Facts of a run: what its events point at. A fact's number is its event's number.
+//! The facts of a run. They are not stored by themselves: each is made of an event and the row that the event is about.
+//! Its number is that of the event.
 
 use super::run::Run;
 use super::task::TaskRow;
@@ -6,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::id::Slot;
 use crate::model::{EventKind, Fact, FactKind, Signal};
 
-/// An event that may be a fact's.
+/// An event that may be that of a fact.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::storage) struct Mark {
     pub number: u64,
@@ -17,8 +18,9 @@ pub(in crate::storage) struct Mark {
 }
 
 impl Mark {
-    /// The fact that it is the event of; none where something else has happened to its row since. With a segment: one that
-    /// counts from it on. `task` and `signal` look for the row it is about.
+    /// Makes the fact of the event. None if the event is that of no fact, or if its row has changed since: a task that
+    /// was tried again after an error has another end. With `from`, only a fact that matters from that segment on.
+    /// `task` and `signal` read the row.
     pub fn fact<H, P, F>(
         self,
         run: &Run<H>,

@@ -1,5 +1,5 @@
-//! Forks: a new row that points at the place in its parent it starts from. What the parent had there is read when the
-//! fork is loaded, limited to what had happened when the fork was made, so a fork costs the same however long the parent.
+//! Forks. A fork is a new row that points at a place in its parent, so it costs the same however long the parent is.
+//! The parent's rows are read when the fork is loaded, limited to what had happened when the fork was made.
 
 use super::commit::store_checkpoint;
 use super::database_error::unknown;
@@ -17,7 +17,8 @@ use crate::payload::Digest;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Starts a run that shares another's tree up to a point. `digest` is that of another input, as it was given.
+/// Starts a run that shares another one's conversation and journal up to a point. `digest` is that of the new input, if
+/// there is one.
 pub(in crate::storage) fn fork<T: Statements>(
     tx: &T,
     request: &ForkRequest,
@@ -25,8 +26,8 @@ pub(in crate::storage) fn fork<T: Statements>(
 ) -> Result<Execution, T::Fault> {
     let parent = tx.find_run(request.org, request.execution)?;
     let at = fork_point(tx, &parent, request)?;
-    let told = if parent.stop.is_some() { tx.told_to_stop(&parent)? } else { None };
-    let at = request.before_stop(at, told)?;
+    let knew_at = if parent.stop.is_some() { tx.told_to_stop(&parent)? } else { None };
+    let at = request.before_stop(at, knew_at)?;
     match if_there(tx.execution_of(request.org, request.id))? {
         Some(there) if there.forked_from == Some(at) => return Ok(there),
         Some(there) => return Err(there.is_in_the_way().into()),
@@ -135,7 +136,7 @@ fn has_op<T: Statements>(tx: &T, run: &RunOf<T>, slot: Slot) -> Result<bool, T::
     Ok(tx.label_at(T::place(run, slot.sequence)?)?.is_some() || inherits(slot)?)
 }
 
-/// The last entry of the main thread up to a point of a run without checkpoints; entries are always part of a fork.
+/// The last entry of the main thread up to a point of a run without checkpoints.
 fn leaf_at<T: Statements>(tx: &T, parent: &RunOf<T>, point: &Point) -> Result<Option<EntryId>, T::Fault> {
     let Some(sequence) = point.sequence else { return Ok(None) };
     let own = tx.last_entry(parent, Slot { segment: point.segment, sequence })?;
@@ -158,7 +159,7 @@ fn last_op<T: Statements>(tx: &T, run: &RunOf<T>) -> Result<Option<Slot>, T::Fau
     Ok(ops.last().map(|op| Slot { segment: op.op.segment, sequence: op.op.sequence }))
 }
 
-/// The last checkpoint whose main leaf is the entry or one above it.
+/// The last checkpoint whose leaf of the main thread is the entry or one above it.
 fn checkpoint_above<T: Statements>(
     tx: &T,
     org: OrgId,

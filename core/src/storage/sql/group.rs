@@ -1,7 +1,8 @@
-//! Commands that share a transaction: how one is asked for, how an attempt of it went, and what became of the group.
+//! Group commit: commands that wait at the same time share a transaction, and so its one fsync.
 //!
-//! A command that refuses has changed nothing that lasts, so its neighbours go on. DatabaseError with the database undoes the group,
-//! whose commands are then run one by one. Nothing is answered before its COMMIT has returned.
+//! A command that refuses leaves nothing in the transaction, so the others go on. A fault of the database undoes the
+//! whole group; then its commands are run one by one, so that only the one at fault gets the error. No command is
+//! answered before the COMMIT has returned.
 
 use super::Failing;
 use super::database_error::closed;
@@ -12,28 +13,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicI64;
 use tokio::sync::oneshot;
 
-/// How often a command is tried again when other writers were in its way.
+/// How often a command is tried when other writers are in its way.
 const TRIES: usize = 5;
 
 /// A backend whose commands share transactions.
 pub(in crate::storage) trait Grouped: 'static {
     type Tx<'t>;
     type Fault: Failing;
-    /// What a command wants of the transaction it is in.
+    /// What a command needs of its transaction.
     type Wants: Send;
 }
 
 /// How one attempt of a command went.
 pub(in crate::storage) enum Attempt<F> {
+    /// It succeeded. Its writes go with the COMMIT.
     Kept,
+    /// It refused, or panicked. Its answer is an error, and its writes must not go with the COMMIT.
     Refused,
+    /// The database failed, and the transaction with it.
     Broken(F),
 }
 
-/// A command that waits.
+/// A command that waits. It can be run several times, since a group may be undone.
 pub(in crate::storage) trait Work<B: Grouped>: Send {
     fn attempt(&mut self, tx: &B::Tx<'_>) -> Attempt<B::Fault>;
-    /// Answers with what the last attempt gave, or with the error that undid it.
+    /// Answers the caller: with the result of the last attempt, or with the error that undid it.
     fn answer(self: Box<Self>, undone: Option<Error>);
     fn asked(&self) -> &'static str;
     fn wants(&self) -> &B::Wants;
@@ -50,7 +54,7 @@ struct Command<B: Grouped, F, T> {
     reply: oneshot::Sender<Result<T>>,
 }
 
-/// A command, and where its answer comes.
+/// Makes a command, and the receiver of its answer.
 pub(in crate::storage) fn command<B, F, T>(
     asked: &'static str,
     wants: B::Wants,
@@ -107,23 +111,23 @@ where
 
 /// What became of a group.
 pub(in crate::storage) enum Outcome {
-    /// Durable.
+    /// It is durable.
     Committed(News),
-    /// Undone because of one of the commands, or of the connection; the same may be tried again.
+    /// It was undone, because of one of the commands or of the connection. `again` tells that a repetition may succeed.
     Undone { error: Error, again: bool },
-    /// The only command wrote, then refused; it was undone and its own answer stands.
+    /// The only command wrote and then refused. It was undone, and its own answer counts.
     Refused,
-    /// Nobody's fault: every command gets the error.
+    /// It failed, and no command alone would do better: each gets the error.
     Failed(Error),
 }
 
-/// Who runs groups, one after the other.
+/// Runs groups, one after the other.
 pub(in crate::storage) trait Serves<B: Grouped> {
     /// Runs a group in one transaction.
     fn transaction(&mut self, group: &mut Group<B>) -> Outcome;
-    /// Where news go.
+    /// The hints by which changes are announced.
     fn hints(&self) -> &Hints;
-    /// The moment at which housekeeping will look next.
+    /// The moment at which housekeeping runs next.
     fn next_due(&self) -> &AtomicI64;
 
     /// Runs a group and answers its commands.
@@ -137,7 +141,7 @@ pub(in crate::storage) trait Serves<B: Grouped> {
                     group.into_iter().for_each(|work| work.answer(None));
                     return news.publish(self.hints(), self.next_due());
                 }
-                // One of them is to blame, or stands in the way: alone, the others can be kept.
+                // One of them is at fault, or conflicts with another writer. One by one, the others can succeed.
                 Outcome::Undone { .. } if group.len() > 1 => {
                     return group.into_iter().for_each(|work| self.serve(vec![work]));
                 }

@@ -1,4 +1,5 @@
-//! The events of one run: each gets the next number, and the run is announced when the log is dropped.
+//! Writes the events of one run. Each gets the next number. When the log is dropped, the change of the run is noted as
+//! news, which is announced once the transaction is durable.
 
 use super::request::Request;
 use super::run::Run;
@@ -25,11 +26,13 @@ pub(in crate::storage) struct Log<'t, T: Dialect> {
     id: ExecutionId,
     /// The run's current segment.
     pub segment: u32,
-    /// The last number given.
+    /// The last number that was given.
     pub high: u64,
+    /// Whether an event ended the run.
     ended: bool,
-    /// The last event, held back because a commit will be recorded on it.
+    /// The last event of a commit. It is held back, since the commit is recorded on it and it should be written once.
     held: Option<Numbered>,
+    /// Whether the last event is held back.
     holds: bool,
 }
 
@@ -39,7 +42,8 @@ impl<'t, T: Events> Log<'t, T> {
         Ok(Self::after(tx, run, tx.high(run)?, false))
     }
 
-    /// Continues a run's events after the last number, for a commit that will be recorded on its last event.
+    /// Continues a run's events after the number `high`, for a commit. The commit must end with
+    /// [`record`](Self::record), or its last event is lost.
     pub fn of_commit(tx: &'t T, run: &Run<T::Home>, high: u64) -> Self {
         Self::after(tx, run, high, true)
     }

@@ -1,9 +1,10 @@
-//! The SQL backends, as far as they are the same: what each call reads, decides and writes, and in which order.
+//! What the SQL backends have in common: what each call reads, decides and writes, and in which order.
 //!
-//! The algorithms decide on rows in memory and ask the dialect for statements alone ([`dialect`]): a trait for each sort of row,
-//! which its open transaction implements. Both dialects' transactions are synchronous for their commands, so this code is too,
-//! up to the ports, which hand closures to a [`Backend`]. What a dialect does in its own way stays with it: how rows that are
-//! due or may be claimed are found and locked, how commands reach a transaction, how values are kept in columns.
+//! The algorithms decide on rows in memory. They ask the dialect only for statements ([`dialect`]): there is a trait
+//! for each sort of row, which the dialect's open transaction implements. Transactions are synchronous in both
+//! dialects, so this code is synchronous too. Only the ports are async: they hand closures to a [`Backend`]. Each
+//! dialect has its own way to find and lock rows that are due or can be claimed, to bring commands to a transaction,
+//! and to keep values in columns.
 
 mod agents;
 pub(super) mod backend;

@@ -13,7 +13,7 @@ pub(in crate::storage) struct News {
 }
 
 impl News {
-    /// A run has events up to a number.
+    /// Notes that a run has events up to a number.
     pub fn changed(&mut self, change: Change) {
         match self.changed.last_mut() {
             Some(last) if last.is_of(&change) => last.join(change),
@@ -21,12 +21,12 @@ impl News {
         }
     }
 
-    /// Time will bring something.
+    /// Notes a time at which housekeeping has to look.
     pub fn due(&mut self, at: i64) {
         self.due = Some(self.due.map_or(at, |before| before.min(at)));
     }
 
-    /// Tells all who wait. `next_due` is the moment at which housekeeping will look next.
+    /// Announces it all. `next_due` is when housekeeping looks next anyway.
     pub fn publish(self, hints: &Hints, next_due: &AtomicI64) {
         for change in self.changed {
             hints.changed(change);

@@ -1,4 +1,4 @@
-//! Ops on their way into rows: entries, and the ops that leave no other row.
+//! Writes ops: entries, and the ops that have no other row.
 
 use super::log::Log;
 use super::run::Run;
@@ -10,7 +10,7 @@ use crate::id::Slot;
 use crate::model::{EventKind, NewEntry, NewOp, OpBody, OpKind};
 use serde_json::value::RawValue;
 
-/// Stores an entry with its event; the main thread's moves the run's leaf.
+/// Stores an entry with its event. An entry of the main thread becomes the run's leaf.
 pub(in crate::storage) fn append<T: Statements>(
     tx: &T,
     run: &mut Run<T::Home>,
@@ -46,7 +46,7 @@ pub(in crate::storage) fn append<T: Statements>(
     Ok(())
 }
 
-/// Stores an op that leaves no other row.
+/// Stores an op that has no other row.
 pub(super) fn insert<T: Statements>(tx: &T, run: &Run<T::Home>, slot: Slot, op: &NewOp) -> Result<(), T::Fault> {
     let mut due: Option<Timestamp> = None;
     let mut count = None;

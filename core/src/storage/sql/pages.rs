@@ -5,7 +5,7 @@ use crate::id::Slot;
 use crate::model::{Cursor, MAX_PAGE, Page, PageRequest};
 use std::str::FromStr;
 
-/// The place a page starts after; refuses limits and cursors that are none of ours.
+/// The place after which a page starts. Refuses a limit out of bounds, and a cursor that no listing has returned.
 pub(in crate::storage) fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Result<Option<K>> {
     if !(1..=MAX_PAGE).contains(&page.limit) {
         return Err(Error::new(
@@ -19,7 +19,8 @@ pub(in crate::storage) fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> 
     })
 }
 
-/// The first rows, and where the next page starts if there are more.
+/// Makes a page of its rows. The caller has read one row more than the page holds: that one tells whether there is a
+/// next page.
 pub(in crate::storage) fn cut<T>(mut rows: Vec<T>, page: &PageRequest, name: impl Fn(&T) -> String) -> Page<T> {
     let more = rows.len() > page.limit;
     rows.truncate(page.limit);

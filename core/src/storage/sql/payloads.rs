@@ -1,10 +1,10 @@
-//! Values as they are looked at before a transaction: those of a commit, and which are too large for a row.
+//! Looks at values before a transaction begins: which ones a commit carries, and which are too large for a row.
 
 use crate::error::Result;
 use crate::model::{AttemptResult, BatchEnd, CommitRequest, OpBody};
 use crate::payload::{Body, Content, INLINE_LIMIT, Payload};
 
-/// Every value a commit carries.
+/// All values that a commit carries.
 pub(in crate::storage) fn payloads_of(request: &mut CommitRequest) -> impl Iterator<Item = &mut Payload> {
     let batch = &mut request.batch;
     let of_ops = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
@@ -31,7 +31,8 @@ pub(in crate::storage) fn fits(payload: &Payload) -> bool {
     matches!(&payload.body, Body::Inline(bytes) if bytes.len() <= INLINE_LIMIT)
 }
 
-/// What of a value is too large for a row; a small one that was streamed goes into memory.
+/// The content of a value that is too large for a row. None if it fits, or is stored already. A small value that was
+/// streamed is read into memory.
 pub(super) fn large(payload: &mut Payload) -> Result<Option<Content>> {
     let content = match &payload.body {
         Body::Stored { .. } | Body::Kept { .. } => return Ok(None),

@@ -1,4 +1,4 @@
-//! Limits of queues.
+//! The port [`Queues`], written once for all SQL backends, and how claims are held to the limits of queues.
 
 use super::Dialect;
 use super::backend::Backend;
@@ -40,14 +40,15 @@ impl<B: Backend> Queues for B {
     }
 }
 
-/// How many runs of its queue a claim may take.
+/// How many runs a claim may take under the limit of its queue.
 pub(in crate::storage) fn room<T: Tables>(tx: &T, claim: &ClaimRequest, gate: &Gate) -> Result<usize, T::Fault> {
     let sql = "SELECT count(*) FROM agent_execution WHERE worker IS NOT NULL AND org_id = $1 AND queue = $2";
     let held = tx.one(sql, row![claim.org.0, &claim.queue], |row| row.int(0))?.flatten();
     Ok(gate.room(claim.limit, usize::try_from(held.unwrap_or(0)).unwrap_or(0), tx.now()))
 }
 
-/// So many went through a gate; `more` could have but for it.
+/// Notes that a claim has taken `runs` runs under a limit. `more` tells that others wait only because of it: then
+/// housekeeping looks again when the limit allows more.
 pub(in crate::storage) fn passed<T: Tables>(
     tx: &T,
     claim: &ClaimRequest,
@@ -66,7 +67,7 @@ pub(in crate::storage) fn passed<T: Tables>(
     )
 }
 
-/// Queues that have room again are looked at again.
+/// Announces work of queues whose limit allows more again.
 pub(in crate::storage) fn open<T: Tables>(tx: &T) -> Result<(), T::Fault> {
     let sql = "UPDATE queue_limit SET opens_at = NULL WHERE opens_at <= $1 RETURNING queue";
     if tx.changes_any(sql, row![tx.now()])? {

@@ -1,4 +1,5 @@
-//! Going on after an error: what the agent's code had not acted upon is tried anew, in place.
+//! Resuming a run after an error: what the agent's code has not acted upon is tried again in place (see
+//! [`Unheard`](crate::journal::retry::Unheard)).
 
 use super::Statements;
 use super::log::Log;
@@ -11,16 +12,16 @@ use crate::storage::allowance::Allowance;
 use std::time::Duration;
 
 impl<H> Run<H> {
-    /// Makes a run that has failed open again. Its last event says that it did; the caller says that it goes on.
+    /// Opens a failed run again. The caller writes the event that it goes on.
     pub(in crate::storage) fn reopen(&mut self, timeout: Option<Duration>, now: i64) {
         self.status = Status::Pending;
         self.last_worker = None;
-        // The time that it was open for is over; it has as much again.
+        // Its timeout starts anew.
         self.ends_at = timeout.map(|limit| now.saturating_add(super::values::micros(limit)));
     }
 
-    /// Opens the tasks again that an error ended, or that may have been its cause, arms the timers that it disarmed, and takes
-    /// back what was given up on the way out. The run must be open.
+    /// Opens the tasks again that failed before the error or were cancelled by it, arms the timers that it disarmed,
+    /// and takes back the awaits that were given up while the error ended the code. The run must be open.
     pub(in crate::storage) fn retry_unheard<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,

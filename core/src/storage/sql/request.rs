@@ -1,7 +1,8 @@
-//! The record of a commit: enough to answer a retry, kept on the event that was the run's last when it was made.
+//! The record of a commit: enough to answer a retry of the same request.
 //!
-//! One row less to write per step. Where a commit adds no event, it takes the place on the run's last event and the record
-//! that was there moves to `commit_request`. Records before the last claim are of lower epochs and no longer looked at.
+//! It is kept in columns of the commit's last event, which saves a row for each step. If a commit adds no event, its
+//! record goes on the run's last event, and the record that was there moves to the table `commit_request`. Records on
+//! events before the last claim belong to lower epochs and are not looked at.
 
 use super::run::Run;
 use super::{Events, Statements};
@@ -18,20 +19,22 @@ pub(in crate::storage) struct Request {
     pub digest: Digest,
     /// The next free sequence of the segment.
     pub top: u32,
+    /// The highest fact number that the sender knew.
     pub known: u64,
-    /// The last event when it was made.
+    /// The number of the last event after the commit.
     pub high: u64,
+    /// The number of the latest fact after the commit.
     pub fact_high: u64,
     pub committed: Committed,
     pub paused: Option<WaitReason>,
     pub at: Timestamp,
 }
 
-/// Reasons a commit can pause for, in the order of their numbers from 1.
+/// The reasons for which a commit can pause, in the order of their numbers from 1.
 const PAUSES: [WaitReason; 3] = [WaitReason::StepLimit, WaitReason::TailLimit, WaitReason::Quarantined];
 
 impl Request {
-    /// How it ended, as its column holds it.
+    /// The value of its outcome column.
     pub fn outcome(&self) -> u8 {
         let committed = match self.committed {
             Committed::Continue => 0,
@@ -42,7 +45,7 @@ impl Request {
         committed + 16 * pause.map_or(0, |place| place as u8 + 1)
     }
 
-    /// How one ended and for what it paused, of its column.
+    /// Reads the outcome column: how the commit ended, and for what it paused.
     pub fn ended(outcome: u8) -> (Committed, Option<WaitReason>) {
         let committed = match outcome % 16 {
             0 => Committed::Continue,
@@ -52,7 +55,7 @@ impl Request {
         (committed, usize::from(outcome / 16).checked_sub(1).and_then(|place| PAUSES.get(place).copied()))
     }
 
-    /// The answer it had.
+    /// The answer that the commit had. Its facts are read again.
     pub fn answer<T: Events>(&self, tx: &T, run: &Run<T::Home>) -> Result<CommitAnswer, T::Fault> {
         Ok(CommitAnswer {
             number: self.number,
@@ -66,8 +69,8 @@ impl Request {
     }
 }
 
-/// Ends an epoch: what its last commit told is kept in the run's row, and what moved aside is deleted. Tells the last event
-/// as of that commit.
+/// Ends an epoch: copies what its last commit recorded into the run's row, and deletes the records in `commit_request`.
+/// Returns the number of the last event as of that commit.
 pub(in crate::storage) fn forget_requests<T: Statements>(
     tx: &T,
     run: &mut Run<T::Home>,
@@ -81,7 +84,7 @@ pub(in crate::storage) fn forget_requests<T: Statements>(
     Ok(Some(last.high))
 }
 
-/// The next free sequence of the run's segment and its last commit's number.
+/// The next free sequence of the run's segment, and the number of its last commit.
 pub(in crate::storage) fn position<T: Statements>(tx: &T, run: &Run<T::Home>) -> Result<(u32, u64), T::Fault> {
     let (_, last) = tx.last_request(run)?;
     Ok(last.map_or((run.top, run.base), |last| (run.top.max(last.top), run.base.max(last.number))))

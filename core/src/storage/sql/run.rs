@@ -1,4 +1,6 @@
-//! The row of a run in memory: what decides its life, and the transitions that several commands share.
+//! The row of a run in memory: the columns that commands decide by, and the transitions that several commands share.
+//!
+//! A transition changes the row in memory and writes its event. The caller writes the row, with [`Run::save`].
 
 use super::executions::store_signal;
 use super::log::Log;
@@ -21,35 +23,42 @@ use serde_json::{Value, json};
 /// A stop that was asked for.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::storage) struct Stop {
-    /// The number of its fact.
+    /// The number of its fact. 0 if the run ended at once, without one.
     pub number: u64,
     pub cancellation: Cancellation,
+    /// When the grace ends.
     pub until: i64,
 }
 
 impl Stop {
-    /// The fact of the request, which was stored then.
+    /// The fact of the request, which was stored at `at`.
     pub(in crate::storage) fn fact(&self, at: Timestamp) -> Fact {
         Fact { number: self.number, at, kind: FactKind::Cancel(self.cancellation) }
     }
 }
 
-/// What decides a run's life.
+/// The columns of a run's row that commands decide by.
 #[derive(Debug, Clone)]
 pub(in crate::storage) struct Run<H> {
-    /// Where its rows are, with what only the dialect keeps of it.
+    /// Where its rows are, with what only the dialect knows of it.
     pub home: H,
     pub id: ExecutionId,
     pub status: Status,
     pub epoch: u64,
+    /// The worker that holds it.
     pub worker: Option<WorkerId>,
+    /// The worker that suspended it and may have it parked. Cleared by a claim.
     pub last_worker: Option<WorkerId>,
     pub lease_expires: Option<i64>,
     pub lease_ttl: i64,
     pub segment: u32,
+    /// The number of the last commit of earlier epochs. That of the current epoch is on an event (`request.rs`).
     pub base: u64,
+    /// The next free sequence of the segment, as of the same commit.
     pub top: u32,
+    /// The number of the latest fact, as of the same commit.
     pub fact_high: u64,
+    /// How many claims in a row were lost without a commit.
     pub losses: u32,
     pub step_count: u32,
     pub step_limit: Option<u32>,
@@ -57,18 +66,22 @@ pub(in crate::storage) struct Run<H> {
     pub leaf: Option<EntryId>,
     pub code: Option<String>,
     pub stop: Option<Stop>,
+    /// When a delayed start comes.
     pub begins_at: Option<i64>,
+    /// When its timeout is reached.
     pub ends_at: Option<i64>,
+    /// What it waits for, as JSON.
     pub wait: Option<String>,
     /// It may have a quarantined task.
     pub quarantined: bool,
     /// It is a fork.
     pub forked: bool,
-    /// The event of the last claim.
+    /// The number of the event of the last claim.
     pub claim_number: u64,
     pub concurrency_key: Option<String>,
     pub concurrency_limit: Option<u32>,
-    /// Its place among the RUNNING ones of its key, where several processes write.
+    /// Its place among the RUNNING runs of its key, on a database that several processes write: a unique index there
+    /// keeps two transactions from taking the same place.
     pub concurrency_slot: u32,
     /// Until when only its last worker may claim it.
     pub prefer_until: Option<i64>,
@@ -83,7 +96,7 @@ pub(in crate::storage) struct Origin<K> {
 }
 
 impl<H> Run<H> {
-    /// One that is being made.
+    /// A new run, which is not stored yet.
     pub(in crate::storage) fn new(home: H, new: &NewExecution, now: Timestamp) -> Self {
         Self {
             home,
@@ -129,7 +142,7 @@ impl<H> Run<H> {
         Ok(())
     }
 
-    /// When housekeeping must look at it.
+    /// When housekeeping must look at it next.
     pub(in crate::storage) fn due(&self, now: i64) -> Option<i64> {
         [
             self.begins_at.filter(|at| self.status == Status::Pending && *at > now),
@@ -152,7 +165,8 @@ impl<H> Run<H> {
         self.is_claimable() && self.begins_at.is_none_or(|at| at <= now.0)
     }
 
-    /// Ends its wait. A worker that has it parked may claim it before all others for a moment.
+    /// Ends its wait. For a moment only a worker that has it parked may claim it, since there it goes on without a
+    /// replay.
     pub(in crate::storage) fn end_wait(&mut self, now: Timestamp) {
         if self.last_worker.is_some() && self.wait().is_some_and(|wait| wait.parked) {
             self.prefer_until = Some(now.after(PREFERENCE).0);
@@ -160,16 +174,16 @@ impl<H> Run<H> {
         self.wait = None;
     }
 
-    /// Writes everything that may have changed and announces what follows from it.
+    /// Writes the row, and announces what follows from it.
     pub(in crate::storage) fn save<T: Runs<Home = H>>(&self, tx: &T) -> Result<(), T::Fault> {
         tx.save_run(self)?;
         self.announce(tx);
         Ok(())
     }
 
-    /// Announces what follows from what it is now.
+    /// Announces what follows from its present state: that a run can be claimed, and when housekeeping has to look.
     pub(in crate::storage) fn announce<T: Dialect<Home = H>>(&self, tx: &T) {
-        // A run that holds its key no longer makes room for another.
+        // A run that is not RUNNING leaves its place of the concurrency key to another.
         let frees = self.concurrency_key.is_some() && self.status != Status::Running;
         if self.is_ready(tx.now()) || frees {
             tx.agents_ready();
@@ -192,13 +206,13 @@ impl<H> Run<H> {
         }
     }
 
-    /// Takes the holder away.
+    /// Ends the holder's lease.
     pub(in crate::storage) fn drop_holder(&mut self) {
         self.worker = None;
         self.lease_expires = None;
     }
 
-    /// Whether a worker may claim it, its moment aside.
+    /// Whether a worker may claim it, apart from a delayed start.
     pub(in crate::storage) fn is_claimable(&self) -> bool {
         match self.status {
             Status::Pending => true,
@@ -212,7 +226,7 @@ impl<H> Run<H> {
         self.wait().filter(|_| self.status == Status::Paused).and_then(|wait| wait.reason)
     }
 
-    /// Stops it until somebody decides. The caller saves, as in all of these.
+    /// Pauses it until somebody resumes it.
     pub(in crate::storage) fn pause<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -246,8 +260,8 @@ impl<H> Run<H> {
         log.tx.put_failure(self, None)
     }
 
-    /// Ends it: open tasks are cancelled but for detached ones that run, timers disarmed, and it leaves what `end` says.
-    /// The facts are those tasks' ends.
+    /// Ends it with the output or failure of `end`. Open tasks are cancelled, except detached ones that run, and timers
+    /// are disarmed. Returns the facts of the cancelled tasks.
     pub(in crate::storage) fn finish<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -262,7 +276,7 @@ impl<H> Run<H> {
                 (Status::Cancelled, EventKind::Cancelled, output, None, json!({ "reason": reason }))
             }
         };
-        // First of all, so that the ends of its tasks wake nobody.
+        // Before the tasks are cancelled: their ends would wake the run otherwise.
         self.wait = None;
         self.prefer_until = None;
         let mut facts = Vec::new();
@@ -282,7 +296,7 @@ impl<H> Run<H> {
         Ok(facts)
     }
 
-    /// Makes a waiting run runnable if it waits for this; tells whether it did.
+    /// Makes a waiting run runnable if this cause is what it waits for. Returns whether it is.
     pub(in crate::storage) fn wake<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -311,7 +325,8 @@ impl<H> Run<H> {
         Ok(met)
     }
 
-    /// Keeps the reason of a wait true while tasks go in and out of doubt.
+    /// Sets the reason of its wait anew: `in_doubt` while it has a task in doubt. Called when a task changes its
+    /// status.
     pub(in crate::storage) fn review_wait<T: Statements<Home = H>>(&mut self, tx: &T) -> Result<(), T::Fault> {
         if !matches!(self.status, Status::Waiting | Status::Cancelling) {
             return Ok(());
@@ -325,7 +340,7 @@ impl<H> Run<H> {
         Ok(self.set_wait(Some(&wait))?)
     }
 
-    /// Pauses the run because of a quarantined task, if it has one.
+    /// Pauses the run if it has a quarantined task. False if it has none.
     pub(in crate::storage) fn quarantine<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -339,7 +354,7 @@ impl<H> Run<H> {
         Ok(true)
     }
 
-    /// Gives it back unfinished.
+    /// Gives it back unfinished, so that another worker can claim it.
     pub(in crate::storage) fn give_back<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -356,7 +371,7 @@ impl<H> Run<H> {
         Ok(())
     }
 
-    /// The limit that the ops of a batch reach, where its segment's next free sequence is `top`.
+    /// The limit that the ops of a batch reach, if any. `top` is the next free sequence of its segment.
     pub(in crate::storage) fn limit_reached(&self, batch: &Batch, top: u32) -> Option<WaitReason> {
         if self.status != Status::Running || batch.ops.is_empty() {
             return None;
@@ -371,7 +386,7 @@ impl<H> Run<H> {
         (stateless && long).then_some(WaitReason::TailLimit)
     }
 
-    /// Makes it wait, by the commit of its holder.
+    /// Makes it WAITING, by a commit of its holder.
     pub(in crate::storage) fn suspend<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -391,7 +406,7 @@ impl<H> Run<H> {
         Ok(())
     }
 
-    /// Its lease has run out: somebody else may go on, unless too many were lost in a row.
+    /// Its lease has expired. Another worker may claim it, unless too many leases were lost in a row.
     pub(in crate::storage) fn lose_holder<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -412,13 +427,13 @@ impl<H> Run<H> {
         Ok(())
     }
 
-    /// Whether it waits by a timer that runs in this worker's process alone.
+    /// Whether it waits for a timer that exists only in this worker's process.
     pub(in crate::storage) fn is_timed_by(&self, worker: WorkerId) -> bool {
         let waits = self.status == Status::Waiting && self.last_worker == Some(worker);
         waits && self.wait().is_some_and(|wait| wait.host_timer)
     }
 
-    /// The process with the timer that may end its wait is gone: it is entered again, and the timer starts anew.
+    /// The process with the timer that it waits for is gone. It is entered again, and its code starts the timer anew.
     pub(in crate::storage) fn lose_host_timer<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -430,7 +445,7 @@ impl<H> Run<H> {
         Ok(())
     }
 
-    /// Refuses who does not hold it.
+    /// Refuses a worker that does not hold it under this epoch.
     pub(in crate::storage) fn check_lease(&self, lease: Lease) -> Result<(), Error> {
         let held = matches!(self.status, Status::Running | Status::Cancelling);
         if held && self.epoch == lease.epoch && self.worker == Some(lease.worker) {
@@ -448,11 +463,11 @@ impl<H> Run<H> {
     }
 }
 
-/// What a run leaves behind.
+/// How a run ends, and what it leaves behind.
 pub(in crate::storage) enum Ending<'a> {
     Completed(&'a Payload),
     Failed(&'a Failure),
-    /// What was kept, and who ended it.
+    /// A partial output, and who ended it.
     Cancelled(Option<&'a Payload>, &'static str),
 }
 
@@ -464,11 +479,12 @@ pub(in crate::storage) enum Cause<'a> {
     Signal(&'a str),
 }
 
-/// Tells the run that spawned one of its end. PostgreSQL locks its row late: where two transactions are in each other's way,
-/// the database ends one of them and it is made again.
+/// Tells a run's parent of its end, by a signal. On PostgreSQL this locks the parent's row after the child's, out of
+/// the order of keys. If that makes two transactions wait for each other, the database ends one of them, and its
+/// commands are run again.
 fn tell_parent<T: Statements>(tx: &T, run: &RunOf<T>) -> Result<(), T::Fault> {
     let Some(parent) = tx.parent(run)? else { return Ok(()) };
-    // One that has ended, or is gone, needs no word.
+    // A parent that has ended or is gone takes no signal, which is no error here.
     if_there(store_signal(tx, &NewSignal::of_child(T::org(&run.home), parent, run.id, run.status)))?;
     Ok(())
 }

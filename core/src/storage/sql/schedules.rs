@@ -14,7 +14,7 @@ use crate::storage::Schedules;
 use crate::storage::schedules::{SHARE, first_tick};
 use async_trait::async_trait;
 
-/// The columns of [`read`], after which comes a condition.
+/// A SELECT of the columns of [`read`], without its WHERE clause.
 macro_rules! select_schedule {
     () => {
         "SELECT org_id, spec, next_at, created_at FROM schedule "

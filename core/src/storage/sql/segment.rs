@@ -1,4 +1,5 @@
-//! What recovery reads: the last good checkpoint, the tail since it, and its facts; and what a fork has of its parent.
+//! What recovery reads: the last undamaged checkpoint, the tail since it with its facts, and what a fork inherits from
+//! its parent.
 
 use super::log::Log;
 use super::run::{Ending, Origin};
@@ -10,14 +11,15 @@ use crate::model::{Checkpoint, Failure, Lease, Segment, SideEffects, Signal, Sta
 use crate::storage::allowance::Allowance;
 use std::collections::BTreeMap;
 
-/// What a load finds: the segment, or that something must be written before it can be read.
+/// What a load finds: the segment, or that something has to be written first. A load is a read, which cannot do that
+/// itself.
 pub(in crate::storage) enum Loaded {
     Segment(Box<Segment>),
-    /// Inline attempts of earlier claims must be judged, or no checkpoint is good.
+    /// Inline attempts of earlier claims have to be judged, or all checkpoints are damaged.
     NeedsWriting,
 }
 
-/// Reads what the holder of a lease starts from.
+/// Reads the segment that the holder of a lease starts from.
 pub(in crate::storage) fn load<T: Statements>(
     tx: &T,
     org: OrgId,
@@ -55,7 +57,8 @@ pub(in crate::storage) fn load<T: Statements>(
     })))
 }
 
-/// Settles what a load found: attempts that went with their worker, or a run without a good checkpoint.
+/// Writes what a load has found to be necessary: judges attempts that were lost with their worker, or pauses a run
+/// whose checkpoints are all damaged.
 pub(in crate::storage) fn prepare<T: Statements>(
     tx: &T,
     org: OrgId,
@@ -86,7 +89,7 @@ pub(in crate::storage) fn prepare<T: Statements>(
     Ok(Err(Error::new(Code::CorruptCheckpoint, message).with("tried", tried)))
 }
 
-/// Inline attempts of earlier claims that must not simply run again.
+/// Inline attempts of earlier claims that must not simply be started again, since they are not idempotent.
 fn lost_inline<T: Statements>(tx: &T, run: &RunOf<T>, epoch: u64) -> Result<Vec<TaskOf<T>>, T::Fault> {
     let lost = |row: &TaskOf<T>| {
         let careful = row.task.new.options.side_effects != SideEffects::Idempotent;
@@ -101,7 +104,8 @@ fn is_good<T: Statements>(tx: &T, org: OrgId, checkpoint: &Checkpoint) -> Result
     Ok(checkpoint.hash == Checkpoint::content_hash(checkpoint.sequence, &state, leaves, &checkpoint.usage))
 }
 
-/// Ops from a segment on and of unfinished `once`s before it, with their facts; the parent's first, for a fork.
+/// The ops from a segment on and those of unfinished `once`s before it, with their facts. For a fork, the inherited
+/// ones too.
 fn tail<T: Statements>(tx: &T, run: &RunOf<T>, from: u32) -> Result<Tail, T::Fault> {
     let mut tail = if run.forked { inherited(tx, T::key(&run.home))? } else { Tail::default() };
     let own = own(tx, run, from, &mut tail)?;
@@ -109,15 +113,15 @@ fn tail<T: Statements>(tx: &T, run: &RunOf<T>, from: u32) -> Result<Tail, T::Fau
     let ended = own.iter().filter(|op| op.fact.is_some() && op.is_task());
     let tasks = tx.tasks_at(run, &ended.map(Recorded::slot).collect::<Vec<_>>(), &mut allowance)?;
     let detached = tx.detached_ended(run, from, &mut allowance)?;
-    let mut told = SegmentFacts { tasks, detached, signals: signals(tx, run, from)?, stop: None };
+    let mut rows = SegmentFacts { tasks, detached, signals: signals(tx, run, from)?, stop: None };
     if let Some(stop) = run.stop.filter(|stop| stop.number > 0) {
-        told.stop = Some(stop.fact(tx.event_time(run, stop.number)?.unwrap_or_default()));
+        rows.stop = Some(stop.fact(tx.event_time(run, stop.number)?.unwrap_or_default()));
     }
-    tail.add(own, told, from);
+    tail.add(own, rows, from);
     Ok(tail)
 }
 
-/// A run's own ops from a segment on and of unfinished `once`s before it. What it inherited is held to the same.
+/// A run's own ops from a segment on and those of unfinished `once`s before it. Drops all others from `inherited`.
 pub(super) fn own<T: Statements>(
     tx: &T,
     run: &RunOf<T>,
@@ -127,20 +131,20 @@ pub(super) fn own<T: Statements>(
     Ok(inherited.choose(tx.ops_from(run, from)?, tx.ops_of_onces(run)?, from))
 }
 
-/// Unconsumed signals and those consumed from a segment on, or by an unfinished `once` before it.
+/// Pending signals, and those consumed from a segment on or by an unfinished `once` before it.
 fn signals<T: Statements>(tx: &T, run: &RunOf<T>, from: u32) -> Result<Vec<Signal>, T::Fault> {
     let since = if from > 0 && !tx.ops_of_onces(run)?.is_empty() { 0 } else { from };
     tx.signals_since(run, since)
 }
 
-/// What a fork has of its parent, as it was when the fork was made; nothing for a run that is no fork.
+/// What a fork inherits from its parent, as the parent was when the fork was made. Nothing for a run that is no fork.
 pub(super) fn inherited<T: Statements>(tx: &T, fork: T::Key) -> Result<Tail, T::Fault> {
     let Some(Origin { parent, point, .. }) = tx.origin(fork)? else { return Ok(Tail::default()) };
     let Some(parent) = tx.peek_run(parent)? else { return Ok(Tail::default()) };
     inheritance(tx, &parent, &point)
 }
 
-/// What a fork of a run has at a point: settled ops with their outcomes, and finished `once`s.
+/// What a fork at a point of `parent` inherits: settled ops with their outcomes, and finished `once`s.
 pub(super) fn inheritance<T: Statements>(tx: &T, parent: &RunOf<T>, point: &Point) -> Result<Tail, T::Fault> {
     let above = if parent.forked { inherited(tx, T::key(&parent.home))? } else { Tail::default() };
     let mut own = match point.sequence {

@@ -1,7 +1,8 @@
-//! Tables that no commit touches: one text of each statement serves every dialect.
+//! Statements about tables that no commit touches: each has one text for all dialects.
 //!
-//! A text names its values `$1`, `$2`, … in the order in which they first appear, which is what SQLite goes by. It keeps to the
-//! SQL that both know; what only one of them has is a statement of that dialect.
+//! A text names its values `$1`, `$2`, … in the order in which they first appear: SQLite numbers them in that order,
+//! whatever their names. It uses only SQL that both dialects understand. A statement that needs more belongs to its
+//! dialect.
 
 use super::Dialect;
 use super::values::Value;
@@ -20,7 +21,7 @@ pub(in crate::storage) trait Columns<F> {
     fn bytes(&self, index: usize) -> Result<Option<Vec<u8>>, F>;
     /// The id in a column.
     fn id(&self, index: usize) -> Result<Uuid, F>;
-    /// The error for a column that does not hold what it should.
+    /// The error for a column that does not hold a value of this kind.
     fn wrong(&self, index: usize, what: &str) -> F;
 }
 
@@ -50,7 +51,7 @@ pub(in crate::storage) fn json_opt<T: DeserializeOwned, F>(row: &dyn Columns<F>,
     serde_json::from_str(&text).map(Some).map_err(|_| row.wrong(index, "JSON"))
 }
 
-/// The value of JSON, or the usual one.
+/// The value of JSON, or the default value if there is none.
 pub(in crate::storage) fn json<T: DeserializeOwned + Default, F>(row: &dyn Columns<F>, index: usize) -> Result<T, F> {
     Ok(json_opt(row, index)?.unwrap_or_default())
 }
@@ -64,18 +65,19 @@ pub(in crate::storage) trait Tables: Dialect {
         values: Vec<Value>,
         read: impl FnMut(&dyn Columns<Self::Fault>) -> Result<R, Self::Fault>,
     ) -> Result<Vec<R>, Self::Fault>;
-    /// Changes rows; all rows that the statement returns.
+    /// Changes rows. Returns all rows that the statement returns.
     fn change<R>(
         &self,
         sql: &'static str,
         values: Vec<Value>,
         read: impl FnMut(&dyn Columns<Self::Fault>) -> Result<R, Self::Fault>,
     ) -> Result<Vec<R>, Self::Fault>;
-    /// The seal of the newest row of an org's audit. Nobody else adds one before the transaction ends.
+    /// The seal of the newest row of an org's audit. It is locked: nobody else adds a row before the transaction ends,
+    /// which would break the chain of seals.
     fn newest_seal(&self, org: OrgId) -> Result<Option<Vec<u8>>, Self::Fault>;
     /// Removes a run that has ended and that no other needs, with all its rows.
     fn remove_one(&self, org: OrgId, id: ExecutionId) -> Result<(), Self::Fault>;
-    /// Removes some runs of an org, whose keys have ended, with all their rows; tells how many.
+    /// Removes some runs of an org, which is being removed, with all their rows. Returns how many.
     fn remove_some(&self, org: OrgId) -> Result<usize, Self::Fault>;
 
     /// Changes rows.
@@ -83,7 +85,7 @@ pub(in crate::storage) trait Tables: Dialect {
         self.change(sql, values, |_| Ok(())).map(drop)
     }
 
-    /// Changes rows; whether there were any, which the statement returns.
+    /// Changes rows with a statement that returns them. True if there were any.
     fn changes_any(&self, sql: &'static str, values: Vec<Value>) -> Result<bool, Self::Fault> {
         Ok(!self.change(sql, values, |_| Ok(()))?.is_empty())
     }

@@ -1,4 +1,5 @@
-//! A tail put together from its rows, and what a fork has of its parent: pure, whatever the dialect that read the rows.
+//! Puts a tail together from its rows, and computes what a fork inherits from its parent. It does no I/O: the dialect
+//! has read the rows.
 
 use super::task::TaskRow;
 use crate::clock::Timestamp;
@@ -7,14 +8,15 @@ use crate::model::{Fact, FactKind, OnceResult, RecordedBody, RecordedOp, Signal}
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// An op of the journal with what a load needs to know of it.
+/// An op of the journal, with the columns that a load needs beside it.
 #[derive(Debug, Clone)]
 pub(in crate::storage) struct Recorded {
     pub op: RecordedOp,
-    /// The number of the fact that ended it, for a task or a timer.
+    /// Of a task or a timer: the number of the fact that ended it.
     pub fact: Option<u64>,
+    /// Of a timer: when it fired.
     pub fired_at: Option<i64>,
-    /// Digest and value of a finished `once`.
+    /// Of the end of a `once`: its digest and its result.
     pub once: Option<OnceResult>,
 }
 
@@ -29,7 +31,7 @@ impl Recorded {
         matches!(self.op.body, RecordedBody::Task { .. })
     }
 
-    /// The fact of a timer that fired.
+    /// The fact that its timer has fired.
     fn timer(&self) -> Option<Fact> {
         if !matches!(self.op.body, RecordedBody::Timer | RecordedBody::Signal) {
             return None;
@@ -43,7 +45,7 @@ impl Recorded {
     }
 }
 
-/// A tail with its facts, or what a fork has of its parent.
+/// A tail with its facts, or what a fork inherits from its parent.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct Tail {
     pub ops: Vec<Recorded>,
@@ -51,21 +53,22 @@ pub(in crate::storage) struct Tail {
     pub once: BTreeMap<Arc<str>, OnceResult>,
 }
 
-/// What the rows say of a run beside its ops.
+/// The rows of a run that facts are made of, beside those of its ops.
 pub(in crate::storage) struct SegmentFacts<P> {
     /// Ended tasks of the tail's ops.
     pub tasks: Vec<TaskRow<P>>,
     /// Ended detached tasks of earlier segments.
     pub detached: Vec<TaskRow<P>>,
-    /// Unconsumed signals, and consumed ones.
+    /// Pending signals, and consumed ones.
     pub signals: Vec<Signal>,
     /// The request to stop.
     pub stop: Option<Fact>,
 }
 
 impl Tail {
-    /// The ops that count from a segment on: the run's own, and those of unfinished `once`s before it. What was inherited is
-    /// held to the same.
+    /// Chooses the ops that a replay from a segment needs: those of the segment and later ones, and those inside an
+    /// unfinished `once` of an earlier segment. Returns the chosen ones of the run's own ops, and drops the others of
+    /// the inherited ones.
     pub fn choose(&mut self, mut own: Vec<Recorded>, onces: Vec<Recorded>, from: u32) -> Vec<Recorded> {
         self.once.extend(results(&onces));
         if from > 0 {
@@ -79,15 +82,15 @@ impl Tail {
     }
 
     /// Adds a run's own ops from a segment on, with their facts.
-    pub fn add<P>(&mut self, own: Vec<Recorded>, told: SegmentFacts<P>, from: u32) {
+    pub fn add<P>(&mut self, own: Vec<Recorded>, rows: SegmentFacts<P>, from: u32) {
         let slots: BTreeSet<Slot> = own.iter().map(Recorded::slot).collect();
         let mut facts: Vec<Fact> = own.iter().filter_map(Recorded::timer).collect();
-        facts.extend(told.tasks.iter().filter_map(TaskRow::fact));
-        let apart = told.detached.iter().filter(|row| !slots.contains(&row.task.slot));
+        facts.extend(rows.tasks.iter().filter_map(TaskRow::fact));
+        let apart = rows.detached.iter().filter(|row| !slots.contains(&row.task.slot));
         facts.extend(apart.filter_map(TaskRow::fact));
         let mailbox = |signal: &Signal| signal.consumed_by.is_none_or(|by| by.segment >= from || slots.contains(&by));
-        facts.extend(told.signals.into_iter().filter(mailbox).map(fact_of_signal));
-        facts.extend(told.stop);
+        facts.extend(rows.signals.into_iter().filter(mailbox).map(fact_of_signal));
+        facts.extend(rows.stop);
         facts.sort_by_key(|fact| fact.number);
         self.facts.extend(facts);
         self.ops.extend(own);
@@ -95,14 +98,15 @@ impl Tail {
     }
 }
 
-/// Where a fork starts, and how far its parent had come.
+/// Where a fork starts, and how far its parent had come when it was made.
 #[derive(Debug)]
 pub(in crate::storage) struct Point {
     pub segment: u32,
-    /// The last op that counts; none for a fork at a checkpoint.
+    /// The sequence of the last op that the fork inherits. None for a fork at a checkpoint.
     pub sequence: Option<u32>,
-    /// The parent's last event and commit.
+    /// The number of the parent's last event.
     pub high: u64,
+    /// The number of the parent's last commit.
     pub base: u64,
 }
 
@@ -119,8 +123,9 @@ impl Point {
         number.is_some_and(|number| number <= self.high)
     }
 
-    /// What a fork here has: settled ops with their outcomes, and finished `once`s. `above` is what the parent has of its own
-    /// parent, `own` the parent's ops up to here, `consumed` and `tasks` its signals and tasks.
+    /// What a fork at this point inherits: settled ops with their outcomes, and finished `once`s. `above` is what the
+    /// parent itself has inherited, `own` are the parent's own ops up to the point, `consumed` and `tasks` its consumed
+    /// signals and its tasks.
     pub fn inherit<P>(
         &self,
         above: Tail,
@@ -157,7 +162,7 @@ impl Point {
                 there.remove(&op.slot());
             }
         }
-        // At a checkpoint no op has a place among the others any more.
+        // A fork at a checkpoint replays no ops of the parent, so the order of their outcomes does not matter.
         if self.sequence.is_some() {
             RecordedOp::keep_seen(ops.iter_mut().map(|op| &mut op.op), &there);
         }
@@ -181,12 +186,14 @@ impl Point {
             FactKind::Cancel(_) => false,
         });
         let facts = of_above.chain(facts).map(|fact| Fact { number: 0, ..fact }).collect();
-        // Numbers of the parent mean nothing in the fork.
+        // The fork numbers its facts by its own events. Inherited facts have the number 0: they come before all of
+        // these.
         ops.iter_mut().for_each(|op| op.fact = op.fact.map(|_| 0));
         Tail { ops, facts, once }
     }
 
-    /// The tasks whose ends a fork may be told.
+    /// The tasks whose ends a fork may ask for: those of its ops, and at a checkpoint detached ones of earlier
+    /// segments.
     fn awaited<P>(&self, ops: &[Recorded], tasks: &BTreeMap<Slot, TaskRow<P>>) -> BTreeSet<TaskId> {
         let mut awaited: BTreeSet<TaskId> = ops.iter().filter_map(|op| op.op.task()).collect();
         if self.sequence.is_none() {
@@ -196,7 +203,7 @@ impl Point {
         awaited
     }
 
-    /// Whether an op of the parent had its outcome, or needs none.
+    /// Whether an op of the parent had its outcome when the fork was made, or needs none.
     fn settles<P>(&self, op: &Recorded, consumed: &[Signal], tasks: &BTreeMap<Slot, TaskRow<P>>) -> bool {
         let fired = self.has_passed(op.fact);
         match &op.op.body {

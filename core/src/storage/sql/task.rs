@@ -1,7 +1,8 @@
-//! The row of a task in memory and its transitions: attempts ended, lost, timed out and answered for.
+//! The row of a task in memory, and its transitions: an attempt ends, is lost or times out, or a person answers for the
+//! task.
 //!
-//! `journal::retry` judges; this file carries the verdict out: one guarded update, one event, and the fact that may wake
-//! the run.
+//! What follows is decided by `journal::retry` and carried out here: one guarded update, one event, and the fact that
+//! may wake the run.
 
 use super::log::Log;
 use super::run::{Cause, Run};
@@ -20,7 +21,7 @@ use crate::storage::ClaimRequest;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Every status, in the order of its number.
+/// All statuses, each at the index of its number in the database.
 pub(in crate::storage) const TASK_STATUS: [TaskStatus; 7] = [
     TaskStatus::Pending,
     TaskStatus::Running,
@@ -36,23 +37,23 @@ pub(in crate::storage) const TASK_STATUS: [TaskStatus; 7] = [
 pub(in crate::storage) struct TaskRow<P> {
     pub place: P,
     pub task: Task,
-    /// Its op gave it to the agent's own worker, wherever it is now.
+    /// It was scheduled inline. It may be on a queue by now.
     pub born_inline: bool,
-    /// `reconcile` is to be asked, or is being asked.
+    /// Its next or current attempt asks `reconcile` what became of the one before.
     pub reconcile: bool,
     /// The claim of the run under which an inline attempt started.
     pub epoch: u64,
-    /// Its fact number.
+    /// The number of the fact of its end.
     pub ended_number: Option<u64>,
     pub lease_expires: Option<i64>,
-    /// When a claimed attempt last gave a sign.
+    /// When a claimed attempt last gave a sign of life.
     pub sign_at: Option<i64>,
     /// The run was asked to stop while the task was open.
     pub stop: bool,
 }
 
 impl<P> TaskRow<P> {
-    /// A task that an op of a batch makes, not yet stored.
+    /// A new task of an op, which is not stored yet.
     pub(in crate::storage) fn new<H>(
         run: &Run<H>,
         org: OrgId,
@@ -102,7 +103,7 @@ impl<P> TaskRow<P> {
         self.task.started_at = Some(now);
     }
 
-    /// Its placement as its column holds it.
+    /// The value of its placement column.
     pub(in crate::storage) fn placement(&self) -> u8 {
         match (self.task.new.placement, self.born_inline) {
             (Placement::Inline, _) => 0,
@@ -111,7 +112,7 @@ impl<P> TaskRow<P> {
         }
     }
 
-    /// Stores a new task as it is now.
+    /// Stores a new task.
     pub(in crate::storage) fn insert<T: Statements<Place = P>>(
         &self,
         tx: &T,
@@ -130,7 +131,7 @@ impl<P> TaskRow<P> {
         Ok(())
     }
 
-    /// Stores what may have changed of it.
+    /// Writes its row.
     pub(in crate::storage) fn save<T: Tasks<Place = P>>(&self, tx: &T) -> Result<(), T::Fault> {
         let due = self.due(tx.now().0);
         tx.save_task(self, due)?;
@@ -147,7 +148,7 @@ impl<P> TaskRow<P> {
         }
     }
 
-    /// When housekeeping must look at it.
+    /// When housekeeping must look at it next.
     pub(in crate::storage) fn due(&self, now: i64) -> Option<i64> {
         let task = &self.task;
         let options = &task.new.options;
@@ -157,7 +158,7 @@ impl<P> TaskRow<P> {
             TaskStatus::Pending if task.new.placement == Placement::Queue => {
                 deadline.into_iter().chain(Some(task.visible_at.0).filter(|at| *at > now)).min()
             }
-            // Inline attempts have no lease of their own: the session that runs them judges.
+            // An inline attempt has no lease of its own. The session that runs it watches its limits.
             TaskStatus::Running if self.lease_expires.is_some() => [
                 deadline,
                 self.lease_expires,
@@ -171,7 +172,7 @@ impl<P> TaskRow<P> {
         }
     }
 
-    /// Whether an end of its current attempt counts.
+    /// Whether the end of its current attempt may still be reported.
     pub(in crate::storage) fn can_end(&self) -> bool {
         matches!(self.task.status, TaskStatus::Running | TaskStatus::InDoubt)
     }
@@ -181,7 +182,7 @@ impl<P> TaskRow<P> {
         self.task.status == TaskStatus::Running && self.task.new.placement == Placement::Inline
     }
 
-    /// Writes an event about it: its id, kind and attempt, and what else there is to say.
+    /// Writes an event about it, with its id, kind and attempt, and the fields of `data`.
     pub(in crate::storage) fn emit<T: Statements<Place = P>>(
         &self,
         run: &Run<T::Home>,
@@ -189,7 +190,7 @@ impl<P> TaskRow<P> {
         kind: EventKind,
         mut data: Value,
     ) -> Result<u64, T::Fault> {
-        // What happens to a task after its run has ended is nobody's event.
+        // The event that ended the run is its last one.
         if run.status.is_terminal() {
             return Ok(log.high);
         }
@@ -210,7 +211,7 @@ impl<P> TaskRow<P> {
         log.about(kind, task.slot, data.to_string())
     }
 
-    /// An attempt ended by itself or ran out of time.
+    /// An attempt has ended: it reported its end, or a time limit has passed.
     pub(in crate::storage) fn end_attempt<T: Statements<Place = P>>(
         &mut self,
         run: &mut Run<T::Home>,
@@ -229,14 +230,14 @@ impl<P> TaskRow<P> {
         if !released {
             self.task.losses = 0;
         }
-        // An attempt given back has answered nothing.
-        let still_asked = released && self.reconcile;
+        // An attempt that was given back has not asked `reconcile`. The next one has to.
+        let must_reconcile = released && self.reconcile;
         let fact = self.carry_out(run, log, verdict, failure)?;
-        self.reconcile |= still_asked && self.task.status == TaskStatus::Pending;
+        self.reconcile |= must_reconcile && self.task.status == TaskStatus::Pending;
         Ok(fact)
     }
 
-    /// An attempt's process is gone.
+    /// An attempt was lost with its process.
     pub(in crate::storage) fn lose_attempt<T: Statements<Place = P>>(
         &mut self,
         run: &mut Run<T::Home>,
@@ -248,7 +249,7 @@ impl<P> TaskRow<P> {
         self.save(log.tx)
     }
 
-    /// A signal delivered `now` came (rule 12).
+    /// A signal with the delivery `now` has come (rule 12): an interruptible model call is stopped.
     pub(in crate::storage) fn interrupt<T: Statements<Place = P>>(
         &mut self,
         run: &mut Run<T::Home>,
@@ -262,7 +263,7 @@ impl<P> TaskRow<P> {
         self.save(log.tx)
     }
 
-    /// A limit of time passed.
+    /// A time limit has passed.
     pub(in crate::storage) fn time_out<T: Statements<Place = P>>(
         &mut self,
         run: &mut Run<T::Home>,
@@ -293,8 +294,8 @@ impl<P> TaskRow<P> {
         self.save(log.tx)
     }
 
-    /// One transition; the row is changed in memory and the caller stores it. `error` is what an attempt that is not the
-    /// last one raised. The fact, if it ended.
+    /// Makes the transition of a verdict, in memory; the caller writes the row. `error` is the failure of an attempt
+    /// that is not the last one. Returns the fact of the task's end, if it has ended.
     pub(in crate::storage) fn carry_out<T: Statements<Place = P>>(
         &mut self,
         run: &mut Run<T::Home>,
@@ -343,7 +344,7 @@ impl<P> TaskRow<P> {
                 self.emit(run, log, EventKind::TaskInDoubt, json!({}))?;
                 self.reviewed(log.tx, run)
             }
-            // A late report of a timeout says nothing new.
+            // It is in doubt already. A late report of a timeout changes nothing.
             Verdict::InDoubt if task.status == TaskStatus::InDoubt => Ok(None),
             Verdict::InDoubt => {
                 task.status = TaskStatus::InDoubt;
@@ -370,7 +371,8 @@ impl<P> TaskRow<P> {
         self.task.visible_at = visible_at;
     }
 
-    /// A wait's reason depends on the stored rows of its tasks.
+    /// Has the run set the reason of its wait anew. The row is written first, since the reason is computed from stored
+    /// rows.
     fn reviewed<T: Statements<Place = P>>(&self, tx: &T, run: &mut Run<T::Home>) -> Result<Option<Fact>, T::Fault> {
         if run.wait.is_some() {
             self.save(tx)?;
@@ -406,7 +408,7 @@ impl<P> TaskRow<P> {
     }
 }
 
-/// With what a task ended.
+/// The result or the failure of a task that has ended.
 fn outcome(task: &Task) -> Result<Payload, Failure> {
     match (&task.output, &task.failure) {
         (Some(output), _) if task.status == TaskStatus::Completed => Ok(output.clone()),

@@ -1,4 +1,5 @@
-//! What time brings to a run and to a task: ends of leases, attempts, deadlines and graces; and how often a pass looks for more.
+//! What happens to a run or a task when a time is reached: a lease, a time limit, a deadline or a grace ends. Also how
+//! often housekeeping looks for rarer things.
 
 use super::Statements;
 use super::log::Log;
@@ -10,13 +11,13 @@ use crate::model::{Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
 use std::time::Duration;
 
-/// How often unreferenced payloads are looked for.
+/// How often housekeeping looks for unreferenced payloads.
 pub(in crate::storage) const COLLECT: Duration = Duration::from_secs(3600);
-/// At most so many rows of a kind are dealt with in one pass.
+/// The most rows of a kind that one pass of housekeeping handles.
 pub(in crate::storage) const SHARE: i64 = 512;
 
 impl<H> Run<H> {
-    /// Its times have been reached, if they have.
+    /// Does what is due by now, if anything is.
     pub(in crate::storage) fn meet_time<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -41,7 +42,7 @@ impl<H> Run<H> {
 }
 
 impl<P> TaskRow<P> {
-    /// Its times have been reached, if they have. The caller saves its run.
+    /// Does what is due by now, if anything is. The caller saves the run.
     pub(in crate::storage) fn meet_time<T: Statements<Place = P>>(
         &mut self,
         run: &mut Run<T::Home>,
@@ -61,13 +62,13 @@ impl<P> TaskRow<P> {
             (TaskStatus::Running, _, Some(limit), _) => self.time_out(run, log, "timeout", limit),
             (TaskStatus::Running, _, _, Some(limit)) => self.time_out(run, log, "heartbeat timeout", limit),
             (TaskStatus::Running, ..) if lost => self.lose_attempt(run, log),
-            // A pause is over: the task is visible now.
+            // The pause before a retry is over. Saving announces that the task can be claimed.
             _ => self.save(log.tx),
         }
     }
 }
 
-/// What passes remember of what they do not look for each time.
+/// When passes of housekeeping last did what they do not do each time.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct Pulse {
     collected: Option<Timestamp>,
@@ -84,7 +85,7 @@ impl Pulse {
         due
     }
 
-    /// Whether it is time to look for payloads that nobody refers to: not in the first hour.
+    /// Whether it is time to look for payloads that nobody refers to. Never in the first hour of a process.
     pub fn collects(&mut self, now: Timestamp) -> bool {
         let due = self.collected.is_some_and(|last| now.since(last) >= COLLECT);
         if due || self.collected.is_none() {

@@ -1,4 +1,4 @@
-//! What callers need whose calls name no claim.
+//! The port [`Unfenced`], written once for all SQL backends: for callers whose calls carry no lease.
 
 use super::backend::Backend;
 use super::database_error::unknown;

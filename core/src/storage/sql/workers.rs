@@ -1,4 +1,4 @@
-//! What workers hold, given back or cut short.
+//! What workers hold: reports of attempts, runs that are given back, and leases that are cut short.
 
 use super::log::Log;
 use super::quarantine::Aside;
@@ -11,27 +11,27 @@ use crate::storage::unfenced::Work;
 use crate::streaming::OpKey;
 use std::time::Duration;
 
-/// The rows of what workers hold, and of what waits for them.
+/// The queries for what workers hold, and for what waits for them.
 pub(in crate::storage) trait Workers: Statements {
-    /// Locks the runs of all that a worker holds, where others may write.
+    /// Locks the runs of all that a worker holds, on a database with several writers.
     fn lock_held(&self, org: OrgId, worker: WorkerId) -> Result<(), Self::Fault>;
     /// Runs that a worker holds.
     fn held_runs(&self, org: OrgId, worker: WorkerId) -> Result<Vec<RunOf<Self>>, Self::Fault>;
-    /// Tasks whose attempt a worker has under a lease.
+    /// The tasks of queues whose attempt a worker has under a lease.
     fn held_tasks(&self, org: OrgId, worker: WorkerId) -> Result<Vec<TaskOf<Self>>, Self::Fault>;
-    /// Sets rows aside that cannot be used, each alone: a command over the work of many goes on without them.
+    /// Finds rows that cannot be read and sets them aside.
     fn set_aside(&self) -> Result<Vec<Aside>, Self::Fault>;
-    /// The kinds of what waits in a queue and can be claimed.
+    /// The kinds of work that can be claimed in a queue.
     fn waiting_kinds(&self, org: OrgId, queue: &str, of: Work, now: Timestamp) -> Result<Vec<String>, Self::Fault>;
 }
 
-/// The answer to a report of an attempt that does not count.
+/// The error for a report of an attempt that is no longer the current one.
 pub(in crate::storage) fn superseded(report: &TaskReport) -> Error {
     let message = format!("attempt {} of task {} is no longer the one that counts", report.attempt, report.task);
     Error::new(Code::LeaseLost, message)
 }
 
-/// Records the end of a claimed attempt of a run's task; tells the task's op.
+/// Records the end of a claimed attempt, and returns the task's op.
 pub(in crate::storage) fn report_task<T: Statements>(
     tx: &T,
     run: &mut RunOf<T>,
@@ -54,7 +54,7 @@ pub(in crate::storage) fn report_task<T: Statements>(
     Ok((row.task.slot.segment, row.task.slot.sequence))
 }
 
-/// Gives a run back unfinished.
+/// Gives a run back unfinished. A run that waits for a timer of the sender's process may be given back without a lease.
 pub(in crate::storage) fn release<T: Statements>(
     tx: &T,
     org: OrgId,
@@ -75,7 +75,7 @@ pub(in crate::storage) fn release<T: Statements>(
     run.save(tx)
 }
 
-/// Makes all that a worker holds end within `left`.
+/// Shortens the leases of a worker to at most `left`: its connection broke, so it is probably dead.
 pub(in crate::storage) fn cut_leases<T: Workers>(
     tx: &T,
     org: OrgId,

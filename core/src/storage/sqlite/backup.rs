@@ -1,4 +1,4 @@
-//! A copy of a live database: one consistent state, in one file, without a log beside it.
+//! Copies a database that is in use: one consistent state, in one file, without a log beside it.
 
 use super::SqliteStorage;
 use super::fault::explain;
@@ -14,7 +14,7 @@ use std::time::Duration;
 const ASKED: &str = "back the database up";
 
 impl SqliteStorage {
-    /// Writes a copy to a path where nothing is; tells how many bytes it has. Runs go on meanwhile.
+    /// Writes a copy to a path where there is no file, and returns its size in bytes. Runs go on meanwhile.
     pub(super) async fn back_up(&self, to: &Path) -> Result<u64> {
         self.check_process()?;
         if !self.0.place.is_open() {
@@ -23,7 +23,7 @@ impl SqliteStorage {
         let (place, busy) = (self.0.place.clone(), self.0.options.busy_timeout);
         let to = to.to_owned();
         let (reply, answer) = tokio::sync::oneshot::channel();
-        // A thread of its own: it takes as long as the database is large, and those that read have others to serve.
+        // It has a thread of its own, since a large database takes long and the reader threads have others to serve.
         let work = move || drop(reply.send(copy(&place, &to, busy)));
         crate::spawn::thread("flovyn-sqlite-copy", "a backup", work)?;
         answer.await.unwrap_or_else(|_| {
@@ -32,7 +32,7 @@ impl SqliteStorage {
     }
 }
 
-/// Removes what was begun when it goes.
+/// The unfinished copy. Dropping it removes the file.
 struct Partial(PathBuf);
 
 impl Drop for Partial {
@@ -54,7 +54,7 @@ fn copy(place: &Arc<Place>, to: &Path, busy: Duration) -> Result<u64> {
     };
     let folder = std::fs::canonicalize(parent)
         .map_err(|error| wrong(format!("the folder cannot be used ({error}); create it first")).caused_by(error))?;
-    // Under another name until it is whole, so that whoever finds the file finds a good one.
+    // It has another name until it is complete, so that nobody takes an incomplete copy for a backup.
     let partial = Partial(folder.join(format!(".flovyn-backup-{}", crate::id::random())));
     let path = partial.0.to_str().ok_or_else(|| wrong("its folder's name is no UTF-8; name another".into()))?;
     let lost = |lost: super::file_identity::Lost| lost.to_error(ASKED, "no backup was made");
@@ -73,7 +73,8 @@ fn copy(place: &Arc<Place>, to: &Path, busy: Duration) -> Result<u64> {
     file.sync_all().map_err(io)?;
     let size = file.metadata().map_err(io)?.len();
     let whole = folder.join(name);
-    // A link never replaces a file; where the file system has none, a name that was just free is taken.
+    // A hard link never replaces a file, unlike a rename. Where the file system has no hard links, it is renamed if the
+    // name is still free.
     match std::fs::hard_link(&partial.0, &whole) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Err(taken()),

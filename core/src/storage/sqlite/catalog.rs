@@ -126,7 +126,7 @@ impl Listings for Tx<'_> {
     }
 }
 
-/// The places behind one of a run.
+/// The first and the last place of a run's rows after a slot.
 fn behind(tx: &Tx, run: &Run, after: Option<Slot>) -> Done<(i64, i64)> {
     let (low, high) = span(run.home.run);
     Ok(match after {

@@ -10,7 +10,7 @@ use crate::model::{Checkpoint, NewCheckpoint};
 use crate::storage::sql::{CheckpointRow, Checkpoints};
 use rusqlite::{Row, params};
 
-/// The columns of [`checkpoint`], after which comes a condition.
+/// A SELECT of the columns of [`checkpoint`], without its WHERE clause.
 macro_rules! select_checkpoint {
     () => {
         "SELECT c.key, c.leaves, c.metadata, c.usage, c.hash, c.created_at, c.state, x.id FROM agent_checkpoint c \
@@ -19,7 +19,7 @@ macro_rules! select_checkpoint {
 }
 pub(super) use select_checkpoint;
 
-/// The segment that the checkpoint of a key starts.
+/// The number of a checkpoint, by its key: that of the segment that it starts.
 fn sequence_of(key: i64) -> u32 {
     number_of(key) as u32
 }

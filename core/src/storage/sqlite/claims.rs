@@ -1,4 +1,4 @@
-//! Workers and what they hold: claims, signs of life, reports, and work given back.
+//! Workers and what they hold: registration, claims, heartbeats, reports of tasks, and work that is given back.
 
 use super::fault::Done;
 use super::lock::{Locks, host};
@@ -24,7 +24,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long a worker is believed to live after it registered.
+/// How long a worker counts as alive after it has registered.
 const REGISTERED_TTL: Duration = Duration::from_secs(30);
 
 /// Makes a worker known.
@@ -40,7 +40,7 @@ pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
             blob(&info.id.0),
             info.name,
             text_of(&info.queues)?,
-            // Only of those that live here the lock tells whether they still do.
+            // Only for workers on this machine does a lock tell whether they live. The others have no host here.
             if info.elsewhere { String::new() } else { host() },
             Locks::byte_of(info.org, info.id),
             tx.now.0,
@@ -50,17 +50,18 @@ pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
     Ok(())
 }
 
-/// What a worker serves, as its claims have shown: kind, queue.
+/// The pairs of kind and queue that a worker has claimed work of.
 pub(super) type Serves = BTreeSet<(String, String)>;
 
-/// What is known of the worker that claims: until when it lives and what it serves.
+/// The stored row of the worker that claims: until when it counts as alive, and what it serves.
 fn known(tx: &Tx, claim: &ClaimRequest) -> Done<Option<(i64, Serves)>> {
     let sql = "SELECT alive_until, kinds FROM worker WHERE org_id = ?1 AND id = ?2";
     let of = [blob(&claim.org.0), blob(&claim.worker.0)];
     tx.first(sql, of, |row| Ok((row.get(0)?, super::values::json(row, 1)?)))
 }
 
-/// A claim shows that its worker lives and what it serves. Written only when that is news, or every few seconds.
+/// Notes that the worker of a claim lives, and what it serves. Writes only if it serves something new, or if an eighth
+/// of the lease time has passed: most claims find nothing and should cost no write.
 fn saw(tx: &Tx, claim: &ClaimRequest) -> Done<()> {
     let until = tx.now.after(claim.ttl).0;
     let (alive, mut served) = known(tx, claim)?.unwrap_or((i64::MIN, Serves::new()));
@@ -79,7 +80,8 @@ fn saw(tx: &Tx, claim: &ClaimRequest) -> Done<()> {
     Ok(())
 }
 
-/// Whether a claim could find anything: asked on a connection that reads, so that idle polls write nothing.
+/// Whether a claim would do anything. It is asked on a reading connection before the claim, so that idle polls take no
+/// write lock.
 pub(super) fn anything(tx: &Tx, claim: &ClaimRequest, now: Timestamp, tasks: bool) -> Done<bool> {
     let Some((alive, served)) = known(tx, claim)? else { return Ok(true) };
     let aged = now.after(claim.ttl).0.saturating_sub(alive) >= super::values::micros(claim.ttl) / 8;
@@ -113,7 +115,7 @@ pub(super) fn anything(tx: &Tx, claim: &ClaimRequest, now: Timestamp, tasks: boo
     Ok(false)
 }
 
-/// Runs whose delayed start has come may be claimed.
+/// Makes runs claimable whose delayed start has come: saving a run computes that anew.
 pub(super) fn begin_delayed(tx: &Tx) -> Done<()> {
     let due =
         tx.all("SELECT run FROM agent_execution WHERE due_at <= ?1 AND status = 0 AND ready = 0", [tx.now.0], |row| {
@@ -141,7 +143,8 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         Some(gate) => room(tx, claim, gate)?,
     };
     let mut claims = Vec::new();
-    // Of the runs of one concurrency key only the first is taken: then there is room for others.
+    // A query may return several runs of one concurrency key, of which only as many as the key allows are taken. The
+    // loop fills the places of the others.
     loop {
         let before = claims.len();
         for run in claimable(tx, claim, free - before)? {
@@ -160,7 +163,7 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     Ok(claims)
 }
 
-/// Others may claim at once what a worker has parked and was preferred for.
+/// Lets others claim at once the runs that a worker has parked and that were reserved for it for a moment.
 pub(super) fn give_up_preference(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     let sql = "UPDATE agent_execution SET prefer_until = NULL WHERE org_id = ?1 AND last_worker = ?2 \
                AND prefer_until IS NOT NULL";
@@ -197,9 +200,9 @@ fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
     Ok(fair_claims::in_turn(found).take(limit).map(|(.., run)| run).collect())
 }
 
-/// Hands a run to a worker; none if as many of its key RUN by now as may.
+/// Hands a run to a worker. None if its concurrency key is at its limit by now.
 fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
-    // A run that is stopping tidies up whatever else runs.
+    // A CANCELLING run needs no place of its key: it tidies up, whatever else runs.
     if run.status == Status::Pending && !tx.take_slot(&mut run)? {
         return Ok(None);
     }
@@ -210,7 +213,8 @@ fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
     run.claim_number =
         log.event(EventKind::Resumed, &json!({ "epoch": run.epoch, "worker": claim.worker.to_string() }))?;
     run.save(tx)?;
-    // What cannot be read is asked for, and refused, of this run alone.
+    // If the facts cannot be read, the claim goes on without them. The worker then asks for them, and that fails for
+    // this run alone.
     let news = known.and_then(|known| tx.facts(&run, known, log.high, Some(run.segment)).ok());
     Ok(Some(Claim {
         execution: tx.execution(run.home.run)?,
@@ -267,7 +271,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
     Ok(claimed)
 }
 
-/// Records the end of a claimed attempt; tells its run and op.
+/// Records the end of a claimed attempt. Returns its run and its op.
 pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<(ExecutionId, OpKey)> {
     let row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(|| superseded(report))?;
     let mut run = Run::at(tx, row.place >> super::values::SHIFT)?.ok_or_else(|| superseded(report))?;
@@ -275,7 +279,7 @@ pub(super) fn report_task(tx: &Tx, report: &TaskReport) -> Done<(ExecutionId, Op
     Ok((run.id, op))
 }
 
-/// Extends what a worker holds; tells what it has lost.
+/// Extends the leases of a worker, and tells what it has lost.
 pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     let expires = tx.now.after(beat.ttl).0;
     tx.execute(
@@ -297,7 +301,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         run.lease_expires = Some(expires);
         run.save(tx)?;
         let high = tx.high(&run)?;
-        // What cannot be read is asked for, and refused, of this run alone.
+        // If the facts cannot be read, the worker is told to read them, and that fails for this run alone.
         if high > known && tx.facts(&run, known, high, None).map_or(true, |facts| !facts.is_empty()) {
             answer.stale_executions.push(execution);
         }
@@ -330,7 +334,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     Ok(answer)
 }
 
-/// Removes a worker and gives back all it holds.
+/// Removes a worker, and gives back all that it holds.
 pub(super) fn unregister(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     forget(tx, org, worker)?;
     for mut run in held_runs(tx, org, worker)? {
@@ -345,13 +349,13 @@ pub(super) fn unregister(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     lose_host_timers(tx, org, worker)
 }
 
-/// Forgets a worker itself.
+/// Deletes a worker's row.
 pub(super) fn forget(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     tx.execute("DELETE FROM worker WHERE org_id = ?1 AND id = ?2", [blob(&org.0), blob(&worker.0)])?;
     Ok(())
 }
 
-/// Runs that wait by timers of a worker's process, which is gone, are entered again.
+/// Makes runs claimable that wait for timers inside a worker's process: the process is gone, and its timers with it.
 pub(super) fn lose_host_timers(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     let timed = tx.all(
         concat!(
@@ -370,7 +374,7 @@ pub(super) fn lose_host_timers(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()
     Ok(())
 }
 
-/// The attempt of a worker that is gone.
+/// Ends the attempt of a worker that is gone: it is lost, and may be tried again.
 pub(super) fn lose_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
     let Some(mut run) = Run::at(tx, row.place >> super::values::SHIFT)? else { return Ok(()) };
     let mut log = Log::open(tx, &run)?;
@@ -391,7 +395,7 @@ pub(super) fn held_runs(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Run>>
     )
 }
 
-/// Tasks whose attempt a worker has under a lease.
+/// The tasks of queues whose attempt a worker has under a lease.
 pub(super) fn held_tasks(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
     let rows = tx.all(
         concat!(
@@ -405,7 +409,7 @@ pub(super) fn held_tasks(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Task
 }
 
 impl Workers for Tx<'_> {
-    /// There is one writer.
+    /// Locks nothing: SQLite has one writer at a time.
     fn lock_held(&self, _: OrgId, _: WorkerId) -> Done<()> {
         Ok(())
     }

@@ -13,12 +13,12 @@ use crate::storage::sql::{Entries, Ops};
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Row, ToSql, params};
 
-/// Content from this size on is not stored again where a task's output has it.
+/// Content of at least this size is not stored again if a task's output is the same.
 const REPEATED_FROM: usize = 256;
 /// How many ops back such a task is looked for.
 const REPEATED_WITHIN: i64 = 64;
 
-/// The columns of an [`Entry`], after which comes a condition on `e`.
+/// A SELECT of the columns of an [`Entry`], without its WHERE clause. `e` is the entry.
 macro_rules! select_entry {
     () => {
         "SELECT e.place, e.segment, e.sequence, e.id, e.parent_id, e.depth, e.thread, e.role, e.entry_type, e.turn_id, \
@@ -135,7 +135,8 @@ impl Entries for Tx<'_> {
     }
 }
 
-/// The task among the run's last ops whose output is a content: what a model or a tool answered is stored once.
+/// The task among the run's last ops whose output equals an entry's content. An agent usually appends what a model or a
+/// tool has answered: it is stored once, in the task's row.
 fn task_with(tx: &Tx, run: &Run, place: i64, content: &ToSqlOutput<'_>) -> Done<Option<i64>> {
     let low = span(run.home.run).0.max(place - REPEATED_WITHIN);
     tx.first(

@@ -1,4 +1,4 @@
-//! The statements about events and the commits that are recorded on them; what a record is good for is in `sql::request`.
+//! The statements about events and the commits that are recorded on them (see `sql::request`).
 
 use super::facts;
 use super::fault::Done;
@@ -24,7 +24,7 @@ pub(super) fn high(tx: &Tx, run: i64) -> Done<u64> {
     Ok(found.map_or(0, number_of))
 }
 
-/// Reads a record: its event, number and time, then what was asked and how it ended.
+/// Reads the record of a commit.
 fn read(row: &Row<'_>) -> rusqlite::Result<Request> {
     let (committed, paused) = Request::ended(row.get(8)?);
     Ok(Request {
@@ -108,7 +108,7 @@ impl Events for Tx<'_> {
         Ok(())
     }
 
-    /// One seek, where the last event is a commit's.
+    /// Goes backwards from the last event to the last one with a commit. Usually that is the last one: one seek.
     fn last_request(&self, run: &Run) -> Done<(u64, Option<Request>)> {
         let low = key(run.home.run, run.claim_number as i64)?;
         let mut statement = self.conn.prepare_cached(

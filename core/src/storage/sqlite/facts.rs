@@ -1,4 +1,4 @@
-//! Facts of a run: what its events point at, in their order. A fact's number is its event's number.
+//! The facts of a run, made of its events and the rows that these are about (see `sql::facts`).
 
 use super::fault::Done;
 use super::run::Run;
@@ -32,7 +32,8 @@ pub(super) fn place_of(tx: &Tx, run: &Run, slot: Slot) -> Done<i64> {
     key(run.home.run, start_of(tx, run, slot.segment)? + i64::from(slot.sequence))
 }
 
-/// Facts with a number above `after` and up to `until`, in order. With a segment: those that count from it on.
+/// Facts with a number above `after` and up to `until`, in order. With `from`, only those that matter from that segment
+/// on.
 pub(super) fn between(tx: &Tx, run: &Run, after: u64, until: u64, from: Option<u32>) -> Done<Vec<Fact>> {
     let limit = span(run.home.run).1;
     let low =

@@ -1,14 +1,15 @@
-//! How a command on the database fails, and what callers are told.
+//! How a command on the database can fail, and the errors that callers get.
 //!
-//! A [`Fault::Domain`] is an answer (a lost lease, an unknown run); a [`Fault::Sql`] is trouble with the database itself,
-//! which the writer handles and turns into a typed error that says what was asked, what SQLite said and what to do.
+//! A [`Fault::Domain`] is an answer of our own, such as a lost lease or an unknown run. A [`Fault::Sql`] is an error of
+//! the database itself. The writer undoes the transaction and turns it into an error that says what was asked, what
+//! SQLite said and what to do.
 
 use crate::error::{Code, Error};
 use crate::storage::sql::Failing;
 use crate::storage::sql::database_error::{DatabaseError, REFUSED, unreadable};
 use rusqlite::ErrorCode;
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub(in crate::storage) enum Fault {
     /// The answer is an error; the database is fine.
@@ -50,7 +51,7 @@ impl Failing for Fault {
 }
 
 impl Fault {
-    /// The error a caller is told when nothing of the command was kept.
+    /// The error that the caller gets when nothing of the command was kept.
     pub(super) fn into_error(self, asked: &str) -> Error {
         match self {
             Self::Domain(error) => error,

@@ -1,11 +1,13 @@
-//! Whether the files that are open are those at their path: what is acknowledged has to be where the next process looks.
+//! Checks whether the open files are those at their path: what is acknowledged has to be in the files that the next
+//! process opens.
 //!
-//! A file that was removed, renamed or replaced takes writes as before, and so does a log that another program has removed;
-//! nobody will find them. So nothing is answered before its files were looked at, after the commit: a write by its
-//! transaction, a read by its snapshot. Three system calls.
+//! A file that was removed, renamed or replaced still takes writes, but nobody will find them. So no command is
+//! answered before its files were compared with those at the path: for a write after its commit, for a read after its
+//! snapshot. That is three system calls.
 //!
-//! What was written over in place is seen by the time of the file: it changes by checkpoints alone, and the shared memory
-//! counts those.
+//! A database that another program has overwritten in place is noticed by its modification time. SQLite changes the
+//! database file only when it folds the log into it, and the shared memory counts that; any other change is somebody
+//! else's.
 
 use super::files::beside;
 use super::lock::probe;
@@ -16,9 +18,10 @@ use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Where the shared memory has the salts of the log, how far it is folded, and how far it was meant to be (`walIndexHdr`,
-/// `WalCkptInfo`: part of SQLite's file format), and the byte that whoever folds has locked.
+/// Offset and length of three fields of the shared memory: the salts of the log, how far it is folded, and how far
+/// folding was meant to go (`walIndexHdr` and `WalCkptInfo`, which are part of SQLite's file format).
 const FOLDED: [(u64, usize); 3] = [(32, 8), (96, 4), (128, 4)];
+/// The byte of the shared memory that SQLite locks while it folds the log.
 const FOLDING: i64 = 121;
 
 /// Device and inode.
@@ -34,9 +37,10 @@ pub(super) struct Place {
 #[derive(Debug)]
 struct Opened {
     identities: [Identity; 3],
-    /// How long the shared memory was at least: touching what was cut off would end the process.
+    /// The length of the shared memory when it was opened. If it is shorter now, SQLite must not touch it: access to a
+    /// mapped page beyond the end kills the process (SIGBUS).
     memory: u64,
-    /// The shared memory; gone once the database is closed.
+    /// The shared memory. None once the database is closed.
     shared: Option<File>,
 }
 
@@ -45,11 +49,11 @@ struct Opened {
 pub(super) struct Lost {
     file: PathBuf,
     found: &'static str,
-    /// Others wrote into the database itself: what is in the log does not fit it.
+    /// Another program wrote into the database itself, so the log does not fit it any more.
     pub over: bool,
 }
 
-/// When the database was written last, as far as it can be seen.
+/// Length and modification time of the database file: they change when it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Written(u64, SystemTime);
 
@@ -70,13 +74,13 @@ impl Place {
         &self.files[0]
     }
 
-    /// The files at the path are those that are open now.
+    /// Takes the files that are at the path now for the open ones. Called after they were opened anew.
     pub(super) fn adopt(&self) -> std::io::Result<()> {
         *self.opened.write() = Opened::at(&self.files)?;
         Ok(())
     }
 
-    /// Whether the files at the path are those that were opened; tells when the database was written.
+    /// Compares the files at the path with those that were opened. Returns when the database was written.
     pub(super) fn look(&self) -> Result<Written, Lost> {
         let opened = self.opened.read();
         let database = self.one(&opened, 0)?;
@@ -92,7 +96,7 @@ impl Place {
         Ok(Written::of(&std::fs::metadata(&self.files[0])?))
     }
 
-    /// Whether the shared memory can be touched.
+    /// Checks that the shared memory was not cut off, so that SQLite may touch it.
     pub(super) fn memory(&self) -> Result<(), Lost> {
         let opened = self.opened.read();
         let length = opened.shared.as_ref().and_then(|shared| Some(shared.metadata().ok()?.len()));
@@ -102,8 +106,8 @@ impl Place {
         }
     }
 
-    /// Whether the shared memory at the path is the one that was opened, or there is none yet. What is held open here keeps
-    /// another file from being taken for it.
+    /// Whether the shared memory at the path is the one that was opened, or there is none yet. The old file is still
+    /// open here, so no new file can have its inode and be taken for it.
     pub(super) fn has_old_memory(&self) -> bool {
         let old = self.opened.read().identities[2];
         std::fs::metadata(&self.files[2]).map_or(true, |found| identity(&found) == old)
@@ -143,16 +147,18 @@ impl Place {
         Lost { over: true, ..self.lost(0, "was written over by another program while it was open") }
     }
 
-    /// Where closing the last connection may fold the log that is open into the database: nobody can have written another.
+    /// Whether the open log may be folded into the database when the last connection closes. It may if the database is
+    /// the one that was opened, and no other log is at the path: then nobody else has written.
     pub(super) fn may_fold(&self) -> bool {
         let opened = self.opened.read();
         self.one(&opened, 0).is_ok() && (self.one(&opened, 1).is_ok() || !self.files[1].exists())
     }
 
-    /// How far the log is folded; none while somebody is at it.
+    /// How far the log is folded. None while somebody folds it.
     pub(super) fn folded(&self) -> Option<Folded> {
         let opened = self.opened.read();
-        // In this order: who has folded says so before it lets go of the lock.
+        // The lock is looked at before the fields are read. Whoever folds writes the fields before it releases the
+        // lock, so if nobody holds the lock, the fields are complete.
         let shared = opened.shared.as_ref()?;
         if probe(shared, FOLDING)? {
             return None;
@@ -204,7 +210,7 @@ fn identity(found: &Metadata) -> Identity {
     (found.dev(), found.ino())
 }
 
-/// A file that is open can be neither removed nor replaced there.
+/// On other systems an open file can be neither removed nor replaced.
 #[cfg(not(unix))]
 fn identity(_: &Metadata) -> Identity {
     (0, 0)

@@ -1,12 +1,13 @@
 //! One time for all processes that have a database open.
 //!
-//! A file has no clock of its own, and clocks of processes differ: one was set back while a process lived, another process is
-//! told a wrong one (faketime, a virtual machine that was restored). Whoever was ahead would take the others' leases for over
-//! and fire their timers early. So one process leads, writes its time into the lock file every few milliseconds, and the
-//! others go by that: a process whose clock is more than a second off says so and counts the difference in. Which
-//! one leads is decided by a lock, which the next takes when it ends.
+//! A file has no clock of its own, and the clocks of processes can differ: a clock was set back while a process lived,
+//! or a process is shown a wrong one (faketime, a restored virtual machine). A process that is ahead would take the
+//! others' leases for expired and fire their timers early. So one process leads: it writes its time into the lock file
+//! every few milliseconds, and the others go by that time. A process whose clock is more than a second off logs a
+//! warning and adds the difference. A lock decides which process leads; when that process ends, another one takes the
+//! lock.
 //!
-//! A clock that is driven by hand leads nobody and follows nobody.
+//! A process whose clock is driven by hand, in a test, neither leads nor follows.
 
 use super::lock::Locks;
 use crate::clock::{Clock, ManualClock, Timestamp};
@@ -15,15 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Clocks that differ by less than this many microseconds agree.
+/// Clocks that differ by no more than this many microseconds are taken to agree.
 const STEP: i64 = 1_000_000;
-/// A time that was written since a look that is longer ago than this may itself be old.
+/// If the looks before and after a change of the written time are farther apart than this, the new time may be old.
 const FRESH: Duration = Duration::from_millis(200);
-/// How long the first write waits for the time of the process that leads, which may be busy or stopped.
+/// How long the first write waits for the time of the leading process, which may be busy or stopped.
 const PATIENCE: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// A clock and how far it is from the time of the file.
+/// The clock of this process, corrected by its difference from the time of the file.
 #[derive(Debug)]
 pub(super) struct FileClock {
     own: Arc<dyn Clock>,
@@ -51,25 +52,27 @@ pub(super) struct Pace {
     path: PathBuf,
     clock: Arc<FileClock>,
     locks: Arc<Locks>,
-    came: Instant,
+    /// When this process opened the database.
+    opened: Instant,
     leads: bool,
-    /// What was read last, and when.
+    /// The time that was read last, and when it was read.
     seen: Option<(i64, Instant)>,
+    /// Whether the time of the file is known, or need not be known.
     settled: bool,
 }
 
 impl Pace {
     pub(super) fn new(path: PathBuf, clock: Arc<FileClock>, locks: Arc<Locks>) -> Self {
         let settled = clock.manual().is_some();
-        Self { path, clock, locks, came: crate::clock::instant(), leads: false, seen: None, settled }
+        Self { path, clock, locks, opened: crate::clock::instant(), leads: false, seen: None, settled }
     }
 
-    /// Whether the time of the file is known, or that nobody tells it.
+    /// Whether the time of the file is known, or this process has waited for it long enough.
     pub(super) fn is_settled(&self) -> bool {
         self.settled
     }
 
-    /// Finds out the time of the file before anything is written.
+    /// Waits for the time of the file. Called before anything is written.
     pub(super) fn settle(&mut self) {
         let since = crate::clock::instant();
         while !self.settled {
@@ -86,8 +89,9 @@ impl Pace {
         if self.clock.manual().is_some() {
             return;
         }
-        // Whoever has just come leaves it to those who know the time of the file already.
-        let is_new = !self.settled && self.came.elapsed() < PATIENCE && !self.locks.is_alone();
+        // A process that has just opened the file does not try to lead while others have it open: they know the time
+        // already.
+        let is_new = !self.settled && self.opened.elapsed() < PATIENCE && !self.locks.is_alone();
         self.leads = self.leads || !is_new && self.locks.lead();
         if self.leads {
             self.locks.write_time(self.clock.now().0);
@@ -96,7 +100,7 @@ impl Pace {
         }
         let (Some(time), now) = (self.locks.time(), crate::clock::instant()) else { return };
         let Some((before, at)) = self.seen.replace((time, now)) else { return };
-        // Where it was written between two looks that follow each other closely, it is the time now.
+        // If it was written between two looks close to each other, it is the present time.
         if before != time && now.duration_since(at) < FRESH {
             self.follow(time);
             self.settled = true;

@@ -1,4 +1,4 @@
-//! Opening the file: refuses what cannot hold a database safely, sets up connections, and says clearly what is wrong.
+//! Opens the database file: refuses places that cannot hold a database safely, and sets up connections.
 
 use super::fault::{explain, is_busy};
 use crate::error::{Code, Error, Result};
@@ -27,7 +27,8 @@ impl Synchronous {
     }
 }
 
-/// Refuses a path that is no file in an existing folder of a local file system.
+/// Refuses a path that is not a file, or a new file, in an existing folder of a local file system. Returns the path
+/// without links.
 pub(super) fn check(path: &Path) -> Result<PathBuf> {
     let wrong = |found: &str, advice: &str| {
         Error::new(
@@ -59,20 +60,20 @@ pub(super) fn check(path: &Path) -> Result<PathBuf> {
         )
         .with("filesystem", kind));
     }
-    // Follow links, so that every process uses the same lock file.
+    // Links are followed, so that all processes use the same lock file, whatever path they were given.
     Ok(std::fs::canonicalize(path)
         .or_else(|_| std::fs::canonicalize(parent).map(|parent| parent.join(path.file_name().unwrap_or_default())))
         .unwrap_or_else(|_| path.to_owned()))
 }
 
-/// A file beside the database.
+/// The path of a file beside the database: the database's name with this suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// The connection that writes.
+/// Opens the connection that writes.
 pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration) -> Result<Connection> {
     forks::check(path)?;
     let _inside = forks::enter();
@@ -122,7 +123,8 @@ pub(super) fn open_writer(path: &Path, synchronous: Synchronous, busy: Duration)
     Ok(connection)
 }
 
-/// Asks again while another process holds the file: for a change of the journal mode SQLite does not wait by itself.
+/// Repeats a statement while another process holds a lock. SQLite does not wait by itself when the journal mode is
+/// changed.
 fn patiently<T>(patience: Duration, mut ask: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let since = crate::clock::instant();
     loop {
@@ -135,7 +137,7 @@ fn patiently<T>(patience: Duration, mut ask: impl FnMut() -> rusqlite::Result<T>
     }
 }
 
-/// A connection that reads.
+/// Opens a connection that reads.
 pub(super) fn open_reader(path: &Path, busy: Duration) -> rusqlite::Result<Connection> {
     let _inside = forks::enter();
     let connection =
@@ -150,7 +152,7 @@ pub(super) fn open_reader(path: &Path, busy: Duration) -> rusqlite::Result<Conne
     Ok(connection)
 }
 
-/// A connection that only folds the log into the file.
+/// Opens a connection that only folds the log into the database.
 pub(super) fn open_folder(path: &Path, synchronous: Synchronous) -> rusqlite::Result<Connection> {
     let _inside = forks::enter();
     let connection =
@@ -162,7 +164,7 @@ pub(super) fn open_folder(path: &Path, synchronous: Synchronous) -> rusqlite::Re
     Ok(connection)
 }
 
-/// A connection that copies. Its caller is inside SQLite.
+/// Opens a connection that copies the database. The caller has called [`forks::enter`].
 pub(super) fn open_copier(path: &Path, busy: Duration) -> rusqlite::Result<Connection> {
     let connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -172,12 +174,14 @@ pub(super) fn open_copier(path: &Path, busy: Duration) -> rusqlite::Result<Conne
     Ok(connection)
 }
 
-/// What becomes of the log is the writer's matter, which knows whether it is the database's still.
+/// Keeps a connection from folding the log when it is closed. Only the writer does that, since only the writer knows
+/// whether the log still belongs to the database at the path.
 fn leave_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
 }
 
-/// Asks something of a database that may be anybody's and leaves it as it is. `alone`: busy where somebody has it open.
+/// Reads from a database that may not be ours, and changes nothing in it. With `alone` it fails as busy if somebody
+/// else has it open.
 pub(super) fn try_out<T>(
     path: &Path,
     alone: bool,
@@ -190,14 +194,14 @@ pub(super) fn try_out<T>(
     leave_log(&connection)?;
     connection.busy_timeout(Duration::ZERO)?;
     if alone {
-        // Before anything is read, else the shared memory is used.
+        // This has to come before the first read: a connection that has read uses the shared memory.
         connection.query_row("PRAGMA locking_mode=EXCLUSIVE", [], |_| Ok(()))?;
     }
     connection.execute_batch("PRAGMA query_only=ON; PRAGMA mmap_size=0; PRAGMA trusted_schema=OFF;")?;
     ask(&connection)
 }
 
-/// The name of the network file system a folder is on, if it is.
+/// The name of the network file system that a folder is on. None if it is on a local one.
 #[cfg(target_os = "linux")]
 fn network_file_system(folder: &Path) -> Option<&'static str> {
     use std::os::unix::ffi::OsStrExt;

@@ -1,4 +1,5 @@
-//! Work that time brings: timers, ends of leases, attempts, deadlines and graces; and the workers whose process is gone.
+//! Housekeeping: fires timers, ends leases, attempts, deadlines and graces whose time is reached, and frees what
+//! workers held whose process is gone.
 
 use super::SqliteStorage;
 use super::claims::{begin_delayed, forget, give_up_preference, held_runs, held_tasks, lose_host_timers, lose_task};
@@ -21,12 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How soon the lock of another process's worker is looked at again.
+/// How often the locks of other processes' workers are looked at.
 const WATCH: Duration = Duration::from_millis(40);
-/// A wall clock that runs this far ahead of the monotonic one has been set, or the machine slept.
+/// If the wall clock has gained so much on the monotonic clock, it was set or the machine slept.
 const JUMP: Duration = Duration::from_secs(5);
+
 impl SqliteStorage {
-    /// Does what is due; the moment of the next pass.
+    /// Does what is due, and returns when the next pass has to be. It looks with a read first: most passes find
+    /// nothing, and then take no write lock.
     pub(super) async fn keep(&self) -> Result<Option<Timestamp>> {
         let clock = &self.0.options.clock;
         let now = clock.now();
@@ -43,7 +46,7 @@ impl SqliteStorage {
                         restart_leases(tx)?;
                     }
                     for &(org, worker) in &state.dead {
-                        bury(tx, &locks, org, worker)?;
+                        end_leases_of_dead(tx, &locks, org, worker)?;
                     }
                     sweep(tx)?;
                     if looks {
@@ -58,7 +61,8 @@ impl SqliteStorage {
         }
         if self.0.pulse.lock().others.collects(now) {
             self.write_alone("remove payloads nobody refers to", |tx| {
-                // Workers of other machines or of the time before a restart: their leases are over long since.
+                // These workers were on other machines, or lived before this one was restarted. No lock tells of them,
+                // and their leases have ended long ago.
                 tx.execute("DELETE FROM worker WHERE alive_until < ?1", [tx.now.0 - micros(COLLECT)])?;
                 previews::tidy(tx)?;
                 super::payloads::collect(tx)
@@ -74,7 +78,7 @@ impl SqliteStorage {
     }
 }
 
-/// What a pass remembers between two.
+/// What is remembered from one pass to the next.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     last: Option<(Timestamp, std::time::Instant)>,
@@ -82,7 +86,7 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// Whether the wall clock left the monotonic one behind since the last pass.
+    /// Whether the wall clock has jumped ahead of the monotonic one since the last pass.
     fn jumped(&mut self, now: Timestamp) -> bool {
         let instant = crate::clock::instant();
         let jumped = self
@@ -141,8 +145,9 @@ fn holds(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<bool> {
     Ok(found.is_some())
 }
 
-/// The leases of a worker whose process is gone end now.
-fn bury(tx: &Tx, locks: &Arc<Locks>, org: OrgId, worker: WorkerId) -> Done<()> {
+/// Ends the leases of a worker whose process is gone. The lock is looked at again, now in the transaction: the worker
+/// may have come back.
+fn end_leases_of_dead(tx: &Tx, locks: &Arc<Locks>, org: OrgId, worker: WorkerId) -> Done<()> {
     if locks.is_held(Locks::byte_of(org, worker)) {
         return Ok(());
     }
@@ -159,7 +164,8 @@ fn bury(tx: &Tx, locks: &Arc<Locks>, org: OrgId, worker: WorkerId) -> Done<()> {
     forget(tx, org, worker)
 }
 
-/// After a jump of the clock every lease counts from now, once.
+/// After a jump of the clock, lets every lease begin anew, once: a machine that slept would otherwise lose the leases
+/// of workers that have not had a chance to renew them.
 fn restart_leases(tx: &Tx) -> Done<()> {
     tx.execute(
         "UPDATE agent_execution SET lease_expires = ?1 + lease_ttl, due_at = max(due_at, ?1 + 1) \
@@ -175,7 +181,7 @@ fn restart_leases(tx: &Tx) -> Done<()> {
     Ok(())
 }
 
-/// The earliest moment at which time changes something.
+/// The earliest time at which something becomes due.
 fn next_due(tx: &Tx) -> Done<Option<i64>> {
     let mut next: Option<i64> = None;
     for sql in [
@@ -195,9 +201,9 @@ fn next_due(tx: &Tx) -> Done<Option<i64>> {
     Ok(lapses.chain(next).min())
 }
 
-/// Workers whose process has timers that runs wait by, and until when each is believed to live: 0 for an unknown one.
+/// Workers whose process has timers that runs wait for, and until when each counts as alive: 0 for an unknown one.
 fn timing_workers(tx: &Tx) -> Done<Vec<(OrgId, WorkerId, i64)>> {
-    // One look per worker, however many runs wait.
+    // One index seek for each worker, however many runs wait.
     let next = "SELECT org_id, last_worker, ifnull((SELECT alive_until FROM worker w \
                 WHERE w.org_id = x.org_id AND w.id = x.last_worker), 0) FROM agent_execution x \
                 WHERE host_timer = 1 AND last_worker IS NOT NULL AND (org_id, last_worker) > (?1, ?2) \
@@ -213,7 +219,7 @@ fn timing_workers(tx: &Tx) -> Done<Vec<(OrgId, WorkerId, i64)>> {
     Ok(found)
 }
 
-/// Everything that is due, guarded by the status it comes from.
+/// Does everything that is due. Each row is changed only if its status still allows it.
 fn sweep(tx: &Tx) -> Done<()> {
     begin_delayed(tx)?;
     queues::open(tx)?;
@@ -276,7 +282,7 @@ fn fire_timers(tx: &Tx) -> Done<()> {
 
 fn keep_task(tx: &Tx, mut row: TaskRow) -> Done<()> {
     let Some(mut run) = Run::at(tx, row.place >> SHIFT)? else { return Ok(()) };
-    // The ends of other tasks of the run may have changed it meanwhile.
+    // The ends of other tasks of the run may have changed this one since it was read.
     let Some(fresh) = tx.task_at(row.place)? else { return Ok(()) };
     row.task.status = fresh.task.status;
     let mut log = Log::open(tx, &run)?;

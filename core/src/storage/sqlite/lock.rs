@@ -1,8 +1,8 @@
-//! Byte locks on one small file beside the database: the life of workers, and whose turn it is to write.
+//! Byte locks on one small file beside the database. They tell which workers live, and whose turn it is to write.
 //!
-//! Open-file-description locks where the system has them (Linux): they belong to this handle, end with the process however
-//! it ends, and do not end when another handle of the file is closed. A forked child has none of them. A lock is a hint;
-//! fences decide.
+//! They are open-file-description locks where the system has them (Linux). Such a lock belongs to this handle, ends
+//! with the process however it ends, and does not end when another handle of the file is closed. A forked child has
+//! none of them. A lock is only a hint: the fence of each commit decides.
 
 use super::process_locks;
 use crate::forks;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 /// The byte that a process holds while it waits for SQLite's write lock.
 const TURN: i64 = 0;
-/// The byte of the process whose time counts.
+/// The byte of the process whose time counts (see `file_time.rs`).
 const LEAD: i64 = 1;
-/// The byte that all processes share who have the database open.
+/// The byte on which every process that has the database open holds a shared lock.
 const OPEN: i64 = 2;
 
 /// The lock file of a database, opened once; the standard library opens it close-on-exec.
@@ -66,27 +66,28 @@ impl Locks {
         self.held.lock().contains(&byte)
     }
 
-    /// Whether somebody holds a byte. Unknown counts as held: a lease then simply runs out.
+    /// Whether somebody holds a byte. If that cannot be found out, it counts as held: then a lease runs out by its
+    /// time.
     pub(super) fn is_held(&self, byte: i64) -> bool {
         self.is_own(byte) || probe(&self.file, byte).unwrap_or(true)
     }
 
-    /// Makes this process the one whose time counts, for as long as this handle lives. False where another is.
+    /// Makes this process the one whose time counts, for as long as this handle lives. False if another process is.
     pub(super) fn lead(&self) -> bool {
         set(&self.file, LEAD, true)
     }
 
-    /// Whether nobody else has the database open; also where that cannot be known.
+    /// Whether nobody else has the database open. True also if that cannot be found out.
     pub(super) fn is_alone(&self) -> bool {
         !probe(&self.file, OPEN).unwrap_or(false)
     }
 
-    /// Writes the time down for the others; whoever cannot leads nobody.
+    /// Writes the time for the others. After a failure they keep their own time.
     pub(super) fn write_time(&self, time: i64) {
         let _ = system::write(&self.file, &time.to_le_bytes());
     }
 
-    /// The time that was written last, if any was.
+    /// The time that was written last. None if there is none.
     pub(super) fn time(&self) -> Option<i64> {
         let mut time = [0; 8];
         system::read(&self.file, &mut time).ok()?;
@@ -98,8 +99,9 @@ impl Locks {
         probe(&self.file, TURN).unwrap_or(false)
     }
 
-    /// Waits in line for the write lock, for a bounded time: a process that wants it stands here while it polls, so the
-    /// one that has just committed cannot overtake it. A stopped process in line delays the others by `patience` only.
+    /// Waits in line for SQLite's write lock, for a bounded time. A process holds this byte while it polls for the
+    /// write lock, so one that has just committed cannot overtake it. A process that is stopped while it holds the byte
+    /// delays the others by `patience` only.
     pub(super) fn turn(&self, patience: Duration) -> Turn<'_> {
         let mut since = None;
         loop {

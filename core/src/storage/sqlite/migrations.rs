@@ -1,7 +1,9 @@
-//! Brings a file to this version's schema: numbered steps, forward only, each in one transaction under the write lock.
+//! Brings a file to this version's schema, by numbered steps that only go forward. Each is one transaction under the
+//! write lock.
 //!
-//! The number of the last step is SQLite's `user_version`. A runner of our own because the check and the step must share
-//! one IMMEDIATE transaction when several processes open a new file together, which refinery's do not.
+//! The number of the last step is SQLite's `user_version`. The library refinery is not used: if several processes open
+//! a new file at the same time, the check of the version and the step have to be in one IMMEDIATE transaction, and with
+//! refinery they are not.
 
 use super::fault::explain;
 use crate::error::{Code, Error, Result};
@@ -13,13 +15,13 @@ pub(super) const STEPS: &[&str] = &[include_str!("migrations/0001_initial.sql")]
 /// Marks the file as ours ("FLVN").
 const APPLICATION_ID: i64 = 0x464c_564e;
 
-/// Whether a database is one that this version needs not change.
+/// Whether a database is ours and has this version's schema.
 pub(super) fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     Ok(number("PRAGMA application_id")? == APPLICATION_ID && number("PRAGMA user_version")? == STEPS.len() as i64)
 }
 
-/// Applies the steps a file lacks.
+/// Applies the steps that a file lacks.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     let _inside = crate::forks::enter();
     let told = |error| explain("bring the database to this version's schema", error, "the file is as it was");

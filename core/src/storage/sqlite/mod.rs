@@ -1,9 +1,9 @@
 //! The one-file backend: SQLite in WAL mode behind one writer thread.
 //!
-//! Everything that waits becomes one transaction and one fsync (`writer`); reads have connections of their own
-//! (`readers`). Rows of a run are keyed by one integer made of the run's compact number and the row's number in it
-//! (`values`), so a step is two seeks and two short inserts. The run belongs to one org and every query enters
-//! through org and id, hence rows under a run carry no org.
+//! All commands that wait become one transaction with one fsync (`writer`). Reads have connections of their own
+//! (`readers`). The rows of a run are keyed by one integer, made of the run's number in the file and the row's number
+//! in the run (`values`), so they lie side by side and a step is two seeks and two short inserts. These rows have no
+//! org: every query finds the run by org and id first.
 
 mod backup;
 mod catalog;
@@ -134,9 +134,9 @@ impl SqliteStorage {
         let path = files::check(path.as_ref())?;
         let mut connection = files::open_writer(&path, options.synchronous, options.busy_timeout)?;
         migrations::migrate(&mut connection)?;
-        // The writer polls by itself, so that it can count time and let others in.
-        let told = |error| fault::explain("open the database", error, "nothing was changed");
-        connection.busy_timeout(Duration::ZERO).map_err(told)?;
+        // The writer polls for the write lock itself, so that it can stand in line with other processes.
+        let failed = |error| fault::explain("open the database", error, "nothing was changed");
+        connection.busy_timeout(Duration::ZERO).map_err(failed)?;
         let lock_file = files::beside(&path, "-lock");
         let locks = Locks::open(&lock_file).map_err(|error| {
             Error::new(
@@ -186,14 +186,15 @@ impl SqliteStorage {
         })))
     }
 
-    /// It, behind the trait. Made here and nowhere inlined, so that its calls, which are generic, are compiled with this crate's
-    /// settings: a program that made it itself would compile them anew with its own, which may be for size.
+    /// The storage as a trait object. Made here and never inlined, so that its generic methods are compiled with this
+    /// crate's settings. A program that made the object itself would compile them again with its own settings, which
+    /// may be for size.
     #[inline(never)]
     pub(crate) fn shared(self) -> Arc<dyn Storage> {
         Arc::new(self)
     }
 
-    /// Refuses a process that was forked after the file was opened: threads and locks did not come along.
+    /// Refuses a process that was forked after the file was opened: it has none of the threads and locks.
     fn check_process(&self) -> Result<()> {
         if self.0.process == forks::process() {
             return Ok(());
@@ -242,7 +243,7 @@ impl Backend for SqliteStorage {
         self.write_alone(asked, command).await
     }
 
-    /// Beside what else waits: there is one writer.
+    /// Shares the transaction of the one writer with other commands that wait.
     async fn write_alone<T, F>(&self, asked: &'static str, command: F) -> Result<T>
     where
         T: Send + 'static,

@@ -1,9 +1,11 @@
-//! Acknowledged means stored: what the writer does about files that are not where they were.
+//! What the writer does when its database files were moved, removed or replaced while it has them open.
 //!
-//! After each commit, before its answer, it looks ([`place`](super::file_identity)). Where the files are others it answers with an
-//! error, and from then on looks before it writes. Files that were put back are gone on with. Where there are others, it
-//! lets go of those it has and opens those, if they are a sound database with what it acknowledged last: commits are one
-//! after the other, so such a one has all of them.
+//! An acknowledged commit has to be in the files that the next process opens. So after each commit, before it answers,
+//! the writer compares the open files with those at the path ([`Place`](super::file_identity::Place)). If they differ
+//! it answers with an error, and from then on it looks before each write too. If the old files come back, it continues
+//! with them. If other files are at the path, it closes its own and opens those, but only if they are a sound database
+//! that has the last acknowledged commit. Commits come one after the other, so a database with the last one has all of
+//! them.
 
 use super::fault::{explain, is_busy};
 use super::file_identity::{Folded, Lost, Written};
@@ -21,23 +23,25 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use std::time::{Duration, Instant};
 
-/// How often another database at the path is tried.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The least time between two attempts to open another database at the path.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the writer knows of its files.
 #[derive(Default)]
 pub(super) struct FileWatch {
-    /// What was wrong at the last look.
+    /// What was wrong at the last look. None while the files are sound.
     lost: Option<Lost>,
-    /// When the database was seen to be written last, and what had been folded into it by then.
+    /// The modification time of the database at the last look, and how far the log was folded into it then.
     written: Option<(Written, Option<Folded>)>,
-    /// What was acknowledged last of a run, and its last number.
+    /// The run of the last acknowledged commit that changed one, and the number of its latest fact.
     last: Option<(OrgId, ExecutionId, u64)>,
+    /// When another database at the path was last tried.
     tried: Option<Instant>,
 }
 
 impl Loop {
-    /// Refuses to write into files that nobody would find; opens others that have what was acknowledged.
+    /// Called before a write. Refuses to write into files that no other process would find. If other files are at the
+    /// path and have all that was acknowledged, opens them and goes on there.
     pub(super) fn check_place(&mut self, asked: &str) -> Result<()> {
         const UNCHANGED: &str = "nothing was changed";
         if self.files.lost.is_none() && self.open.is_some() {
@@ -53,9 +57,9 @@ impl Loop {
             Err(lost) => lost,
         };
         self.lose(lost.clone());
-        // Where there is nothing, what is open may still be put back.
-        let soon = self.files.tried.is_some_and(|tried| tried.elapsed() < AGAIN);
-        if soon || !self.setting.path.is_file() {
+        // While nothing is at the path, the open files may still be moved back. So they stay open.
+        let tried_lately = self.files.tried.is_some_and(|tried| tried.elapsed() < RETRY_INTERVAL);
+        if tried_lately || !self.setting.path.is_file() {
             return Err(lost.to_error(asked, UNCHANGED));
         }
         self.files.tried = Some(crate::clock::instant());
@@ -65,7 +69,8 @@ impl Loop {
         Ok(())
     }
 
-    /// Looks while nobody asks for anything: whoever only reads waits for files that can be gone on with, too.
+    /// Looks at the files while no command is queued. Without it a process that only reads would never get back to
+    /// sound files, since only a write would open them.
     pub(super) fn keeps_place(&mut self) -> bool {
         let looked = if self.is_lost() { Ok(()) } else { self.look() };
         if let Err(lost) = looked {
@@ -74,7 +79,7 @@ impl Loop {
         self.check_place("keep the database open").is_ok()
     }
 
-    /// Whether what was just committed is where the next process looks.
+    /// Called after a commit, before its answer. Fails if the files that have the commit are not those at the path.
     pub(super) fn is_kept(&mut self, asked: &str, news: &News) -> Result<()> {
         if let Err(lost) = self.look() {
             self.lose(lost.clone());
@@ -86,14 +91,15 @@ impl Loop {
         Ok(())
     }
 
-    /// Looks at the files.
+    /// Compares the open files with those at the path, and checks that nobody else wrote into the database.
     pub(super) fn look(&mut self) -> std::result::Result<(), Lost> {
         let place = &self.setting.place;
         let written = place.look()?;
         if self.files.written.as_ref().is_some_and(|(before, _)| *before == written) {
             return Ok(());
         }
-        // Somebody has written into the database. Who folds the log does, and says so.
+        // The database file has changed. SQLite changes it only when it folds the log, and counts that in the shared
+        // memory. A change without a count is another program's. While somebody folds, nothing can be said.
         let Some(folded) = place.folded() else { return Ok(()) };
         if let Some((_, before)) = &self.files.written
             && before.as_ref() == Some(&folded)
@@ -105,18 +111,18 @@ impl Loop {
     }
 
     fn lose(&mut self, lost: Lost) {
-        // While nothing is written, nobody else would say that nothing could be.
-        let told = lost.to_error("keep a database open", "nothing is acknowledged any more");
-        self.setting.hints.outage().refused(&told);
+        // The outage is reported here, since it is otherwise reported by failed writes and there may be none.
+        let error = lost.to_error("keep a database open", "nothing is acknowledged any more");
+        self.setting.hints.outage().refused(&error);
         self.files.lost = Some(lost);
     }
 
-    /// Whether the files are known to be others.
+    /// Whether the files at the path are known to be others than the open ones.
     pub(super) fn is_lost(&self) -> bool {
         self.files.lost.is_some()
     }
 
-    /// Lets go of the files for good.
+    /// Closes the files for good.
     pub(super) fn end(&mut self) {
         self.let_go();
         self.setting.place.close();
@@ -126,19 +132,23 @@ impl Loop {
         let Some(Open { connection, log }) = self.open.take() else { return };
         log.end();
         let _inside = forks::enter();
-        // Closed before the threads of others may fork again.
+        // Moved into a later local on purpose: locals are dropped in reverse order, so SQLite closes the files before
+        // the guard above lets other threads fork again.
         let connection = connection;
         let looked = self.look();
-        // The last connection folds the log into the database and removes it by its name. Only where it is ours; and if it
-        // was removed, before there is a last one: with the last that has it open, what is in it is gone.
+        // SQLite's last connection folds the log into the database on closing, and removes the log by its name. It may
+        // do so only if the files at the path are ours: else it would fold our log into somebody else's database. If
+        // only the log was removed from the path, it is folded here at once. Such a log has no name any more, and its
+        // content is lost when the last process that has it open closes it.
         let place = &self.setting.place;
-        let over = [looked.as_ref().err(), self.files.lost.as_ref()].into_iter().flatten().any(|lost| lost.over);
-        let sound = !over && (looked.is_ok() || (place.memory().is_ok() && place.may_fold()));
+        let overwritten = [looked.as_ref().err(), self.files.lost.as_ref()].into_iter().flatten().any(|lost| lost.over);
+        let sound = !overwritten && (looked.is_ok() || (place.memory().is_ok() && place.may_fold()));
         if sound && looked.is_err() {
             let _ = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         }
         if !sound && let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
             tracing::error!(%error, "a log that is no longer the database's cannot be left alone");
+            // A connection that is never closed never folds.
             std::mem::forget(connection);
         }
     }
@@ -147,28 +157,30 @@ impl Loop {
         self.setting.readers.stop();
         self.let_go();
         let setting = &self.setting;
-        let told = |error| explain("open the database again", error, "nothing was changed");
-        let strange = |found: &str| Error::new(Code::StorageUnavailable, format!("the database at the path {found}"));
-        // Before it is read: who is still writing over it is found by what comes later.
-        let unseen = |error| strange(&format!("cannot be looked at: {error}"));
-        let written = setting.place.written().map_err(unseen)?;
+        let failed = |error| explain("open the database again", error, "nothing was changed");
+        let unusable = |found: &str| Error::new(Code::StorageUnavailable, format!("the database at the path {found}"));
+        let unreadable = |error| unusable(&format!("cannot be looked at: {error}"));
+        // The time is taken before the content is checked. If somebody is still writing over the file, the next look
+        // finds a later time.
+        let written = setting.place.written().map_err(unreadable)?;
         let look = |connection: &Connection| self.has_what_was_acknowledged(connection);
-        // Alone, it is read as a new process would: by the log itself, whatever the shared memory says of another.
+        // With exclusive access SQLite reads the log itself, as a new process would. Without it, it would believe the
+        // shared memory, which may describe the log of another database.
         let found = match files::try_out(&setting.path, true, look) {
             Err(error) if is_busy(&error) && setting.place.has_old_memory() => {
-                return Err(strange(
+                return Err(unusable(
                     "is in use by somebody who may have lost the same files; end what else has it open",
                 ));
             }
-            // Who has it open has made its shared memory since.
+            // Another process has it open and has made new shared memory for it, which can be believed.
             Err(error) if is_busy(&error) => files::try_out(&setting.path, false, look),
             found => found,
         };
-        found.map_err(told)?.map_err(|found| strange(&found))?;
+        found.map_err(failed)?.map_err(|found| unusable(&found))?;
         let mut connection = files::open_writer(&setting.path, setting.synchronous, setting.busy_timeout)?;
         super::migrations::migrate(&mut connection)?;
-        connection.busy_timeout(Duration::ZERO).map_err(told)?;
-        setting.place.adopt().map_err(unseen)?;
+        connection.busy_timeout(Duration::ZERO).map_err(failed)?;
+        setting.place.adopt().map_err(unreadable)?;
         setting.readers.start()?;
         let log = Log::open(&mut connection, setting)?;
         self.open = Some(Open { connection, log });
@@ -178,7 +190,8 @@ impl Loop {
         Ok(())
     }
 
-    /// What a database at the path lacks; nothing if it is one to go on with.
+    /// Checks a database found at the path: of this version, undamaged, and with the last acknowledged commit. The
+    /// inner error says what it lacks.
     fn has_what_was_acknowledged(&self, connection: &Connection) -> rusqlite::Result<std::result::Result<(), String>> {
         let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0));
         if !super::migrations::is_ours(connection)? {

@@ -1,4 +1,4 @@
-//! The rows of ops: entries, and the ops that leave no other row; the journal of a segment put together again.
+//! The statements about ops, and how the journal of a segment is put together from the rows of ops, entries and tasks.
 
 use super::facts::{place_of, start_of};
 use super::fault::Done;

@@ -1,8 +1,10 @@
-//! Large values: content-addressed by BLAKE3, in pieces of 1 MiB, compressed where that helps, checked when read.
+//! Large values. They are named by their BLAKE3 hash, stored in pieces of 1 MiB, compressed where that helps, and
+//! checked when read.
 //!
-//! Hashing and compressing happen on a blocking thread of the caller's, a few pieces ahead of the writer; pieces go in by
-//! small transactions of their own that need no fsync, because the commit that refers to them has one. A payload nobody
-//! refers to is kept for a day by its touch time.
+//! A blocking thread of the caller hashes and compresses, a few pieces ahead of the writer. The pieces are written in
+//! small transactions without an fsync: the commit that refers to them has one, and so makes them durable too. A
+//! payload that nobody refers to is kept for a day after its last use, so that it is not removed between its upload and
+//! that commit.
 
 use super::SqliteStorage;
 use super::fault::{Done, Fault};
@@ -24,16 +26,16 @@ use zstd::bulk::Compressor;
 
 /// Bytes of one piece.
 const PIECE: usize = 1 << 20;
-/// Pieces on their way to the writer at once.
+/// The most pieces that are on their way to the writer at once.
 const AHEAD: usize = 4;
-/// How long an unreferenced payload is kept after its last touch.
+/// How long an unreferenced payload is kept after its last use.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// The bits of a piece's key that number it in its payload.
+/// How many low bits of a piece's key are its number in the payload.
 const PIECES: u32 = 20;
 
 impl SqliteStorage {
-    /// Puts a large value into the payload table, unless it is there.
+    /// Stores a large value in the payload table, unless it is there already.
     pub(super) async fn put_away(&self, org: OrgId, content: Content) -> Result<ContentHash> {
         let size = content.size();
         let hash = match &content {
@@ -51,7 +53,8 @@ impl SqliteStorage {
         Ok(hash)
     }
 
-    /// Touches a payload, or announces it; its row and whether all its pieces are there.
+    /// Notes the use of a payload, and makes its row if there is none. Returns the row's id, and whether all pieces are
+    /// stored.
     async fn pin(&self, org: OrgId, hash: ContentHash, size: u64) -> Result<(i64, bool)> {
         self.write_alone("look for a payload", move |tx| {
             tx.execute(
@@ -84,7 +87,7 @@ impl SqliteStorage {
             }
             let packed = packer.as_mut().and_then(|packer| packer.compress(&piece).ok());
             let packed = packed.filter(|packed| packed.len() < length - length / 8);
-            // Judged on the first piece.
+            // If the first piece does not shrink, the others are not tried.
             packer = packer.filter(|_| n > 0 || packed.is_some());
             let (data, packed) = packed.map_or((piece, false), |packed| (packed.into(), true));
             let key = payload << PIECES | n as i64;
@@ -115,7 +118,7 @@ impl SqliteStorage {
     }
 }
 
-/// Runs heavy work of the caller's beside the async runtime.
+/// Runs heavy work outside of the async runtime.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(closed()))
 }
@@ -161,7 +164,7 @@ impl Payloads for Tx<'_> {
                 .and_then(|stored| stored.read(self, &mut Vec::with_capacity(PIECE), false))
             {
                 Ok(()) => Ok(Some(hash.0)),
-                // Damaged or gone: either way not what was saved.
+                // It is damaged or gone. Either way it is not what was saved.
                 Err(Fault::Domain(_)) => Ok(None),
                 Err(fault) => Err(fault),
             },
@@ -183,7 +186,7 @@ fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
     Ok(bytes.into())
 }
 
-/// A part of a stored payload. Only reading the whole checks the hash.
+/// A part of a stored payload. Its hash is not checked, since that needs the whole.
 fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
     let stored = Stored::find(tx, org, hash)?;
     let mut part = Vec::with_capacity(length);
@@ -201,7 +204,7 @@ fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize
     Ok(part.into())
 }
 
-/// A payload whose pieces are there.
+/// A payload of which all pieces are stored.
 struct Stored {
     id: i64,
     hash: ContentHash,
@@ -250,7 +253,8 @@ impl Stored {
         }
     }
 
-    /// Reads the pieces into `into`, one after the other; without `keep` only one is held at a time.
+    /// Reads the pieces into `into`, one after the other, and checks the hash. Without `keep` only one piece is in
+    /// memory at a time.
     fn read(&self, tx: &Tx, into: &mut Vec<u8>, keep: bool) -> Done<()> {
         let low = self.id << PIECES;
         let pieces = tx.all(
@@ -261,7 +265,7 @@ impl Stored {
         let mut hasher = blake3::Hasher::new();
         let mut packed = Vec::new();
         let mut left = self.size;
-        // Read in place: a query would make a value of each piece first.
+        // Pieces are read through SQLite's blob interface: a query would copy each piece into a value first.
         let mut blob: Option<Blob<'_>> = None;
         for (key, zstd) in pieces {
             let blob = match &mut blob {
@@ -307,7 +311,7 @@ impl Stored {
     }
 }
 
-/// Removes payloads that nobody refers to and nobody has touched for a day.
+/// Removes payloads that nobody refers to and nobody has used for a day.
 pub(super) fn collect(tx: &Tx) -> Done<usize> {
     let before = tx.now.0.saturating_sub(super::values::micros(KEPT));
     tx.execute(

@@ -1,33 +1,39 @@
-//! Locks that nobody else in this process can drop.
+//! Makes SQLite's locks such that nobody else in this process can drop them.
 //!
-//! SQLite locks with POSIX locks. Those belong to the process: whoever closes any descriptor of a file drops all of them,
-//! and two copies of SQLite in one process never see each other's. A program that opens our file with the copy its language
-//! brings (Python's `sqlite3`, `better-sqlite3`) and closes it would take itself for the last connection, fold the log into
-//! the file and remove it while we go on writing into it; one that opens it would cut the shared memory under our feet.
+//! SQLite uses POSIX locks, which belong to the process: if anybody in the process closes any descriptor of a file, all
+//! its locks are dropped, and two copies of SQLite in one process do not see each other's locks. A program may open our
+//! file with the copy that its language has (Python's `sqlite3`, `better-sqlite3`). When it closes the file, that copy
+//! takes itself for the last connection, folds the log into the database and removes it, while we still write into the
+//! log. When it opens the file, it cuts off the shared memory that we have mapped.
 //!
-//! So the calls of our own copy are led past here. For the files of our databases, and for no others, a lock is made one
-//! of the open file description: it goes when we let it go, others in the process meet it as those of another process do,
-//! and both kinds exclude each other. A description has its own locks, so what SQLite asks through the descriptors of
-//! several connections to one file goes through the one that locked first, which SQLite keeps open while the file is locked.
-//! A forked child gets descriptions of its own, as it has no POSIX locks of its parent either.
+//! So four system calls of our own copy of SQLite are replaced by the ones here. For the files of our databases, and
+//! for no others, they turn a lock of the process into a lock of the open file description. Such a lock ends only when
+//! we release it. Others in the process meet it as they would meet that of another process, and both kinds exclude each
+//! other.
 //!
-//! Where the system has no such locks only the look at the files before each answer remains (`file_identity.rs`).
+//! Each description has its own locks. SQLite locks one file through the descriptors of several connections, so all of
+//! these requests are sent through the descriptor that locked first; SQLite keeps that one open while the file is
+//! locked. A forked child gets new descriptions without its parent's locks, as it would have none of its parent's POSIX
+//! locks.
+//!
+//! Where the system has no such locks, only the look at the files before each answer protects the data
+//! (`file_identity.rs`).
 
 use std::fs::File;
 use std::path::Path;
 
-/// Makes the locks on a database be of the open file description. Called before it is opened.
+/// Makes the locks on a database locks of the open file description. Call it before the database is opened.
 pub(super) fn watch(path: &Path) {
     system::watch(path);
 }
 
-/// Leaves the locks of a file to this process: a forked child gets a description of its own, without them. For as long as
-/// the file is open, else [`let_go`] says so.
+/// Keeps the locks on a file from forked children: a child gets a new description of the file, without them. Call
+/// [`let_go`] before the file is closed.
 pub(super) fn keep(file: &File) {
     system::keep(file, true);
 }
 
-/// The file is about to be closed.
+/// Ends [`keep`]. The file is about to be closed, and its descriptor may be used for another.
 pub(super) fn let_go(file: &File) {
     system::keep(file, false);
 }
@@ -52,35 +58,42 @@ mod system {
     use std::sync::Once;
     use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering::SeqCst};
 
-    /// What a descriptor is: none of ours, a database, its shared memory, one that a forked child cannot lock with, or a file
-    /// that SQLite does not know.
+    /// A descriptor that is none of ours.
     const OTHER: u8 = 0;
+    /// A descriptor of a database.
     const DATABASE: u8 = 1;
+    /// A descriptor of a database's shared memory.
     const MEMORY: u8 = 2;
+    /// A descriptor in a forked child that could not be opened anew. It takes no locks.
     const DEAD: u8 = 3;
+    /// A descriptor of a file that SQLite does not know, such as the lock file.
     const BESIDE: u8 = 4;
 
-    /// SQLite's bytes: of the database (`PENDING_BYTE` and what follows it), and the one of the shared memory that says
-    /// somebody uses it (`UNIX_SHM_DMS`).
+    /// The bytes of a database that SQLite locks: `PENDING_BYTE` and those that follow it.
     const PENDING: i64 = 0x4000_0000;
     const RESERVED: i64 = PENDING + 1;
     const SHARED: (i64, i64) = (PENDING + 2, 510);
+    /// The byte of the shared memory by which SQLite tells that somebody uses it (`UNIX_SHM_DMS`).
     const IN_USE: (i64, i64) = (128, 1);
+    /// The bit of [`parts`] for the shared bytes.
     const SHARED_PART: u8 = 4;
 
-    /// Descriptors beyond this keep POSIX locks.
+    /// Descriptors with higher numbers keep POSIX locks.
     const MANY: usize = 1 << 16;
 
+    /// What each descriptor is.
     static KINDS: [AtomicU8; MANY] = [const { AtomicU8::new(OTHER) }; MANY];
-    /// The descriptor by which a shared memory is mapped, by the one by which it is locked: a mapping keeps its description,
-    /// and with it the locks, in every forked child, whatever that does with its descriptors.
+    /// For each descriptor by which a shared memory is locked, the descriptor by which it is mapped. They are two,
+    /// since a mapping keeps its description open in every forked child, whatever the child does with its descriptors,
+    /// and the description keeps its locks.
     static MAPPED: [AtomicI32; MANY] = [const { AtomicI32::new(-1) }; MANY];
     static HIGHEST: AtomicI32 = AtomicI32::new(-1);
     static HELD: [Held; 256] = [const { Held::free() }; 256];
     static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(null_mut());
 
-    /// A database that is locked: through which descriptor, and which of its bytes. SQLite calls for one file from one
-    /// thread at a time. No mutex anywhere here: a fork may happen while another thread holds it.
+    /// A database that is locked: through which descriptor, and which of its bytes. SQLite locks one file from one
+    /// thread at a time, so the fields need not change together. There is no mutex in this module: a child that is
+    /// forked while another thread holds it could never take it.
     struct Held {
         fd: AtomicI32,
         device: AtomicU64,
@@ -88,7 +101,9 @@ mod system {
         parts: AtomicU8,
     }
 
+    /// The value of `fd` in an entry that is not used.
     const FREE: i32 = -1;
+    /// The value of `fd` while an entry is being filled.
     const TAKEN: i32 = -2;
 
     impl Held {
@@ -117,7 +132,8 @@ mod system {
         }
     }
 
-    /// The path of a database, in a list that only grows, by a few bytes for each database that was ever opened.
+    /// The path of a database, in a list that only grows: a few bytes for each database that was ever opened. So it can
+    /// be read without a lock.
     struct Watched {
         path: CString,
         next: *const Watched,
@@ -155,7 +171,7 @@ mod system {
         })
     }
 
-    /// Leads four calls of our copy of SQLite past here. Others keep theirs: the table is the copy's own.
+    /// Replaces four system calls of our copy of SQLite. Other copies have a table of their own and keep theirs.
     fn install() {
         type Call = unsafe extern "C" fn();
         type Open = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
@@ -285,12 +301,12 @@ mod system {
         unsafe { libc::fcntl(fd, command, std::ptr::from_mut(lock)) }
     }
 
-    /// Does with the open file description what was asked of the process.
+    /// Carries out a lock request of the process on the open file description.
     fn of_description(fd: c_int, command: c_int, lock: &mut flock) -> c_int {
         lock.l_pid = 0;
         let own = if command == libc::F_SETLK { libc::F_OFD_SETLK } else { libc::F_OFD_GETLK };
         match plain(fd, own, lock) {
-            // A kernel or a file system without them.
+            // The kernel or the file system has no such locks.
             -1 if errno() == libc::EINVAL => plain(fd, command, lock),
             answer => answer,
         }
@@ -323,13 +339,14 @@ mod system {
                 if held.parts.load(SeqCst) == 0 {
                     held.fd.store(FREE, SeqCst);
                 }
-                // The first to lock may only read; SQLite then takes the file for busy.
+                // The descriptor that locked first may be read-only, which cannot take a write lock. SQLite is told
+                // that the file is busy.
                 if why == libc::EBADF { fail(libc::EAGAIN) } else { answer }
             }
         }
     }
 
-    /// Which of the bytes of a database a lock is about.
+    /// Which bytes of a database a lock covers: one bit each for the pending, the reserved and the shared bytes.
     fn parts(lock: &flock) -> u8 {
         let end = if lock.l_len == 0 { i64::MAX } else { lock.l_start + lock.l_len };
         let has = |first: i64, length: i64| lock.l_start < first + length && first < end;
@@ -344,8 +361,9 @@ mod system {
         }
     }
 
-    /// In a forked child: gives every descriptor a description of its own, with the shared locks that its memory says it
-    /// has. With its parent's, the two would not exclude each other, and its parent's locks would outlive its parent.
+    /// Runs in a forked child: gives every descriptor a new description, and takes the shared locks again that SQLite
+    /// believes it has. With its parent's descriptions, child and parent would not exclude each other, and the parent's
+    /// locks would outlive the parent.
     extern "C" fn forked() {
         let ours = (0..=HIGHEST.load(SeqCst)).filter(|fd| matches!(kind(*fd), DATABASE | MEMORY));
         for fd in (0..=HIGHEST.load(SeqCst)).filter(|fd| kind(*fd) == BESIDE) {

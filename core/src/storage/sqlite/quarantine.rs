@@ -1,4 +1,4 @@
-//! Sets rows aside that cannot be used, each alone: a command over the work of many goes on without them.
+//! Finds rows that cannot be read, and sets them aside: commands over many rows then go on without them.
 
 use super::event::high;
 use super::fault::Done;
@@ -15,7 +15,7 @@ const RUNS: &str = concat!(select_execution!(), "WHERE x.ended_at IS NULL AND x.
 
 const TASKS: &str = concat!(select_task!(), "WHERE t.status <= 1 AND t.place > ?1 ORDER BY t.place LIMIT ?2");
 
-/// Sets aside what cannot be used.
+/// Sets aside all rows that cannot be read.
 pub(super) fn set_aside(tx: &Tx) -> Done<Vec<Aside>> {
     let mut aside = runs(tx)?;
     tasks(tx, &mut aside)?;
@@ -28,17 +28,17 @@ fn runs(tx: &Tx) -> Done<Vec<Aside>> {
         let rows = tx.all(RUNS, [after, PAGE as i64], |row| {
             let wrong = wrong(row).map(|why| {
                 let (org, run) = (OrgId(id(row, 1)?), ExecutionId(id(row, 2)?));
-                let told = row.get::<_, i64>(3).is_ok_and(|status| status == Status::Paused as i64);
-                Ok::<_, rusqlite::Error>((Aside { org, run, task: None, why }, told))
+                let is_paused = row.get::<_, i64>(3).is_ok_and(|status| status == Status::Paused as i64);
+                Ok::<_, rusqlite::Error>((Aside { org, run, task: None, why }, is_paused))
             });
             Ok((row.get(0)?, wrong.transpose()?))
         })?;
         let more = rows.len() == PAGE;
         for (run, wrong) in rows {
             after = run;
-            let Some((bad, told)) = wrong else { continue };
+            let Some((bad, is_paused)) = wrong else { continue };
             pause(tx, run, &bad)?;
-            if !told {
+            if !is_paused {
                 bad.put_event(tx, run, high(tx, run)?)?;
             }
             aside.push(bad);
@@ -49,7 +49,7 @@ fn runs(tx: &Tx) -> Done<Vec<Aside>> {
     }
 }
 
-/// What makes a run's row of no use.
+/// Why a run's row cannot be used. None if it can.
 fn wrong(row: &Row<'_>) -> Option<String> {
     match (Run::read(row), execution(row)) {
         (Ok(run), Ok(_)) => over_bounds(&run),
@@ -57,7 +57,8 @@ fn wrong(row: &Row<'_>) -> Option<String> {
     }
 }
 
-/// Pauses a run by hand, with all that would look for it: what it is only who mends it knows.
+/// Pauses a run by plain statements, since its row cannot be read, and puts off all that is due for it. The person who
+/// repairs the row decides what comes of it.
 fn pause(tx: &Tx, run: i64, aside: &Aside) -> Done<()> {
     let (first, last) = span(run);
     tx.execute(

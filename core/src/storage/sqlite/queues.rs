@@ -1,4 +1,4 @@
-//! Limits of queues, as a claim meets them.
+//! The limit of a claim's queue.
 
 use super::fault::Done;
 use super::tx::Tx;

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
-/// The sending side of the reader threads; they end when it is dropped or closed.
+/// The sending side of the reader threads. They end when it is dropped or stopped.
 #[derive(Debug)]
 pub(super) struct Readers {
     place: Arc<Place>,
@@ -27,7 +27,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// Readers of the files at a place, once they are started.
+    /// Readers of the files at a place. They are not started yet.
     pub(super) fn of(place: Arc<Place>, count: usize, busy: Duration) -> Self {
         Self { place, count, busy, queue: Mutex::default(), threads: Mutex::default() }
     }
@@ -43,7 +43,8 @@ impl Readers {
             let queue = queue.clone();
             let work = move || {
                 loop {
-                    // The lock is held by the one thread that waits; it hands over when it has a job.
+                    // An idle thread waits for a job while it holds the lock; the other idle ones wait for the
+                    // lock. The lock is released before the job runs.
                     let job = queue.lock().recv();
                     let _inside = forks::enter();
                     match job {
@@ -70,7 +71,8 @@ impl Readers {
         let place = self.place.clone();
         let job: Job = Box::new(move |connection| {
             let told = |lost: super::file_identity::Lost| lost.to_error(asked, "nothing was read");
-            // Memory that was cut off must not be touched; and what nobody else would find is not handed over.
+            // Before the read: SQLite must not touch shared memory that was cut off. After it: what was read from files
+            // that are not at the path is not returned.
             let read = place.memory().map_err(told).and_then(|()| {
                 let read = snapshot(&Tx::new(connection, now), read).map_err(|fault| fault.into_error(asked));
                 place.look().map_err(told).and(read)
@@ -79,7 +81,7 @@ impl Readers {
         });
         match &*self.queue.lock() {
             Some(sender) => drop(sender.send(job)),
-            // With the job goes the reply, and so the wait below ends.
+            // Dropping the job drops the sender of its answer, which ends the wait below.
             None => drop(job),
         }
         answer.await.unwrap_or_else(|_| {
@@ -90,7 +92,7 @@ impl Readers {
         })
     }
 
-    /// Ends the threads once what was asked is answered; their connections are closed when it returns.
+    /// Ends the threads after they have answered what was asked. Their connections are closed when this returns.
     pub(super) fn stop(&self) {
         self.queue.lock().take();
         let threads: Vec<_> = self.threads.lock().drain(..).collect();

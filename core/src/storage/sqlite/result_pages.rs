@@ -1,4 +1,4 @@
-//! Results that a load left in their rows, read in pages as replay comes to them.
+//! Reads results that a load has left in their rows, a page of them as replay comes to them.
 
 use super::facts::place_of;
 use super::fault::Done;

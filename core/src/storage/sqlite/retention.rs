@@ -1,4 +1,5 @@
-//! Takes out runs that ended long ago, with all their rows. Their payloads go when nobody refers to them.
+//! Removes runs that ended long ago, with all their rows. Their payloads are collected later, when nobody refers to
+//! them any more.
 
 use super::fault::{Done, Fault};
 use super::tx::Tx;
@@ -10,10 +11,10 @@ use crate::storage::sql::directory::audit;
 use rusqlite::params;
 use std::time::Duration;
 
-/// At most so many runs in one transaction.
+/// The most runs that one transaction removes.
 const SHARE: i64 = 256;
 
-/// Removes runs that ended at least `keep` ago and that no other needs.
+/// Removes runs that ended at least `keep` ago. Runs that have forks or open tasks stay.
 pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     let ended = tx.all(
         "SELECT x.run, x.org_id FROM agent_execution x WHERE x.ended_at <= ?1 \
@@ -32,7 +33,7 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     Ok(ended.len())
 }
 
-/// Removes a run that has ended and that no other needs.
+/// Removes a run. Refused if it has not ended, or has forks or open tasks.
 pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
     let run = tx.find_run(org, id)?;
     let (first, last) = span(run.home.run);
@@ -47,7 +48,7 @@ pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
     remove(tx, run.home.run)
 }
 
-/// Removes some runs of an organization, whose keys have ended; tells how many.
+/// Removes some runs of an organization that is being removed, and returns how many.
 pub(super) fn remove_some(tx: &Tx, org: OrgId) -> Done<usize> {
     let sql = "SELECT run FROM agent_execution WHERE org_id = ?1 ORDER BY run LIMIT ?2";
     let runs = tx.all(sql, params![blob(&org.0), SHARE], |row| row.get::<_, i64>(0))?;

@@ -55,7 +55,7 @@ impl Tables for Tx<'_> {
         mut read: impl FnMut(&dyn Columns<Fault>) -> Done<R>,
     ) -> Done<Vec<R>> {
         let mut statement = self.conn.prepare_cached(sql)?;
-        // SQLite numbers `$1`, `$2`, … by where each is met first.
+        // SQLite numbers the parameters `$1`, `$2`, … in the order in which they first appear.
         let in_order = |place: usize| statement.parameter_name(place) == Some(&format!("${place}"));
         debug_assert!((1..=statement.parameter_count()).all(in_order), "{sql}");
         let mut rows = statement.query(params_from_iter(values))?;

@@ -20,7 +20,7 @@ use crate::storage::sql::{self, Runs, Tasks, if_there};
 use bytes::Bytes;
 use rusqlite::{Row, params};
 
-/// The columns of [`TaskRow`], after which comes a condition on `t`.
+/// A SELECT of the columns of [`TaskRow`], without its WHERE clause. `t` is its table.
 macro_rules! select_task {
     () => {
         "SELECT t.place, t.segment, t.sequence, t.id, t.status, t.placement, t.attempt, t.failed_attempts, t.losses, \
@@ -75,7 +75,8 @@ impl TaskRow {
         })
     }
 
-    /// The task of an id, of a run. Ended tasks are in no index of ids: a step is one row in one place.
+    /// The task of a run with this id. The run's rows are searched: only open tasks are in an index of ids, so that a
+    /// step writes one row and no index.
     pub(super) fn of(tx: &Tx, org: OrgId, execution: ExecutionId, task: TaskId) -> Done<Option<Self>> {
         tx.task_by_id(&tx.find_run(org, execution)?, task)
     }
@@ -90,7 +91,7 @@ impl TaskRow {
     }
 }
 
-/// A task whose values are kept as far as there is room for them.
+/// Reads a task. Its result stays in its row if the allowance has no room for it.
 fn within(row: &Row<'_>, allowance: &mut Allowance) -> rusqlite::Result<TaskRow> {
     let mut read = TaskRow::read(row)?;
     allowance.task(&mut read.task);
@@ -115,7 +116,7 @@ impl Tasks for Tx<'_> {
     fn task_of(&self, run: &Run, op: &OpId) -> Done<Option<TaskRow>> {
         let Some(once) = &op.once else {
             let Some(place) = if_there(place_of(self, run, op.slot))? else { return Ok(None) };
-            // A number past the end of its segment is the place of an op of the next.
+            // A sequence beyond the end of its segment would be the place of an op of the next segment.
             return Ok(self.task_at(place)?.filter(|row| row.task.slot == op.slot));
         };
         let place = self.first(
@@ -266,7 +267,7 @@ impl Tasks for Tx<'_> {
     }
 }
 
-/// The columns of [`recorded`], after which comes a condition.
+/// A SELECT of the columns of [`recorded`], without its WHERE clause.
 macro_rules! select_task_op {
     () => {
         "SELECT place, segment, sequence, id, status, placement, attempt, kind, options, label_name, label_key, seen, \

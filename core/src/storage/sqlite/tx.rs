@@ -1,4 +1,4 @@
-//! One transaction as commands see it: statements, the present moment, event numbers, and the news to announce afterwards.
+//! One transaction as commands see it: statements, the time, event numbers, and the news to announce afterwards.
 
 use super::fault::{Done, Fault};
 use super::run::Home;
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 /// An open transaction.
 pub(in crate::storage) struct Tx<'c> {
     pub(super) conn: &'c Connection,
-    /// The store's time, one for the whole transaction.
+    /// The store's time, the same for the whole transaction.
     pub(super) now: Timestamp,
     news: RefCell<News>,
 }
@@ -26,7 +26,7 @@ impl<'c> Tx<'c> {
         self.news.into_inner()
     }
 
-    /// Runs a statement; tells how many rows it changed.
+    /// Runs a statement, and returns how many rows it changed.
     pub(super) fn execute(&self, sql: &str, params: impl Params) -> Done<usize> {
         Ok(self.conn.prepare_cached(sql)?.execute(params)?)
     }

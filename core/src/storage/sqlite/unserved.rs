@@ -1,4 +1,5 @@
-//! Work whose kind no live worker serves: who asks is told, and the run has one event for each wait.
+//! Work whose kind no live worker serves. Callers can ask for it, and a run that waits too long gets one event for each
+//! wait.
 
 use super::claims::Serves;
 use super::fault::Done;
@@ -14,10 +15,10 @@ use rusqlite::params;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// At most so many waits of a kind are told of in one pass.
+/// The most waits of a kind for which one pass writes an event.
 const SHARE: i64 = 512;
 
-/// What waits, and what workers hold: kind, queue and how many.
+/// Counts of waiting work by kind and queue.
 const QUEUED: [&str; 3] = [
     "SELECT kind, queue, count(*) FROM agent_execution WHERE ready = 1 AND org_id = ?1 AND ?2 > 0 GROUP BY kind, queue",
     "SELECT kind, queue, count(*) FROM agent_execution WHERE due_at <= ?2 AND org_id = ?1 AND status = 0 AND ready = 0 \
@@ -25,6 +26,7 @@ const QUEUED: [&str; 3] = [
     "SELECT t.kind, t.queue, count(*) FROM task_execution t JOIN agent_execution x ON x.run = t.place >> 31 \
      WHERE t.status = 0 AND t.org_id = ?1 AND t.visible_at <= ?2 AND x.status < 5 GROUP BY t.kind, t.queue",
 ];
+/// Counts of work that workers hold, by kind and queue.
 const RUNNING: [&str; 2] = [
     "SELECT kind, queue, count(*) FROM agent_execution WHERE worker IS NOT NULL AND org_id = ?1 AND ?2 > 0 \
      GROUP BY kind, queue",
@@ -32,7 +34,7 @@ const RUNNING: [&str; 2] = [
      GROUP BY kind, queue",
 ];
 
-/// What each queue has of each kind.
+/// How much work of each kind each queue has.
 pub(super) fn queues(tx: &Tx, org: OrgId, now: Timestamp) -> Done<Vec<QueueLoad>> {
     let served = served(tx, now)?;
     let polled = served.iter().filter(|kind| kind.0 == org);
@@ -54,7 +56,7 @@ pub(super) fn queues(tx: &Tx, org: OrgId, now: Timestamp) -> Done<Vec<QueueLoad>
     Ok(loads.into_iter().map(load).collect())
 }
 
-/// What live workers serve: org, kind, queue.
+/// The org, kind and queue of all that live workers serve.
 fn served(tx: &Tx, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
     let alive = tx.all("SELECT org_id, kinds FROM worker WHERE alive_until > ?1", [now.0], |row| {
         Ok((OrgId(id(row, 0)?), json_column::<Serves>(row, 1)?))
@@ -63,14 +65,15 @@ fn served(tx: &Tx, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
     Ok(served.map(|(org, (kind, queue))| (org, kind, queue)).collect())
 }
 
-/// The kind behind one in an index.
+/// The next kind after a given one in an index.
 const KINDS_OF_RUNS: &str = "SELECT org_id, queue, kind FROM agent_execution WHERE ready = 1 \
      AND (org_id, queue, kind) > (?1, ?2, ?3) ORDER BY org_id, queue, kind LIMIT 1";
 const KINDS_OF_TASKS: &str = "SELECT org_id, queue, kind FROM task_execution WHERE status = 0 \
      AND (org_id, queue, kind) > (?1, ?2, ?3) ORDER BY org_id, queue, kind LIMIT 1";
 
-// Both take the first of an index of what was not told yet: a backlog that was told of costs nothing more, and one that was
-// not is told of a share at a time. A run that waits not long enough is looked at again with the next share.
+// Both read the beginning of an index of work that has no event for its wait yet. So a backlog that has its events
+// costs nothing more, and one that has none gets them a share at a time. A run that has not waited long enough is
+// looked at again with the next share.
 const LONE_RUNS: &str = "SELECT x.run FROM (SELECT run, begins_at FROM agent_execution INDEXED BY agent_execution_lone \
      WHERE ready = 1 AND org_id = ?1 AND kind = ?2 AND queue = ?3 AND status = 0 AND no_worker IS NOT epoch \
      ORDER BY run LIMIT ?5) x WHERE ifnull(x.begins_at, 0) <= ?4 AND \
@@ -81,7 +84,7 @@ const LONE_TASKS: &str = "SELECT t.place FROM (SELECT place FROM task_execution 
      AND no_worker IS NOT visible_at ORDER BY visible_at LIMIT ?5) t \
      JOIN agent_execution x ON x.run = t.place >> 31 WHERE x.status < 5 ORDER BY t.place";
 
-/// What has waited too long and was not told of it.
+/// Work that has waited too long and has no event for it yet.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     runs: Vec<i64>,
@@ -94,13 +97,13 @@ impl Waits {
     }
 }
 
-/// Looks for work that has waited too long for a worker of its kind. Kinds that are served cost one look each.
+/// Looks for work that has waited too long for a worker of its kind. A kind that is served costs one index seek.
 pub(super) fn waits(tx: &Tx, now: Timestamp) -> Done<Waits> {
     let served = served(tx, now)?;
     let since = now.0.saturating_sub(micros(NO_WORKER_AFTER));
     let of_unserved = |next: &str, sql: &str| -> Done<Vec<i64>> {
         let mut found = Vec::new();
-        // One step for each kind, however many rows it has.
+        // One index seek for each kind, however many rows it has.
         let mut last: Option<(OrgId, String, String)> = None;
         loop {
             let bound = last.as_ref().map(|(org, queue, kind)| (blob(&org.0), queue.as_str(), kind.as_str()));
@@ -121,7 +124,7 @@ pub(super) fn waits(tx: &Tx, now: Timestamp) -> Done<Waits> {
     Ok(Waits { runs, tasks })
 }
 
-/// Tells runs whose work has waited too long, once for each wait.
+/// Writes an event for work that has waited too long, once for each wait.
 pub(super) fn tell(tx: &Tx) -> Done<()> {
     let waits = waits(tx, tx.now)?;
     for run in waits.runs {
@@ -140,7 +143,8 @@ pub(super) fn tell(tx: &Tx) -> Done<()> {
         let mut log = Log::open(tx, &run)?;
         row.emit(&run, &mut log, EventKind::NoWorker, json!({ "queue": row.task.new.queue }))?;
         tx.execute("UPDATE task_execution SET no_worker = visible_at WHERE place = ?1", [place])?;
-        // Whoever runs the agent brings the kinds of its inline tasks along.
+        // A task that was scheduled inline and is on a queue now. Its kind is served by workers that run the agent, so
+        // the run is woken: whoever claims it can run the task too.
         let awaited = run.status == Status::Waiting && run.wait().is_some_and(|wait| wait.tasks);
         if row.born_inline && awaited {
             run.wait = None;

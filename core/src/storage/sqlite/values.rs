@@ -1,9 +1,13 @@
 //! Column values: ids, JSON, payloads, labels, and the integer keys that put the rows of a run side by side.
 //!
-//! Small JSON payloads are stored as text, so that people can read them with any SQLite tool; raw bytes as a blob that starts
-//! with 0, those of a blob with 4; references to the payload table as a blob that starts with 1 (JSON), 2 (raw) or 5 (blob), then
-//! hash and size; JSON of a page's
-//! order that shrinks as a blob that starts with 3 and holds its zstd form.
+//! A payload column holds text or bytes. Text is small JSON, so that people can read it with any SQLite tool. Bytes
+//! begin with a tag:
+//!
+//! | tag | what follows |
+//! | --- | --- |
+//! | 0, 4 | raw bytes; those of a blob |
+//! | 1, 2, 5 | hash and size of a value in the payload table: JSON, raw, blob |
+//! | 3 | JSON, compressed with zstd |
 
 use super::fault::Done;
 use crate::error::{Code, Error};
@@ -25,7 +29,7 @@ pub(super) const SHIFT: u32 = 31;
 /// The largest number a row may have in its run.
 pub(super) const MAX_NUMBER: i64 = (1 << SHIFT) - 1;
 
-/// The key of a run's row; a run with more rows of a kind than a key can number is refused.
+/// The key of a run's row. Fails if the run has more rows of a kind than a key can number.
 pub(super) fn key(run: i64, number: i64) -> Done<i64> {
     if (0..=MAX_NUMBER).contains(&number) {
         return Ok(run << SHIFT | number);
@@ -47,14 +51,14 @@ pub(super) fn span(run: i64) -> (i64, i64) {
     (run << SHIFT, run << SHIFT | MAX_NUMBER)
 }
 
-/// JSON from this size on is compressed where that saves an eighth.
+/// JSON of at least this size is compressed if that saves an eighth.
 const COMPRESS_FROM: usize = 1024;
 
 thread_local! {
     static PACKER: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(1).ok());
 }
 
-/// The compressed form of a row's JSON, tag included, where it is worth it.
+/// The compressed form of JSON, with its tag. None if compression saves too little.
 fn packed(json: &[u8]) -> Option<Vec<u8>> {
     if json.len() < COMPRESS_FROM {
         return None;
@@ -131,7 +135,7 @@ fn payload_of(value: ValueRef<'_>) -> Option<Payload> {
     }
 }
 
-/// The error for a column that does not hold what it should.
+/// The error for a column that does not hold a value of this kind.
 pub(super) fn unreadable(index: usize, what: &str) -> rusqlite::Error {
     let error = FromSqlError::Other(format!("column {index} holds no {what}").into());
     rusqlite::Error::FromSqlConversionFailure(index, rusqlite::types::Type::Blob, Box::new(error))
@@ -227,7 +231,7 @@ pub(super) fn one_of<T: Copy>(all: &[T], index: usize, row: &Row<'_>) -> rusqlit
     all.get(place).copied().ok_or_else(|| unreadable(index, "known value"))
 }
 
-/// The error for a row that ought to be there.
+/// The error for a row that is missing but must exist.
 pub(super) fn missing(what: &str) -> Error {
     corrupt(format!("{what} is missing; the file may have been edited by hand"))
 }

@@ -1,11 +1,12 @@
-//! The write-ahead log: keeps room ahead of it, and folds it into the file beside the writer.
+//! The write-ahead log: makes room in it ahead of commits, and folds it into the database (SQLite calls that a
+//! checkpoint).
 //!
-//! Room: a file that grows makes every fsync also write the file system's journal, about twice the price of one that
-//! overwrites. So the log is lengthened by zeros in large steps, under the write lock and only beyond its end. SQLite takes
-//! what lies behind its last frame for the rest of an older log.
+//! Room: if a commit makes the file longer, its fsync also writes the file system's journal, which about doubles its
+//! price. So the log is lengthened with zeros in large steps, under the write lock and only beyond its end. SQLite
+//! takes what lies behind its last frame for the rest of an older log.
 //!
-//! Folding: a thread with a connection of its own does the bulk; the writer does what came meanwhile, so that the log can
-//! start again from its beginning.
+//! Folding: a thread with a connection of its own folds most of the log while the writer goes on. Then the writer folds
+//! what was added meanwhile, so that the log can start again from its beginning.
 
 use super::fault::explain;
 use super::file_identity::Place;
@@ -21,28 +22,29 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-/// A log of so many pages (16 MiB) is folded into the file by the side.
+/// From so many pages on (16 MiB) the thread folds the log in the background.
 const FOLD: i32 = 4_096;
-/// A log of so many pages (256 MiB) is folded before anything else is written.
+/// From so many pages on (256 MiB) the writer folds the log before it writes anything else.
 const FOLD_NOW: i32 = 65_536;
 /// Bytes of one page with its frame header.
 const FRAME: u64 = 4_096 + 24;
 /// Room for the pages of a usual transaction.
 const ROOM: u64 = 16 * FRAME;
-/// The first and the largest step by which the log is lengthened; the size of the log is taken in between.
+/// The smallest and the largest step by which the log is lengthened. Between them the step is the size of the log.
 const STEP: (u64, u64) = (128 << 10, 1 << 20);
-/// A log of this size has been folded or soon will be: from then on it is overwritten.
+/// A log of this size is not lengthened: it was folded or soon will be, and is then overwritten from its beginning.
 const LONG: u64 = FOLD as u64 * FRAME;
 
 pub(super) struct Log {
     path: PathBuf,
     place: Arc<Place>,
-    /// Opened once there is one; SQLite keeps no locks on it.
+    /// The log, opened once it exists. To close it is safe: SQLite has no locks on the log, which closing would drop.
     file: Option<File>,
-    /// Pages in the log after the last commit.
+    /// How many pages the log had after the last commit.
     pages: Arc<AtomicI32>,
-    /// Whether the thread is at it, and whether it has just finished.
+    /// Whether the thread folds.
     busy: Arc<AtomicBool>,
+    /// Whether the thread has folded, and the writer has not folded the rest yet.
     done: Arc<AtomicBool>,
     wake: mpsc::Sender<()>,
     thread: JoinHandle<()>,
@@ -91,14 +93,14 @@ impl Log {
         })
     }
 
-    /// Ends the thread; its connection is closed when this returns.
+    /// Ends the thread. Its connection is closed when this returns.
     pub(super) fn end(self) {
         let Self { wake, thread, .. } = self;
         drop(wake);
         let _ = thread.join();
     }
 
-    /// Lengthens a log that the next commit would lengthen. Called under the write lock; a failure costs speed only.
+    /// Lengthens the log if the next commit would lengthen it. Called under the write lock. A failure costs only speed.
     pub(super) fn make_room(&mut self) {
         if self.file.is_none() {
             let file = File::options().write(true).open(&self.path);
@@ -114,7 +116,7 @@ impl Log {
         let _ = file.seek(SeekFrom::Start(there)).and_then(|_| file.write_all(&vec![0; step as usize]));
     }
 
-    /// Starts what the length of the log asks for. Called between two transactions of the writer.
+    /// Folds the log, or lets the thread fold it, if it is long. Called between two transactions of the writer.
     pub(super) fn fold(&self, writer: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
         if pages < FOLD {

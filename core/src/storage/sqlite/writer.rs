@@ -1,7 +1,8 @@
-//! The writer thread: owns the write connection and turns everything that waits into one transaction and one fsync.
+//! The writer thread: it owns the write connection, and runs all commands that wait as one transaction with one fsync.
 //!
-//! Where commits are quick (a RAM disk, a good SSD) and one run alone keeps committing, its caller does the writing itself:
-//! nothing could be grouped, and two thread switches are saved.
+//! If commits are quick (on a RAM disk or a good SSD) and one run alone keeps committing, its caller runs the
+//! transaction on its own thread: nothing could be grouped, and two thread switches are saved. The mutex around
+//! [`Loop`] makes sure that only one of them writes at a time.
 
 use super::fault::{Done, Fault, explain, is_busy};
 use super::file_identity::Place;
@@ -28,20 +29,24 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// At most so many commands share a transaction.
+/// The most commands that share a transaction.
 const GROUP: usize = 256;
-/// How often the file is looked at for writes of other processes.
+/// How often the writer looks for writes of other processes.
 const POLL: Duration = Duration::from_millis(20);
-/// A log that was written later than so long ago is asked for again: two writes can fall on one tick of the file's clock.
+/// If the log was modified less than so long ago, its time does not tell it from a later write: two writes can fall on
+/// one tick of the file system's clock. So the next look asks SQLite again.
 const TICK: Duration = Duration::from_millis(50);
-/// How often the writer looks whether another process waits for its turn, while it has no sign of one.
+/// How often the writer looks whether another process waits for the write lock, while it has seen none.
 const GLANCE: Duration = Duration::from_millis(2);
-/// How long it keeps in line after a sign of another process.
+/// How long it stands in line for the write lock after it has seen another process that writes.
 const CROWDED: Duration = Duration::from_secs(1);
+/// A caller may run a transaction itself if they usually take less than this.
+const QUICK: Duration = Duration::from_micros(400);
+
 /// What the writer needs besides its connection.
 pub(super) struct Setting {
     pub path: PathBuf,
-    /// The file's write-ahead log.
+    /// The path of the write-ahead log.
     pub log: PathBuf,
     pub synchronous: Synchronous,
     pub busy_timeout: Duration,
@@ -54,22 +59,20 @@ pub(super) struct Setting {
     pub next_due: Arc<AtomicI64>,
 }
 
-/// A transaction that is quicker than this may be done by its caller.
-const QUICK: Duration = Duration::from_micros(400);
-
 /// The sending side of the writer thread.
 pub(super) struct Writer {
     queue: mpsc::Sender<Message>,
     shared: Arc<Shared>,
 }
 
-/// What the thread and a caller that writes by itself share.
+/// What the thread shares with callers that write by themselves.
 struct Shared {
-    /// The connection; gone once the thread has stopped.
+    /// The connection and its state. None once the thread has stopped.
     state: Mutex<Option<Loop>>,
-    /// Commands that were sent and not yet taken.
+    /// How many commands were sent and not taken yet. A caller does not write while there are any: it would overtake
+    /// them.
     queued: AtomicUsize,
-    /// The usual time of a transaction, in nanoseconds.
+    /// The usual time of a command in its transaction, in nanoseconds.
     usual: AtomicU64,
     /// The run that committed last.
     last: Mutex<Option<ExecutionId>>,
@@ -80,7 +83,7 @@ enum Message {
     Stop,
 }
 
-/// The dialect, by name.
+/// Names the backend for [`Grouped`].
 struct Sqlite;
 
 impl Grouped for Sqlite {
@@ -94,7 +97,7 @@ impl Grouped for Sqlite {
 pub(super) enum Durability {
     /// Once it is on the disk.
     Now,
-    /// Once it is committed: it need only be on the disk when a later command is.
+    /// Once it is committed. It may be lost with the machine, but not if a later command is on the disk.
     Later,
 }
 
@@ -116,8 +119,8 @@ impl Writer {
         Ok((Self { queue: sender, shared }, thread))
     }
 
-    /// As [`run`](Self::run), for a commit of a run: done by the caller where that is quicker and nobody else writes. Begins at
-    /// once, so that the future holds no command.
+    /// As [`run`](Self::run), for a commit of a run. The caller itself runs it if that is quicker and nobody else
+    /// writes. It begins before the future is polled, so that a future which is dropped takes no command with it.
     pub(super) fn run_for<T, F>(
         &self,
         execution: ExecutionId,
@@ -128,12 +131,12 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
-        let alone = self.shared.last.lock().replace(execution) == Some(execution);
-        let quick = self.shared.usual.load(Ordering::Relaxed) < QUICK.as_nanos() as u64;
+        let is_alone = self.shared.last.lock().replace(execution) == Some(execution);
+        let is_quick = self.shared.usual.load(Ordering::Relaxed) < QUICK.as_nanos() as u64;
         let (work, mut answer) = command::<Sqlite, F, T>(asked, Durability::Now, run);
-        let here = alone && quick && self.shared.queued.load(Ordering::Acquire) == 0;
-        let left = if here { self.shared.serve_here(work) } else { Some(work) };
-        let served = match left {
+        let here = is_alone && is_quick && self.shared.queued.load(Ordering::Acquire) == 0;
+        let not_served = if here { self.shared.serve_here(work) } else { Some(work) };
+        let served = match not_served {
             Some(work) => {
                 self.send_work(work);
                 None
@@ -148,7 +151,8 @@ impl Writer {
         }
     }
 
-    /// Runs a command in the next transaction; the answer is durable. It is sent at once, so that the future holds no command.
+    /// Runs a command in the next transaction. When it is answered, it is durable. It is sent before the future is
+    /// polled, so that a future which is dropped takes no command with it.
     pub(super) fn run<T, F>(&self, asked: &'static str, run: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
     where
         T: Send + 'static,
@@ -158,7 +162,7 @@ impl Writer {
         async move { answer.await.unwrap_or_else(|_| Err(closed(asked))) }
     }
 
-    /// Runs a command whose effect need only be durable once a later command's is.
+    /// Runs a command that need not be on the disk before a later one is.
     pub(super) fn run_lazily<T, F>(&self, asked: &'static str, run: F) -> oneshot::Receiver<Result<T>>
     where
         T: Send + 'static,
@@ -179,7 +183,8 @@ impl Writer {
 
     fn send_work(&self, work: Box<dyn Work<Sqlite>>) {
         self.shared.queued.fetch_add(1, Ordering::AcqRel);
-        // A closed queue drops the command and with it its reply: the receiver then says so.
+        // A closed queue drops the command and with it the sender of its answer. The receiver then reports that the
+        // store is closed.
         let _ = self.queue.send(Message::Work(work));
     }
 
@@ -190,11 +195,13 @@ impl Writer {
 }
 
 impl Shared {
-    /// Serves one command on the caller's thread; gives it back where the writer is busy or closed.
+    /// Runs one command on the caller's thread. Gives it back if the writer is busy or closed. It never waits: the
+    /// caller may be an event loop.
     fn serve_here(&self, work: Box<dyn Work<Sqlite>>) -> Option<Box<dyn Work<Sqlite>>> {
         let Some(mut state) = self.state.try_lock() else { return Some(work) };
         let Some(state) = state.as_mut() else { return Some(work) };
-        // Another process may hold the file for a while: waiting in line is the thread's part.
+        // Other processes write too, or the files or the time have to be checked first. That can take a while, so the
+        // thread does it.
         if state.is_lost() || state.is_crowded() || !state.pace.is_settled() {
             return Some(work);
         }
@@ -210,10 +217,11 @@ impl Shared {
         let (start, size) = (crate::clock::instant(), group.len() as u64);
         state.serve(group);
         let (taken, usual) = (start.elapsed().as_nanos() as u64 / size.max(1), self.usual.load(Ordering::Relaxed));
-        // The first time counts fully; one slow commit among quick ones ends the quick time at once.
-        let weight = if usual > u64::MAX / 4 { taken } else { (usual * 7 + taken) / 8 };
-        self.usual.store(weight, Ordering::Relaxed);
-        // A log that others have removed or replaced must not get into the database.
+        // A moving average that begins with the first measurement. One slow commit weighs enough to end the quick way
+        // at once.
+        let average = if usual > u64::MAX / 4 { taken } else { (usual * 7 + taken) / 8 };
+        self.usual.store(average, Ordering::Relaxed);
+        // A log that others have removed or replaced must not be folded into the database.
         if !state.is_lost()
             && let Some(Open { connection, log }) = &state.open
         {
@@ -221,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// The thread's life.
+    /// The writer thread: runs what is queued until it is told to stop.
     fn serve_queue(&self, queue: &mpsc::Receiver<Message>) {
         let mut group: Group<Sqlite> = Vec::new();
         let mut looked = crate::clock::instant();
@@ -264,7 +272,7 @@ impl Shared {
     }
 }
 
-/// The write lock is held: the transaction is begun, and no fork copies it.
+/// A transaction has begun and holds the write lock. The guard keeps forks out until it ends.
 struct Begun(forks::Inside);
 
 /// The open files.
@@ -274,19 +282,22 @@ pub(super) struct Open {
 }
 
 pub(super) struct Loop {
-    /// Gone where the files were lost and others could not be opened in their place.
+    /// None if the files were lost and no others could be opened in their place.
     pub open: Option<Open>,
     pub setting: Setting,
     pub files: FileWatch,
     pace: Pace,
+    /// SQLite's data version at the last look.
     pub version: Option<i64>,
-    /// Size and time of the log at the last look, if that tells later writes from those that were seen.
+    /// Size and modification time of the log at the last look. None if a later write could have the same ones.
     pub seen: Option<(u64, std::time::SystemTime)>,
+    /// The setting of `synchronous` that the connection has now.
     pub synchronous: Option<Synchronous>,
-    /// The write lock is held for the next transaction already.
+    /// The transaction that [`Shared::serve_here`] has begun for the next group.
     begun: Option<Begun>,
-    /// Until when other processes are taken to write too.
+    /// Until when other processes are assumed to write too.
     crowded: Option<Instant>,
+    /// When the writer last looked for other processes.
     glanced: Instant,
 }
 
@@ -308,7 +319,8 @@ impl Loop {
         }
     }
 
-    /// Announces that another process wrote.
+    /// Regular work between transactions: keeps the common time, checks the files, and announces writes of other
+    /// processes.
     fn look_around(&mut self) {
         self.pace.keep();
         if !self.keeps_place() {
@@ -332,7 +344,7 @@ impl Loop {
         }
     }
 
-    /// Takes the write lock if it is free.
+    /// Begins a transaction if the write lock is free and nothing has to be set up before.
     fn begin_at_once(&mut self) -> Option<Begun> {
         let Open { connection, .. } = self.open.as_ref()?;
         if self.synchronous != Some(self.setting.synchronous) || self.setting.place.memory().is_err() {
@@ -341,7 +353,7 @@ impl Loop {
         begin(connection).ok()
     }
 
-    /// Takes the write lock, waiting in line with other processes for a bounded time.
+    /// Begins a transaction. Waits for the write lock in line with other processes, for a bounded time.
     fn begin(&mut self, lazy: bool) -> rusqlite::Result<Begun> {
         let Some(Open { connection, .. }) = &self.open else { return Ok(Begun(forks::enter())) };
         let wanted = if lazy { Synchronous::Normal } else { self.setting.synchronous };
@@ -371,7 +383,8 @@ impl Loop {
         }
     }
 
-    /// Whether another process writes too, or waits to. Then everybody stands in line; alone, nobody pays for it.
+    /// Whether another process writes too, or waits to. Then all stand in line, so that none is starved. A process that
+    /// is alone does not pay for that.
     fn is_crowded(&mut self) -> bool {
         let now = crate::clock::instant();
         if self.crowded.is_some_and(|until| now < until) {
@@ -395,7 +408,7 @@ impl Loop {
     }
 }
 
-/// Takes the write lock if it is free.
+/// Begins a transaction, or fails if the write lock is not free.
 fn begin(connection: &Connection) -> rusqlite::Result<Begun> {
     let inside = forks::enter();
     connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
@@ -425,7 +438,7 @@ impl Serves<Sqlite> for Loop {
             match work.attempt(&tx) {
                 Attempt::Kept => {}
                 Attempt::Refused if connection.total_changes() == before => {}
-                // It wrote before it refused: only a rollback undoes that.
+                // It wrote before it refused. Only a rollback undoes that, and it undoes the whole group.
                 Attempt::Refused => {
                     self.rollback();
                     return match alone {

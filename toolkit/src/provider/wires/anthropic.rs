@@ -4,7 +4,7 @@ use super::{Call, ModelError, ThinkingLevel, ThinkingSupport, ToolChoice, unsend
 use crate::message::{CacheHint, Content, ExecutedBy, Media, MediaSource, Part, Role};
 use serde_json::{Map, Value, json};
 
-/// What the API takes of these at most.
+/// The most blocks with `cache_control` that the API accepts in a request.
 const BREAKPOINTS: usize = 4;
 
 pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> {
@@ -29,7 +29,7 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
         for part in &message.parts {
             blocks.extend(block(part, call)?);
         }
-        // The API wants turns to alternate; what follows on the same side is the same turn.
+        // The API wants the roles to alternate, so messages of one role in a row are joined.
         match messages.last_mut().filter(|last| last["role"] == role).and_then(|last| last["content"].as_array_mut()) {
             Some(content) => content.extend(blocks),
             None if blocks.is_empty() => {}
@@ -43,7 +43,8 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
         .collect();
     if let Some(hint) = request.cache {
         let last_block = messages.last_mut().and_then(|last| last["content"].as_array_mut()?.last_mut());
-        // The prompt is tools, then system, then messages: each mark covers all that is before it.
+        // The API's prompt is the tools, then the system prompt, then the messages. A mark caches all that is before
+        // it.
         for marked in [last_block, system.last_mut().or(tools.last_mut())].into_iter().flatten() {
             mark(marked, hint);
         }
@@ -55,7 +56,7 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
     put("model", json!(request.model));
     put("stream", json!(true));
     let limit = request.max_tokens.or(call.info.max_output).unwrap_or(8_192);
-    // The model refuses to think on a call that it is forced to make.
+    // The API refuses thinking together with a forced tool call.
     let forced = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Tool(_));
     let (thinking, max_tokens) = if forced { (Vec::new(), limit) } else { thinking(call, limit) };
     put("max_tokens", json!(max_tokens));
@@ -84,7 +85,7 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
     Ok(body)
 }
 
-/// The fields that say how to think, and the limit with room for it.
+/// The request fields that turn thinking on or off, and `max_tokens` raised to leave room for the thinking.
 fn thinking(call: &Call<'_>, limit: u64) -> (Vec<(&'static str, Value)>, u64) {
     let effort = |level| {
         json!({"effort": match level {
@@ -103,29 +104,29 @@ fn thinking(call: &Call<'_>, limit: u64) -> (Vec<(&'static str, Value)>, u64) {
                 ThinkingLevel::High => 20_480,
                 ThinkingLevel::Max => 32_000,
             };
-            // The budget is part of the limit and has to be under it; the API's least is 1024.
+            // `max_tokens` includes the thinking budget, which has to be smaller. The API accepts no budget under 1024.
             let most = call.info.max_output.unwrap_or(u64::MAX);
             let limit = limit.max(2_048).min(most);
             let budget = wanted.min(limit.saturating_sub(1_024)).max(1_024);
             (vec![("thinking", json!({"type": "enabled", "budget_tokens": budget}))], limit)
         }
-        // Newer models keep their thoughts to themselves unless asked to tell them.
+        // Newer models do not return their thinking unless `display` asks for it.
         (Some(level), _) => {
             let adaptive = json!({"type": "adaptive", "display": "summarized"});
             (vec![("thinking", adaptive), ("output_config", effort(level))], limit)
         }
         (None, ThinkingSupport::Always) => (vec![("output_config", effort(ThinkingLevel::Low))], limit),
-        // These think by themselves unless told not to.
+        // Adaptive models think by default, so that no thinking has to be asked for.
         (None, ThinkingSupport::Adaptive) => (vec![("thinking", json!({"type": "disabled"}))], limit),
         (None, _) => (Vec::new(), limit),
     }
 }
 
-/// A part as a block of content; none where there is nothing to say.
+/// A message part as a content block. None if the API has no block for the part, or its text is empty.
 fn block(part: &Part, call: &Call<'_>) -> Result<Option<Value>, ModelError> {
     let opaque = part.opaque_for(call.origin);
     let mut block = match &part.content {
-        // A block that was kept whole goes back whole.
+        // The decoder kept the provider's own block: it goes back unchanged.
         _ if opaque.is_some_and(|data| data.get("block").is_some()) => {
             return Ok(opaque.and_then(|data| data.get("block")).cloned());
         }
@@ -138,7 +139,7 @@ fn block(part: &Part, call: &Call<'_>) -> Result<Option<Value>, ModelError> {
                     Some(json!({"type": "thinking", "thinking": thought.text, "signature": signature}))
                 }
                 (None, Some(data)) => Some(json!({"type": "redacted_thinking", "data": data})),
-                // A thought that nobody signed is only text.
+                // The API refuses thinking without a signature, such as another model's. It is sent as text.
                 (None, None) if thought.text.trim().is_empty() => None,
                 (None, None) => Some(json!({"type": "text", "text": thought.text})),
             });
@@ -187,14 +188,15 @@ fn mark(block: &mut Value, hint: CacheHint) {
     };
 }
 
-/// Takes the earliest marks of the conversation away until the API takes what is left.
+/// Removes cache marks from the earliest blocks until no more than the API accepts are left.
 fn limit_breakpoints(system: &mut [Value], messages: &mut [Value]) {
     let in_messages = messages.iter_mut().filter_map(|message| message["content"].as_array_mut()).flatten();
     let mut marked: Vec<&mut Value> =
         system.iter_mut().chain(in_messages).filter(|block| block.get("cache_control").is_some()).collect();
-    // One is left for the tools, whose mark is not among these.
+    // Without a system prompt the tools carry a mark too. It is not counted here.
     let surplus = marked.len().saturating_sub(BREAKPOINTS);
-    // The first is the system prompt's, which every call shares.
+    // The first one stays: where there is a system prompt it is that one's, and every call of the conversation shares
+    // it.
     for block in marked.iter_mut().skip(1).take(surplus) {
         if let Some(fields) = block.as_object_mut() {
             fields.remove("cache_control");

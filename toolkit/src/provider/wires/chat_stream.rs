@@ -1,4 +1,5 @@
-//! OpenAI Chat Completions and compatible providers: decodes the chunks of a stream.
+//! OpenAI Chat Completions and compatible providers: decodes the chunks of a stream, with the deviations of the
+//! providers.
 
 use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
 use crate::message::call_ids::CallIds;
@@ -10,13 +11,17 @@ use serde_json::{Value, json};
 
 pub(super) struct Stream {
     assembly: Assembly,
-    /// Whether `stop` beside tool calls means that they are to be made.
+    /// Whether the finish reason `stop` still means that the tool calls are to be made.
     lenient: bool,
+    /// The index of the part that has the thinking.
     thinking: Option<usize>,
+    /// The index of the part that has the text.
     text: Option<usize>,
-    /// The provider's number and id of each call, and our part.
+    /// Of each tool call: the provider's number, the provider's id, and the index of our part.
     calls: Vec<(u64, String, usize)>,
+    /// The joined `reasoning_details`, which go back to the provider with the next call.
     details: Vec<Value>,
+    /// How the stream ended. The wire says so before the usage and `[DONE]`.
     ending: Option<StreamEnd>,
 }
 
@@ -29,7 +34,7 @@ impl Stream {
     fn count(&mut self, usage: &Value) {
         let tokens = |path: &str| number(usage, path).unwrap_or_default();
         let counted = self.assembly.usage();
-        // DeepSeek says the hits in a field of its own.
+        // DeepSeek has a field of its own for cache hits.
         counted.cache_read = tokens("/prompt_tokens_details/cached_tokens").max(tokens("/prompt_cache_hit_tokens"));
         counted.cache_write = tokens("/prompt_tokens_details/cache_write_tokens");
         counted.input = tokens("/prompt_tokens").saturating_sub(counted.cache_read + counted.cache_write);
@@ -82,7 +87,7 @@ impl Stream {
         let name = text(call, "/function/name").filter(|name| !name.is_empty());
         let index = number(call, "/index");
         let known = match (index, id) {
-            // Some servers number every call 0 and tell them apart by id alone.
+            // Some servers number every call 0, so the id has to be the same too.
             (Some(index), Some(id)) => self.calls.iter().rev().find(|(at, known, _)| *at == index && known == id),
             (Some(index), None) => self.calls.iter().rev().find(|(at, _, _)| *at == index),
             (None, Some(id)) => self.calls.iter().rev().find(|(_, known, _)| known == id),
@@ -90,17 +95,17 @@ impl Stream {
         };
         let arguments = match call.pointer("/function/arguments") {
             Some(Value::String(json)) => json.clone(),
-            // Some local servers send the object itself, once.
+            // Some local servers send the arguments as a JSON object, whole, in place of a string.
             Some(arguments @ Value::Object(_)) => arguments.to_string(),
             _ => String::new(),
         };
         let known = known.map(|(_, _, part)| *part);
-        let next = known.map_or(Next::GoesOn, |part| self.next(part, name, &arguments));
+        let piece = known.map_or(Piece::More, |part| self.classify(part, name, &arguments));
         let part = match (known, name.map(str::to_owned)) {
-            (Some(_), _) if next == Next::Again => return Ok(()),
-            (Some(part), name) => match next {
-                Next::Another(known) => self.begin_call(index, id, name.unwrap_or(known), on),
-                Next::GoesOn | Next::Again => part,
+            (Some(_), _) if piece == Piece::Repeated => return Ok(()),
+            (Some(part), name) => match piece {
+                Piece::NewCall(known) => self.begin_call(index, id, name.unwrap_or(known), on),
+                Piece::More | Piece::Repeated => part,
             },
             (None, Some(name)) => self.begin_call(index, id, name, on),
             (None, None) => {
@@ -108,7 +113,7 @@ impl Stream {
                 return Err(self.assembly.failed(ErrorKind::Protocol, message.to_owned()));
             }
         };
-        // Gemini signs calls here.
+        // Gemini puts the signature of a call here, and wants it back.
         if let (Some(extra), Some(place)) = (call.get("extra_content"), self.assembly.opaque(part)) {
             *place = Some(json!({"extra_content": extra}));
         }
@@ -131,37 +136,38 @@ impl Stream {
         part
     }
 
-    /// What a piece is to the call that has its number and its id.
-    fn next(&mut self, part: usize, name: Option<&str>, arguments: &str) -> Next {
-        let Some(Growing::Call { name: known, json, .. }) = self.assembly.part(part) else { return Next::GoesOn };
+    /// Tells what a piece is that comes with the number and the id of a call that has begun.
+    fn classify(&mut self, part: usize, name: Option<&str>, arguments: &str) -> Piece {
+        let Some(Growing::Call { name: known, json, .. }) = self.assembly.part(part) else { return Piece::More };
         let whole = |json: &str| serde_json::from_str::<serde_json::Map<String, Value>>(json).ok();
-        // Nothing can follow a whole object, so that this is no more of it.
-        let (true, Some(before)) = (arguments.trim_start().starts_with('{'), whole(json)) else { return Next::GoesOn };
+        // The arguments are one JSON object. If it is complete and another one begins, the piece cannot be more of it.
+        let (true, Some(before)) = (arguments.trim_start().starts_with('{'), whole(json)) else { return Piece::More };
         let is_same_tool = name.is_none_or(|name| name == known);
         match whole(arguments) {
-            Some(now) if is_same_tool && now == before => Next::Again,
-            // Some servers begin with an empty object in place of none.
+            Some(now) if is_same_tool && now == before => Piece::Repeated,
+            // Some servers begin a call with an empty object in place of an empty string.
             _ if is_same_tool && before.is_empty() => {
                 json.clear();
-                Next::GoesOn
+                Piece::More
             }
-            _ => Next::Another(known.clone()),
+            _ => Piece::NewCall(known.clone()),
         }
     }
 }
 
-/// What a piece is to the call that has its number and its id.
+/// What a piece is that comes with the number and the id of a call that has begun.
 #[derive(PartialEq, Eq)]
-enum Next {
-    /// More of it.
-    GoesOn,
-    /// The same once more, as some servers say at the end. Twice the same under one id is made once.
-    Again,
-    /// Another call, of a server that gives all of them one number and one id; the name of the one before.
-    Another(String),
+enum Piece {
+    /// More of the call's arguments.
+    More,
+    /// The whole call again, as some servers send it at the end. The call is made once.
+    Repeated,
+    /// A new call: some servers give all calls one number and one id. Has the name of the call before.
+    NewCall(String),
 }
 
-/// Adds a piece of `reasoning_details`: what goes on with the last one is joined to it.
+/// Adds a piece of `reasoning_details`. A piece that continues the last detail is joined to it; encrypted ones come
+/// whole.
 fn join_detail(details: &mut Vec<Value>, piece: &Value) {
     let same = |last: &Value| {
         ["type", "index", "id"].iter().all(|name| piece.get(name).is_none() || last.get(name) == piece.get(name))
@@ -220,7 +226,7 @@ impl Decoder for Stream {
 
     fn finish(mut self: Box<Self>) -> Result<Message, ModelError> {
         let Some(ending) = self.ending else { return Err(self.assembly.interrupted()) };
-        // This wire closes all calls with the reason it finished for.
+        // This wire does not end calls one by one: the finish reason ends them all.
         for (_, _, part) in &self.calls {
             if let Some(Growing::Call { closed, .. }) = self.assembly.part(*part) {
                 *closed = true;

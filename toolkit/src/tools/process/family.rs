@@ -1,7 +1,8 @@
-//! The processes that a command has started, looked up in `/proc`: its descendants, and all that carry its mark.
+//! Finds the processes that a command has started, by `/proc`: its descendants, and all that carry its mark.
 //!
-//! A process may leave its group and its parent, yet it keeps the environment it was started with. Where there is no
-//! `/proc`, only the process group is known.
+//! The mark is a variable in the environment. A process can leave its process group and its parent, but it keeps the
+//! environment that it was started with. Where there is no `/proc`, these functions find nothing, and only the process
+//! group can be signalled.
 
 use rustix::process::{Pid, Signal};
 use std::collections::HashMap;
@@ -10,10 +11,10 @@ use std::fs;
 /// The variable that marks all processes of a call.
 pub(crate) const MARK: &str = "FLOVYN_TOOL_CALL";
 
-/// A process below another.
+/// A process that another one started, directly or through others.
 pub(super) struct Descendant {
     pub pid: Pid,
-    /// How far below: a child is 1.
+    /// Generations below the other: a child is 1.
     pub depth: usize,
 }
 
@@ -27,7 +28,8 @@ pub(super) fn descendants(of: Pid) -> Vec<Descendant> {
     let parents: HashMap<i32, i32> = processes().filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let depth = |pid: i32| {
         let mut at = pid;
-        // No chain is longer than there are processes; pids that are given anew could make a circle.
+        // The list is not read at one moment, and pids are used again. So the chain could be a circle: the loop is
+        // bounded.
         for depth in 1..=parents.len() {
             at = *parents.get(&at)?;
             if at == of.as_raw_nonzero().get() {
@@ -39,17 +41,18 @@ pub(super) fn descendants(of: Pid) -> Vec<Descendant> {
     parents.keys().filter_map(|&pid| Some(Descendant { pid: Pid::from_raw(pid)?, depth: depth(pid)? })).collect()
 }
 
-/// The parent of a process that lives; none for one that has ended and waits for its parent to look.
+/// The parent of a living process. None for a zombie.
 fn parent(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may hold anything, also parentheses.
+    // The name comes first, in parentheses, and may itself contain parentheses and spaces.
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     (state != "Z").then_some(parent)
 }
 
-/// The memory that a process uses, in bytes: of what it shares with others, its part.
+/// The memory that a process uses, in bytes. Shared pages are divided among those who share them, where the kernel
+/// tells; else they are not counted.
 pub(super) fn memory(pid: Pid) -> u64 {
     let pid = pid.as_raw_nonzero();
     let shares = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
@@ -73,10 +76,10 @@ pub(crate) fn marked(call: &str) -> Vec<Pid> {
     processes().filter(carries).filter_map(Pid::from_raw).collect()
 }
 
-/// Ends all processes that carry the mark of a call; how many there were.
+/// Kills all processes that carry the mark of a call, and returns how many.
 pub(crate) fn end_marked(call: &str) -> usize {
     let mut ended = 0;
-    // A process may start another while it is looked for.
+    // A process may start another between the search and its end. So the search is repeated until it finds none.
     for _ in 0..8 {
         let found = marked(call);
         if found.is_empty() {
