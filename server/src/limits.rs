@@ -1,7 +1,7 @@
 //! The limits of a key: starts, signals and polls a second, and open event streams. Each key has token buckets of its own in its
 //! org; an empty bucket refuses a call, with the time until there is a token again.
 
-use crate::Identity;
+use crate::access::Identity;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use governor::clock::{Clock, DefaultClock};
@@ -60,9 +60,12 @@ impl Limits {
 
 /// A kind of call that is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rate {
+pub enum Rate {
+    /// A start or a fork.
     Create,
+    /// A signal.
     Signal,
+    /// A poll for work.
     Poll,
 }
 

@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod crates;
 #[allow(dead_code)]
 #[path = "gen.rs"]
 mod generated;
 mod paths;
+mod server;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is inside the repository").to_owned()

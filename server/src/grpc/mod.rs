@@ -1,4 +1,4 @@
-//! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing. `v1/` serves the first protocol.
+//! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing. Other protocols are served beside it.
 
 mod agents;
 mod commit_memory;
@@ -6,23 +6,20 @@ mod health;
 mod hint_streams;
 mod lost_leases;
 mod payloads;
-mod queue_access;
 mod streams;
-mod v1;
 mod worker;
 
 use self::commit_memory::CommitMemory;
 use self::hint_streams::HintStreams;
-use self::queue_access::QueueCache;
-use self::v1::V1;
-use crate::Identity;
-use crate::faults::{self, contain_grpc};
+pub use self::streams::ResponseStream;
+use crate::access::Identity;
+use crate::extensions::Protocol;
+use crate::faults;
 use crate::limits::retry_after;
 use crate::listen::ListenerCloser;
-use crate::metrics::grpc_calls;
-use crate::policy::{self, Need};
+use crate::policy::Need;
 use crate::request_id::{self, RequestId};
-use crate::service::{Act, Requester, Service};
+use crate::service::{Refusal, Requester, Service};
 use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -32,13 +29,9 @@ use flovyn_core::storage::remote::ORG_HEADER;
 use flovyn_core::wire::v2::agents_server::AgentsServer;
 use flovyn_core::wire::v2::worker_server::WorkerServer;
 use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
-use flovyn_proto::v1::agent_dispatch_server::AgentDispatchServer;
-use flovyn_proto::v1::task_execution_server::TaskExecutionServer;
-use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycleServer;
 use futures::future::join3;
 use futures::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
-use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +56,6 @@ const LAST_HANDSHAKES: Duration = Duration::from_secs(1);
 struct Grpc {
     service: Service,
     hint_streams: HintStreams,
-    queues: Arc<QueueCache>,
     commit_memory: CommitMemory,
 }
 
@@ -77,26 +69,21 @@ pub(crate) async fn serve<C>(
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let grpc = Grpc {
-        service,
-        hint_streams: HintStreams::default(),
-        queues: Arc::default(),
-        commit_memory: CommitMemory::default(),
-    };
-    let first = V1::over(grpc.clone());
-    let (health, healthy) = health::health_service().await;
+    let grpc = Grpc { service, hint_streams: HintStreams::default(), commit_memory: CommitMemory::default() };
+    let protocols = grpc.service.protocols.clone();
+    let (health, healthy) = health::health_service(&protocols).await;
     let agents = AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE);
     let routes = Routes::new(agents.max_encoding_message_size(MAX_MESSAGE))
-        .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
-        .add_service(AgentDispatchServer::new(first.clone()).max_decoding_message_size(MAX_MESSAGE))
-        .add_service(TaskExecutionServer::new(first.clone()).max_decoding_message_size(MAX_MESSAGE))
-        .add_service(WorkerLifecycleServer::new(first).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE));
+    let routes = protocols
+        .iter()
+        .fold(routes, |routes, protocol| protocol.add_to(routes, &grpc.service))
         .add_service(healthy)
-        .add_service(reflection()?)
+        .add_service(reflection(&protocols)?)
         .into_axum_router()
         .layer(from_fn(contain_grpc))
         .layer(from_fn_with_state(grpc.service.clone(), admit))
-        .layer(from_fn_with_state(grpc.service.metrics.clone(), grpc_calls))
+        .layer(from_fn_with_state(grpc.service.clone(), count_calls))
         .layer(from_fn(request_id::mark));
     let connections = Mutex::new(connections);
     let next = || stream::poll_fn(|cx| connections.lock().poll_next_unpin(cx));
@@ -132,18 +119,15 @@ fn protocol() -> Server {
 }
 
 impl Grpc {
-    /// The caller that [`admit`] has authenticated.
+    /// The caller of a request.
     fn identity<T>(&self, request: &Request<T>) -> Result<Identity, Status> {
-        let identity = request.extensions().get::<Identity>().cloned();
-        identity.ok_or_else(|| Status::unauthenticated("nobody was admitted"))
+        identity(request)
     }
 
-    /// Records an act in the audit before it is done; returns the org of the call.
-    async fn audit<T>(&self, request: &Request<T>, act: Act, subject: impl Display) -> Result<OrgId, Status> {
-        let org = self.org(request)?;
-        let by = Requester { who: self.identity(request)?, request: RequestId::of(request.extensions()) };
-        self.service.audit(org, &by, act, subject).await.map_err(to_status)?;
-        Ok(org)
+    /// The caller, its org and the id of its request.
+    fn requester<T>(&self, request: &Request<T>) -> Result<Requester, Status> {
+        let (org, who) = (self.org(request)?, self.identity(request)?);
+        Ok(Requester { org, who, request: RequestId::of(request.extensions()) })
     }
 
     /// Resolves when a caller's stream must end, with its last status: none where the server stops, since the client goes on with
@@ -160,9 +144,24 @@ impl Grpc {
 
     /// The org of a call.
     fn org<T>(&self, request: &Request<T>) -> Result<OrgId, Status> {
-        let identity = self.identity(request)?;
-        resolve_org(&identity, request.metadata().get(ORG_HEADER).map(|named| named.as_encoded_bytes()))
+        org(request)
     }
+}
+
+/// The caller of a request: [`admit`] has authenticated it.
+///
+/// Errors: `UNAUTHENTICATED` for a request that was not let in.
+pub fn identity<T>(request: &Request<T>) -> Result<Identity, Status> {
+    let identity = request.extensions().get::<Identity>().cloned();
+    identity.ok_or_else(|| Status::unauthenticated("nobody was admitted"))
+}
+
+/// The org of a request.
+///
+/// Errors: `PERMISSION_DENIED` where it names one that is not its caller's.
+pub fn org<T>(request: &Request<T>) -> Result<OrgId, Status> {
+    let identity = identity(request)?;
+    resolve_org(&identity, request.metadata().get(ORG_HEADER).map(|named| named.as_encoded_bytes()))
 }
 
 /// The org of a call, whether the caller names one in the header or not.
@@ -174,8 +173,11 @@ fn resolve_org(identity: &Identity, named: Option<&[u8]>) -> Result<OrgId, Statu
 }
 
 /// Tells tools such as grpcurl what is served.
-fn reflection() -> Result<ServerReflectionServer<impl ServerReflection>> {
-    tonic_reflection::server::Builder::configure()
+fn reflection(protocols: &[Arc<dyn Protocol>]) -> Result<ServerReflectionServer<impl ServerReflection + use<>>> {
+    let described = tonic_reflection::server::Builder::configure();
+    protocols
+        .iter()
+        .fold(described, |described, protocol| described.register_encoded_file_descriptor_set(protocol.descriptors()))
         .register_encoded_file_descriptor_set(flovyn_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
@@ -210,38 +212,77 @@ async fn identify(
     from: Option<IpAddr>,
     named: Option<HeaderValue>,
 ) -> Result<Option<Identity>, Status> {
-    let Some(need) = policy::need_of_method(path) else {
+    let Some(need) = service.need_of_method(path) else {
         return Err(Status::unimplemented(format!("this server has no method {path}")));
     };
     if need == Need::Nothing {
         return Ok(None);
     }
-    let Some(token) = token else {
-        return Err(Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"));
-    };
-    let Some(identity) = service.identify(&token, from).await.map_err(to_status)? else {
-        return Err(Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"));
-    };
-    if !need.is_met(identity.scopes()) {
-        if need == Need::Work {
-            service.refusals.log(&identity, path);
+    let admitted = service.admit(token.as_deref(), from, Some(need), path).await;
+    let identity = admitted.map_err(|refusal| match refusal {
+        Refusal::NoToken => Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"),
+        Refusal::UnknownToken => Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"),
+        Refusal::NotAllowed { needs, scopes } => {
+            Status::permission_denied(format!("{path} needs {needs}; the token has {scopes}"))
         }
-        let why = format!("{path} needs {}; the token has {}", need.describe(), identity.scopes());
-        return Err(Status::permission_denied(why));
-    }
-    if let Some(rate) = policy::rate_of_method(path) {
+        Refusal::Failed(error) => to_status(error),
+    })?;
+    if let Some(rate) = service.rate_of_method(path) {
         let org = resolve_org(&identity, named.as_ref().map(HeaderValue::as_bytes))?;
         service.count(rate, org, &identity).await.map_err(to_status)?;
     }
     Ok(Some(identity))
 }
 
+/// Answers a call whose code panics.
+async fn contain_grpc(request: axum::extract::Request, next: Next) -> axum::response::Response {
+    faults::contained(request, next, |fault| status_of_error(&fault).into_http()).await
+}
+
+/// Counts the answers by method. One that fails after it began counts as `Ok`.
+async fn count_calls(
+    State(service): State<Service>,
+    request: axum::extract::Request,
+    next: Next,
+) -> axum::response::Response {
+    let path = request.uri().path();
+    let is_known = path.starts_with("/flovyn.") && service.need_of_method(path).is_some();
+    let method = if is_known { path.trim_start_matches('/').to_owned() } else { "other".to_owned() };
+    let answer = next.run(request).await;
+    let status = answer.headers().get("grpc-status");
+    let code = status.map_or(tonic::Code::Ok, |code| tonic::Code::from_bytes(code.as_bytes()));
+    service.metrics.answered(method, format!("{code:?}"));
+    answer
+}
+
+/// The gRPC status of an error of a check of access. Where the token allows too little, clients add which one they have sent, and
+/// where; they leave alone what has a code of its own.
+fn refused(error: Error) -> Status {
+    match error.code() {
+        Code::PermissionDenied => Status::permission_denied(error.message()),
+        _ => to_status(error),
+    }
+}
+
 /// The gRPC status of an error.
-fn to_status(error: Error) -> Status {
+pub fn to_status(error: Error) -> Status {
     faults::log_hidden(&error);
     let mut status = status_of_error(&error);
     if let Some(seconds) = retry_after(&error) {
         status.metadata_mut().insert("retry-after", seconds.into());
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_one_call_and_tells_nothing() {
+        let response = faults::tests::answer_to_a_panic(|app| app.layer(from_fn(contain_grpc))).await;
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), tonic::Code::Internal);
+        assert!(!status.message().contains("secret"), "{status}");
+    }
 }
