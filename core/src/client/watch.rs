@@ -181,7 +181,7 @@ impl Watching {
         if self.look == Look::Store {
             let (run, after) = ((self.org, self.execution), self.read.id.number);
             let read = async || self.storage.events(run.0, run.1, after, PAGE).await.map(Arc::from);
-            let events: Arc<[Event]> = self.chunks.reads().events.ask((run, after), read).await?;
+            let events: Arc<[Event]> = self.chunks.reads().events.run((run, after), read).await?;
             let all = events.len() < PAGE;
             // Read after the events: what was made before one of them and written is there.
             self.look_elsewhere(&events).await?;
@@ -307,7 +307,7 @@ impl Watching {
             && self.lacks_content(&event)
         {
             let (org, reads) = (self.org, self.chunks.reads());
-            let entry = reads.entries.ask((org, id), async || self.storage.entry(org, id).await).await?;
+            let entry = reads.entries.run((org, id), async || self.storage.entry(org, id).await).await?;
             let content = &entry.new.content;
             let mut size = 0;
             if content.size() > self.content_limit {
@@ -317,7 +317,7 @@ impl Watching {
                 let content = match &content.body {
                     Body::Stored { hash, .. } => {
                         let read = async || self.storage.read_payload(org, content).await;
-                        reads.payloads.ask((org, *hash), read).await?
+                        reads.payloads.run((org, *hash), read).await?
                     }
                     _ => content.bytes()?.clone(),
                 };

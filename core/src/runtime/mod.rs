@@ -1,9 +1,9 @@
 //! A backend, its client and its housekeeping in one process, chosen by a URL.
 
 mod builder;
+mod change_poller;
 mod flovyn;
 mod hybrid;
-mod lookout;
 mod previews;
 mod signals;
 mod token;
@@ -119,7 +119,7 @@ impl Runtime {
         let mut beside = vec![
             tokio::spawn(housekeep(open, clock)).abort_handle(),
             tokio::spawn(write_probe::keep(Arc::downgrade(&storage))).abort_handle(),
-            tokio::spawn(lookout::keep(Arc::downgrade(&storage), storage.hints().lookout())).abort_handle(),
+            tokio::spawn(change_poller::run(Arc::downgrade(&storage), storage.hints().change_poller())).abort_handle(),
         ];
         if storage.previews().is_some() {
             beside.push(tokio::spawn(previews::carry(Arc::downgrade(&storage))).abort_handle());

@@ -1,13 +1,13 @@
 //! Previews of what runs are making: bounded, dropped without harm. In this process, through a relay to where they meet, or
 //! shared with other processes through rows ([`outgoing`](super::outgoing)).
 //!
-//! Where all of a run's previews are made in one process, each has a position there that every board takes over. What queues
+//! Where all of a run's previews are made in one process, each has a position there that every hub takes over. What queues
 //! handed to workers of other processes is made beside that, so it has no position that two boards could agree on: those
-//! previews are free. A free one shares the position of what stands before it on a board, and is told apart by its op, attempt
+//! previews are free. A free one shares the position of what stands before it on a hub, and is told apart by its op, attempt
 //! and seq; who resumes anywhere is shown what is open of it anew.
 
 use super::outgoing::{Elsewhere, Outgoing, Reach, Said};
-use super::together::Reads;
+use super::single_flight::SharedReads;
 use crate::clock::{Clock, SystemClock};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{Chunk, EventId};
@@ -27,24 +27,24 @@ const FARTHEST: u64 = 1 << 53;
 /// What a preview costs beside its text.
 const OVERHEAD: usize = 160;
 
-/// Takes a preview, with the durable event that it follows, to the board elsewhere that every reader reads. Must not block.
+/// Takes a preview, with the durable event that it follows, to the hub elsewhere that every reader reads. Must not block.
 type Relay = Box<dyn Fn(u64, Chunk) + Send + Sync>;
 
 /// A run, whatever else has its id in another org.
 pub type RunKey = (OrgId, ExecutionId);
 
-/// The board of previews. Clones share it.
+/// The hub of previews. Clones share it.
 #[derive(Clone, Default)]
-pub struct Chunks(pub(super) Arc<Board>);
+pub struct Chunks(pub(super) Arc<Hub>);
 
 #[derive(Default)]
-pub(super) struct Board {
+pub(super) struct Hub {
     pub runs: Mutex<Runs>,
     relay: Option<Relay>,
-    /// Of a board whose runs others may read through rows.
+    /// Of a hub whose runs others may read through rows.
     pub outgoing: Option<Outgoing>,
     /// What readers ask the store for now.
-    reads: Reads,
+    reads: SharedReads,
 }
 
 /// The previews of every run.
@@ -63,10 +63,10 @@ pub type OpKey = (u32, u32);
 /// How far a task's previews have come: their attempt, and the last one's place in it.
 pub type Told = (u32, u64);
 
-/// A place on a board: behind a position, the n-th of the free previews that share it.
+/// A place on a hub: behind a position, the n-th of the free previews that share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Place {
-    /// The position, which every board knows.
+    /// The position, which every hub knows.
     pub id: EventId,
     /// From 1; 0 for what has a position of its own.
     pub nth: u64,
@@ -78,7 +78,7 @@ impl From<EventId> for Place {
     }
 }
 
-/// A preview as a board shows it.
+/// A preview as a hub shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shown {
     /// Its place there.
@@ -114,7 +114,7 @@ impl Kept {
 pub(super) struct Channel {
     pub kept: VecDeque<Kept>,
     last: Place,
-    /// The last one with a position, as the board it was made on has it.
+    /// The last one with a position, as the hub it was made on has it.
     heard: EventId,
     /// The last one that is no longer kept.
     lost: Place,
@@ -128,7 +128,7 @@ pub(super) struct Channel {
     published: u64,
     /// The durable event up to which a reader has come: what is published then stands behind it.
     passed: u64,
-    bell: watch::Sender<()>,
+    signal: watch::Sender<()>,
     /// Up to where the rows of another process were read.
     pub delivered: EventId,
     /// Who holds the run in another process, as its readers here know.
@@ -136,18 +136,18 @@ pub(super) struct Channel {
 }
 
 impl Chunks {
-    /// A board that gives all it gets to one elsewhere.
+    /// A hub that gives all it gets to one elsewhere.
     pub fn relayed(relay: impl Fn(u64, Chunk) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Board { relay: Some(Box::new(relay)), ..Board::default() }))
+        Self(Arc::new(Hub { relay: Some(Box::new(relay)), ..Hub::default() }))
     }
 
-    /// A board of one of the processes that share a database.
+    /// A hub of one of the processes that share a database.
     pub fn shared() -> Self {
-        Self(Arc::new(Board { outgoing: Some(Outgoing::default()), ..Board::default() }))
+        Self(Arc::new(Hub { outgoing: Some(Outgoing::default()), ..Hub::default() }))
     }
 
     /// Where readers of the same ask the store together.
-    pub(crate) fn reads(&self) -> &Reads {
+    pub(crate) fn reads(&self) -> &SharedReads {
         &self.0.reads
     }
 
@@ -185,7 +185,7 @@ impl Chunks {
         }
     }
 
-    /// Takes a preview from the board it was published on, with its id there. One that comes when readers here are past its
+    /// Takes a preview from the hub it was published on, with its id there. One that comes when readers here are past its
     /// place is put behind them: late, but not lost on them.
     pub fn deliver(&self, id: EventId, org: OrgId, chunk: Chunk) {
         self.0.runs.lock().deliver((org, chunk.execution), id, Arc::new(chunk));
@@ -225,7 +225,7 @@ impl Chunks {
     }
 
     /// Lets a reader go on after a position: the one from where events are to be read again, so that what is kept can be
-    /// judged by them; nothing where nothing is kept. Previews to come stand behind the position, also on a board that has
+    /// judged by them; nothing where nothing is kept. Previews to come stand behind the position, also on a hub that has
     /// not seen what came before it.
     pub fn resume(&self, run: RunKey, at: EventId) -> Option<EventId> {
         let mut runs = self.0.runs.lock();
@@ -249,7 +249,7 @@ impl Chunks {
 
     /// Rings at every new preview of a run.
     pub fn follow(&self, run: RunKey) -> watch::Receiver<()> {
-        self.0.runs.lock().channels.entry(run).or_default().bell.subscribe()
+        self.0.runs.lock().channels.entry(run).or_default().signal.subscribe()
     }
 
     /// Whether anybody here reads a run's previews.
@@ -319,10 +319,10 @@ impl Runs {
 impl Channel {
     /// Notes that a task's preview has come; false where one behind it came before.
     fn has_come(&mut self, chunk: &Chunk) -> bool {
-        let told = (chunk.attempt, chunk.seq);
+        let progress = (chunk.attempt, chunk.seq);
         let last = self.tasks.entry((chunk.segment, chunk.sequence)).or_default();
-        let is_new = told > *last;
-        *last = told.max(*last);
+        let is_new = progress > *last;
+        *last = progress.max(*last);
         is_new
     }
 
@@ -345,7 +345,7 @@ impl Channel {
     }
 
     /// The next position behind a durable event, behind what readers have and behind the last preview. `seq` is the place of
-    /// the preview in its attempt: the first one on a board need not be its attempt's first, and then another board has given
+    /// the preview in its attempt: the first one on a hub need not be its attempt's first, and then another hub has given
     /// positions behind the event, which readers still have.
     fn behind(&self, event: u64, seq: u64) -> EventId {
         let (number, last) = (event.max(self.passed), self.last.id);
@@ -365,15 +365,15 @@ impl Channel {
             self.lost = first.place;
             self.bytes -= cost(&first.chunk);
         }
-        self.bell.send_replace(());
+        self.signal.send_replace(());
     }
 
     fn is_followed(&self) -> bool {
-        self.bell.receiver_count() > 0
+        self.signal.receiver_count() > 0
     }
 }
 
-/// A place behind an event that no board has given which began earlier: they count from 1, or from when they began.
+/// A place behind an event that no hub has given which began earlier: they count from 1, or from when they began.
 fn beyond_other_boards() -> u64 {
     u64::try_from(SystemClock::default().now().0 / 1_000).unwrap_or(1).max(1)
 }
@@ -391,8 +391,8 @@ mod tests {
         (OrgId::DEFAULT, ExecutionId::fresh())
     }
 
-    fn publish(board: &Chunks, after: u64, run: RunKey, size: usize) {
-        board.publish(after, run.0, chunk(run.1, size));
+    fn publish(hub: &Chunks, after: u64, run: RunKey, size: usize) {
+        hub.publish(after, run.0, chunk(run.1, size));
     }
 
     fn chunk(execution: ExecutionId, size: usize) -> Chunk {
@@ -410,83 +410,83 @@ mod tests {
 
     #[test]
     fn what_nobody_reads_is_bounded_over_all_runs() {
-        let board = Chunks::default();
+        let hub = Chunks::default();
         let followed = fresh();
-        let bell = board.follow(followed);
-        publish(&board, 1, followed, 10);
+        let signal = hub.follow(followed);
+        publish(&hub, 1, followed, 10);
         let runs: Vec<_> = (0..400).map(|_| fresh()).collect();
         for run in &runs {
-            publish(&board, 1, *run, 100_000);
+            publish(&hub, 1, *run, 100_000);
         }
-        let bytes = board.0.runs.lock().bytes;
+        let bytes = hub.0.runs.lock().bytes;
         assert!(bytes <= ALL_BYTES, "{bytes} bytes");
-        assert_eq!(board.after(runs[399], Place::default(), 2).0.len(), 1, "what is new stays");
-        assert!(board.after(runs[0], Place::default(), 2).0.is_empty(), "the longest quiet goes first");
-        assert_eq!(board.after(followed, Place::default(), 2).0.len(), 1, "what is read stays");
-        drop(bell);
-        board.forget(followed);
-        assert!(!board.0.runs.lock().channels.contains_key(&followed));
+        assert_eq!(hub.after(runs[399], Place::default(), 2).0.len(), 1, "what is new stays");
+        assert!(hub.after(runs[0], Place::default(), 2).0.is_empty(), "the longest quiet goes first");
+        assert_eq!(hub.after(followed, Place::default(), 2).0.len(), 1, "what is read stays");
+        drop(signal);
+        hub.forget(followed);
+        assert!(!hub.0.runs.lock().channels.contains_key(&followed));
     }
 
     #[test]
     fn a_reader_is_told_that_previews_are_gone() {
-        let (board, run) = (Chunks::default(), fresh());
-        (0..KEPT + 2).for_each(|_| publish(&board, 7, run, 1));
+        let (hub, run) = (Chunks::default(), fresh());
+        (0..KEPT + 2).for_each(|_| publish(&hub, 7, run, 1));
         let place = |chunk| EventId { number: 7, chunk };
-        assert_eq!(board.resume(run, EventId::default()), Some(place(3)));
+        assert_eq!(hub.resume(run, EventId::default()), Some(place(3)));
         let gone = Some(place(2));
         for (at, kept, gone) in [(EventId::default(), KEPT, gone), (place(1), KEPT, gone), (place(2), KEPT, None)] {
-            let (found, lost) = board.after(run, at.into(), 8);
+            let (found, lost) = hub.after(run, at.into(), 8);
             assert_eq!((found.len(), lost.map(|lost| lost.id)), (kept, gone), "after {at}");
         }
         // Nothing that stands behind the event asked for counts.
-        assert_eq!(board.after(run, Place::default(), 7), (Vec::new(), None));
+        assert_eq!(hub.after(run, Place::default(), 7), (Vec::new(), None));
     }
 
     #[test]
     fn a_preview_of_one_who_does_not_know_the_latest_event_reaches_the_reader() {
-        let (board, run) = (Chunks::default(), fresh());
-        let _bell = board.follow(run);
-        publish(&board, 3, run, 1);
-        board.passed(run, 9);
-        publish(&board, 3, run, 1);
-        let (found, lost) = board.after(run, EventId { number: 9, chunk: 0 }.into(), 10);
+        let (hub, run) = (Chunks::default(), fresh());
+        let _bell = hub.follow(run);
+        publish(&hub, 3, run, 1);
+        hub.passed(run, 9);
+        publish(&hub, 3, run, 1);
+        let (found, lost) = hub.after(run, EventId { number: 9, chunk: 0 }.into(), 10);
         assert_eq!((found.len(), lost), (1, None));
         assert_eq!(found[0].place, EventId { number: 9, chunk: 1 }.into());
     }
 
     #[test]
     fn a_preview_from_elsewhere_that_comes_late_reaches_the_reader_once() {
-        let (board, run) = (Chunks::shared(), fresh());
-        let _bell = board.follow(run);
+        let (hub, run) = (Chunks::shared(), fresh());
+        let _bell = hub.follow(run);
         let place = |number, chunk| EventId { number, chunk };
-        board.passed(run, 4);
+        hub.passed(run, 4);
         for id in [place(2, 1), place(2, 2), place(2, 1), place(4, 1), place(4, 1), place(5, 1)] {
-            board.deliver(id, run.0, chunk(run.1, 1));
+            hub.deliver(id, run.0, chunk(run.1, 1));
         }
-        let found = board.after(run, place(4, 0).into(), u64::MAX).0;
+        let found = hub.after(run, place(4, 0).into(), u64::MAX).0;
         let ids: Vec<_> = found.iter().map(|shown| shown.place.id).collect();
         assert_eq!(ids, [place(4, 1), place(4, 2), place(4, 3), place(5, 1)]);
     }
 
     #[test]
     fn free_previews_stand_between_positions_and_take_none() {
-        let (board, run) = (Chunks::shared(), fresh());
-        let _bell = board.follow(run);
+        let (hub, run) = (Chunks::shared(), fresh());
+        let _bell = hub.follow(run);
         let free = |op, seq| Chunk { epoch: Chunk::OF_A_QUEUE, sequence: op, seq, ..chunk(run.1, 1) };
-        let placed = |number, place| board.deliver(EventId { number, chunk: place }, run.0, chunk(run.1, 1));
-        board.deliver_free(2, run.0, free(3, 1));
+        let placed = |number, place| hub.deliver(EventId { number, chunk: place }, run.0, chunk(run.1, 1));
+        hub.deliver_free(2, run.0, free(3, 1));
         placed(3, 1);
-        board.deliver_free(2, run.0, free(3, 2));
-        board.deliver_free(2, run.0, free(3, 2));
+        hub.deliver_free(2, run.0, free(3, 2));
+        hub.deliver_free(2, run.0, free(3, 2));
         placed(3, 2);
-        board.passed(run, 4);
-        board.deliver_free(2, run.0, free(5, 1));
-        board.deliver_free(2, run.0, free(3, 3));
+        hub.passed(run, 4);
+        hub.deliver_free(2, run.0, free(5, 1));
+        hub.deliver_free(2, run.0, free(3, 3));
         placed(4, 1);
-        let found = board.after(run, Place::default(), u64::MAX).0;
-        let told = found.iter().map(|shown| (shown.place.id.to_string(), shown.place.nth, shown.free));
-        let told: Vec<_> = told.collect();
+        let found = hub.after(run, Place::default(), u64::MAX).0;
+        let progress = found.iter().map(|shown| (shown.place.id.to_string(), shown.place.nth, shown.free));
+        let progress: Vec<_> = progress.collect();
         let expected = [
             ("2", 1, true),
             ("3.1", 0, false),
@@ -496,29 +496,29 @@ mod tests {
             ("4", 2, true),
             ("4.1", 0, false),
         ];
-        assert_eq!(told, expected.map(|(id, nth, free)| (id.to_owned(), nth, free)));
+        assert_eq!(progress, expected.map(|(id, nth, free)| (id.to_owned(), nth, free)));
         assert!(found.is_sorted_by_key(|shown| shown.place));
         // Whoever judges them again has to know what happened since they were made.
-        assert_eq!(board.resume(run, EventId { number: 4, chunk: 1 }), Some(EventId { number: 2, chunk: 0 }));
+        assert_eq!(hub.resume(run, EventId { number: 4, chunk: 1 }), Some(EventId { number: 2, chunk: 0 }));
     }
 
     #[test]
     fn a_board_that_has_seen_nothing_goes_on_behind_its_readers() {
-        let (board, run) = (Chunks::default(), fresh());
-        let _bell = board.follow(run);
+        let (hub, run) = (Chunks::default(), fresh());
+        let _bell = hub.follow(run);
         let at = EventId { number: 7, chunk: 5 };
-        assert_eq!(board.resume(run, at), None);
-        publish(&board, 7, run, 1);
-        assert_eq!(board.after(run, at.into(), 8).0[0].place.id, EventId { number: 7, chunk: 6 });
+        assert_eq!(hub.resume(run, at), None);
+        publish(&hub, 7, run, 1);
+        assert_eq!(hub.after(run, at.into(), 8).0[0].place.id, EventId { number: 7, chunk: 6 });
     }
 
     #[test]
     fn orgs_do_not_see_each_others_previews_of_one_id() {
-        let (board, run) = (Chunks::default(), fresh());
+        let (hub, run) = (Chunks::default(), fresh());
         let other = (OrgId::fresh(), run.1);
-        let _bells = (board.follow(run), board.follow(other));
-        publish(&board, 7, run, 1);
-        assert_eq!(board.after(run, Place::default(), 8).0.len(), 1);
-        assert!(board.after(other, Place::default(), 8).0.is_empty());
+        let _bells = (hub.follow(run), hub.follow(other));
+        publish(&hub, 7, run, 1);
+        assert_eq!(hub.after(run, Place::default(), 8).0.len(), 1);
+        assert!(hub.after(other, Place::default(), 8).0.is_empty());
     }
 }

@@ -86,22 +86,18 @@ mod tests {
 
     const RUN: RunKey = (OrgId::DEFAULT, ExecutionId(Uuid::from_u128(1)));
 
-    fn say(board: &Chunks, sequence: u32, attempt: u32, seq: u64, word: &str) {
+    fn say(hub: &Chunks, sequence: u32, attempt: u32, seq: u64, word: &str) {
         let (execution, epoch, kind) = (RUN.1, Chunk::OF_A_QUEUE, ChunkKind::Token);
-        board.publish(
-            7,
-            RUN.0,
-            Chunk { execution, segment: 0, sequence, epoch, attempt, seq, kind, data: word.into() },
-        );
+        hub.publish(7, RUN.0, Chunk { execution, segment: 0, sequence, epoch, attempt, seq, kind, data: word.into() });
     }
 
-    fn kept(board: &Chunks) -> Vec<Shown> {
-        board.after(RUN, Place::default(), u64::MAX).0
+    fn kept(hub: &Chunks) -> Vec<Shown> {
+        hub.after(RUN, Place::default(), u64::MAX).0
     }
 
-    fn words(board: &Chunks) -> Vec<String> {
+    fn words(hub: &Chunks) -> Vec<String> {
         let word = |shown: Shown| format!("{} {}", shown.chunk.sequence, shown.chunk.data);
-        kept(board).into_iter().map(word).collect()
+        kept(hub).into_iter().map(word).collect()
     }
 
     fn elsewhere(anew: bool) -> Read {
@@ -114,7 +110,7 @@ mod tests {
         let _bell = there.follow(RUN);
         say(&one, 3, 1, 1, "a");
         assert!(kept(&one).iter().all(|shown| !shown.free), "where nobody else reads, all have positions");
-        [&one, &two].into_iter().for_each(|board| board.set_read([elsewhere(true)]));
+        [&one, &two].into_iter().for_each(|hub| hub.set_read([elsewhere(true)]));
         say(&two, 4, 2, 1, "x");
         say(&one, 3, 1, 2, "b");
         let first = [one.take_rows(RUN), two.take_rows(RUN)];
@@ -124,7 +120,7 @@ mod tests {
             there.deliver_rows(RUN, rows).unwrap();
         }
         assert_eq!(words(&there), ["3 a", "3 b", "4 x"]);
-        assert!([&one, &two, &there].into_iter().all(|board| kept(board).iter().all(|shown| shown.free)));
+        assert!([&one, &two, &there].into_iter().all(|hub| kept(hub).iter().all(|shown| shown.free)));
         // Only what is new is written, until somebody comes who has nothing.
         assert!(one.waiting().is_empty() && one.take_rows(RUN).free.is_empty());
         say(&one, 3, 1, 3, "c");
@@ -144,7 +140,7 @@ mod tests {
         let (here, there) = (Chunks::shared(), Chunks::shared());
         let said: Arc<Mutex<Vec<Said>>> = Arc::default();
         let heard = said.clone();
-        here.set_herald(Some(Arc::new(move |said| heard.lock().push(said))));
+        here.set_on_publish(Some(Arc::new(move |said| heard.lock().push(said))));
         here.set_read([elsewhere(true)]);
         for (attempt, seq, word) in [(1, 1, "a"), (1, 2, "b"), (1, 3, "c"), (2, 1, "d"), (2, 2, "e")] {
             say(&here, 3, attempt, seq, word);

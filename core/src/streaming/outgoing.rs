@@ -1,4 +1,4 @@
-//! What a board shares with those of other processes through rows: who reads a run elsewhere, which of the previews made here
+//! What a hub shares with those of other processes through rows: who reads a run elsewhere, which of the previews made here
 //! are not written yet, and which workers are of this process.
 //!
 //! Nothing is written for a run that nobody reads elsewhere.
@@ -39,12 +39,12 @@ pub enum Made {
     Enough,
 }
 
-/// The part of a board that other processes are concerned with.
+/// The part of a hub that other processes are concerned with.
 pub(super) struct Outgoing {
     process: Uuid,
     state: Mutex<State>,
-    bell: watch::Sender<Made>,
-    herald: RwLock<Option<Arc<Herald>>>,
+    signal: watch::Sender<Made>,
+    on_publish: RwLock<Option<Arc<OnPublish>>>,
 }
 
 /// A preview as other processes are told of it at once.
@@ -60,7 +60,7 @@ pub struct Said {
     pub chunk: Arc<Chunk>,
 }
 
-type Herald = dyn Fn(Said) + Send + Sync;
+type OnPublish = dyn Fn(Said) + Send + Sync;
 
 /// How far the rows of a run were written, or read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -116,8 +116,8 @@ impl Default for Outgoing {
         Self {
             process: Uuid::new_v4(),
             state: Mutex::default(),
-            bell: watch::Sender::new(Made::Nothing),
-            herald: RwLock::default(),
+            signal: watch::Sender::new(Made::Nothing),
+            on_publish: RwLock::default(),
         }
     }
 }
@@ -129,15 +129,15 @@ impl Outgoing {
         let Some(Reading { held, .. }) = state.read.get(&run) else { return };
         if !held && said.chunk.epoch != Chunk::OF_A_QUEUE {
             state.doubt = true;
-            self.bell.send_if_modified(|made| std::mem::replace(made, (*made).max(Made::Some)) == Made::Nothing);
+            self.signal.send_if_modified(|made| std::mem::replace(made, (*made).max(Made::Some)) == Made::Nothing);
             return;
         }
         state.waiting += size;
-        self.bell.send_replace(if state.waiting < FULL { Made::Some } else { Made::Enough });
+        self.signal.send_replace(if state.waiting < FULL { Made::Some } else { Made::Enough });
         drop(state);
-        let herald = self.herald.read().clone();
-        if let Some(herald) = herald {
-            herald(said);
+        let on_publish = self.on_publish.read().clone();
+        if let Some(on_publish) = on_publish {
+            on_publish(said);
         }
     }
 
@@ -148,7 +148,7 @@ impl Outgoing {
 
     /// Nothing waits any more.
     fn rest(&self) {
-        self.bell.send_if_modified(|made| {
+        self.signal.send_if_modified(|made| {
             *made = Made::Nothing;
             false
         });
@@ -257,17 +257,17 @@ impl Chunks {
         self.0.outgoing.as_ref().map_or(Uuid::nil(), |outgoing| outgoing.process)
     }
 
-    /// Has what is made here of runs that are read elsewhere told to others at once; nothing any more without a herald. It
+    /// Has what is made here of runs that are read elsewhere told to others at once; nothing any more without a on_publish. It
     /// must be quick and must not block.
-    pub fn set_herald(&self, herald: Option<Arc<dyn Fn(Said) + Send + Sync>>) {
+    pub fn set_on_publish(&self, on_publish: Option<Arc<dyn Fn(Said) + Send + Sync>>) {
         if let Some(outgoing) = &self.0.outgoing {
-            *outgoing.herald.write() = herald;
+            *outgoing.on_publish.write() = on_publish;
         }
     }
 
     /// Tells what waits to be written.
     pub fn made(&self) -> Option<watch::Receiver<Made>> {
-        self.0.outgoing.as_ref().map(|outgoing| outgoing.bell.subscribe())
+        self.0.outgoing.as_ref().map(|outgoing| outgoing.signal.subscribe())
     }
 
     /// A worker of this process gave a sign of life.
@@ -343,7 +343,7 @@ impl Chunks {
     /// Hands out, to be written now, what was made of a run that is read elsewhere, in rows.
     pub fn take_rows(&self, run: RunKey) -> Rows {
         let Some(outgoing) = &self.0.outgoing else { return Rows::default() };
-        // Taken in the order of their places by whoever holds the board.
+        // Taken in the order of their places by whoever holds the hub.
         let mut runs = self.0.runs.lock();
         let mut state = outgoing.state.lock();
         let Some(Reading { held, written }) = state.read.get_mut(&run) else { return Rows::default() };
@@ -449,7 +449,7 @@ mod tests {
 
     const RUN: RunKey = (OrgId::DEFAULT, ExecutionId(Uuid::from_u128(1)));
 
-    fn say(board: &Chunks, after: u64, sequence: u32, attempt: u32, word: &str) {
+    fn say(hub: &Chunks, after: u64, sequence: u32, attempt: u32, word: &str) {
         let chunk = Chunk {
             execution: RUN.1,
             segment: 0,
@@ -460,16 +460,16 @@ mod tests {
             kind: ChunkKind::Token,
             data: word.into(),
         };
-        board.publish(after, RUN.0, chunk);
+        hub.publish(after, RUN.0, chunk);
     }
 
-    fn kept(board: &Chunks) -> Vec<Shown> {
-        board.after(RUN, Place::default(), u64::MAX).0
+    fn kept(hub: &Chunks) -> Vec<Shown> {
+        hub.after(RUN, Place::default(), u64::MAX).0
     }
 
-    fn words(board: &Chunks) -> Vec<String> {
+    fn words(hub: &Chunks) -> Vec<String> {
         let word = |shown: Shown| format!("{} {} {}", shown.place.id, shown.chunk.sequence, shown.chunk.data);
-        kept(board).into_iter().map(word).collect()
+        kept(hub).into_iter().map(word).collect()
     }
 
     fn read(anew: bool) -> Read {
@@ -483,21 +483,21 @@ mod tests {
     #[test]
     fn what_is_read_elsewhere_is_handed_out_once_and_arrives_as_it_was() {
         let (here, there) = (Chunks::shared(), Chunks::shared());
-        let mut bell = here.made().unwrap();
+        let mut signal = here.made().unwrap();
         say(&here, 7, 3, 1, "a ");
         assert!(here.waiting().is_empty() && nothing(&here.take_rows(RUN)), "nobody reads it elsewhere");
-        assert!(!bell.has_changed().unwrap());
+        assert!(!signal.has_changed().unwrap());
         here.set_read([read(true)]);
         say(&here, 7, 4, 1, "x ");
         say(&here, 7, 3, 1, "b ");
-        let made = *bell.borrow_and_update();
+        let made = *signal.borrow_and_update();
         assert_eq!((made, here.waiting()), (Made::Some, vec![RUN]));
         let first = here.take_rows(RUN);
         let ops: Vec<_> = first.placed.iter().map(|row| (row.sequence, row.last.to_string())).collect();
         assert_eq!(ops, [(4, "7.2".to_owned()), (3, "7.3".to_owned())]);
         assert!(here.waiting().is_empty() && nothing(&here.take_rows(RUN)));
         say(&here, 7, 9, 0, &"y".repeat(FULL));
-        assert_eq!(*bell.borrow_and_update(), Made::Enough);
+        assert_eq!(*signal.borrow_and_update(), Made::Enough);
         let second = here.take_rows(RUN);
         assert_eq!(second.placed[0].sequence, OF_AGENT);
 
@@ -528,7 +528,7 @@ mod tests {
         let (here, there) = (Chunks::shared(), Chunks::shared());
         let said: Arc<Mutex<Vec<Said>>> = Arc::default();
         let heard = said.clone();
-        here.set_herald(Some(Arc::new(move |said| heard.lock().push(said))));
+        here.set_on_publish(Some(Arc::new(move |said| heard.lock().push(said))));
         say(&here, 7, 3, 1, "a ");
         assert!(said.lock().is_empty(), "nobody reads it elsewhere");
         here.set_read([read(true)]);
@@ -550,16 +550,16 @@ mod tests {
 
     #[test]
     fn one_of_many_readers_speaks_for_all() {
-        let board = Chunks::shared();
+        let hub = Chunks::shared();
         let (one, other) = (WorkerId(Uuid::from_u128(1)), WorkerId(Uuid::from_u128(2)));
-        assert_eq!(board.lease(RUN, Some(one)), Lease::Live, "nobody follows it");
-        let _bell = board.follow(RUN);
-        assert_eq!([board.lease(RUN, Some(one)), board.lease(RUN, Some(one))], [Lease::New, Lease::Live]);
-        assert_eq!(board.lease(RUN, Some(other)), Lease::New, "another holder has written nothing yet");
-        assert!(!board.is_home(RUN.0, one));
-        board.heard_of(RUN.0, one);
-        assert!(board.is_home(RUN.0, one) && board.has_workers());
-        board.gone(RUN.0, one);
-        assert!(!board.is_home(RUN.0, one) && !board.has_workers());
+        assert_eq!(hub.lease(RUN, Some(one)), Lease::Live, "nobody follows it");
+        let _bell = hub.follow(RUN);
+        assert_eq!([hub.lease(RUN, Some(one)), hub.lease(RUN, Some(one))], [Lease::New, Lease::Live]);
+        assert_eq!(hub.lease(RUN, Some(other)), Lease::New, "another holder has written nothing yet");
+        assert!(!hub.is_home(RUN.0, one));
+        hub.heard_of(RUN.0, one);
+        assert!(hub.is_home(RUN.0, one) && hub.has_workers());
+        hub.gone(RUN.0, one);
+        assert!(!hub.is_home(RUN.0, one) && !hub.has_workers());
     }
 }

@@ -81,8 +81,8 @@ impl NatsBridge {
         ];
         let (hint_sender, preview_sender) = (sender.clone(), sender);
         let hints_lost_too = hints_lost.clone();
-        hints.set_herald(Some(Arc::new(move |hint| enqueue(&hint_sender, &hints_lost, Message::Hint(hint)))));
-        chunks.set_herald(Some(Arc::new(move |preview| {
+        hints.set_on_publish(Some(Arc::new(move |hint| enqueue(&hint_sender, &hints_lost, Message::Hint(hint)))));
+        chunks.set_on_publish(Some(Arc::new(move |preview| {
             enqueue(&preview_sender, &hints_lost_too, Message::Preview(preview))
         })));
         Ok(Self { hints: hints.clone(), chunks: chunks.clone(), tasks })
@@ -91,8 +91,8 @@ impl NatsBridge {
 
 impl Drop for NatsBridge {
     fn drop(&mut self) {
-        self.hints.set_herald(None);
-        self.chunks.set_herald(None);
+        self.hints.set_on_publish(None);
+        self.chunks.set_on_publish(None);
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
