@@ -122,7 +122,7 @@ impl Runtime {
             tokio::spawn(change_poller::run(Arc::downgrade(&storage), storage.hints().change_poller())).abort_handle(),
         ];
         if storage.previews().is_some() {
-            beside.push(tokio::spawn(previews::carry(Arc::downgrade(&storage))).abort_handle());
+            beside.push(tokio::spawn(previews::write(Arc::downgrade(&storage))).abort_handle());
         }
         let (chunks, org) = (storage.chunks(), storage.org());
         let (workers, beside, removing) = (Mutex::default(), Mutex::new(beside), Mutex::default());

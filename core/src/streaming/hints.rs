@@ -192,7 +192,7 @@ mod tests {
     }
 
     /// How often a waiter looks within 10 seconds in which this comes every 10 ms.
-    async fn looks(say: impl Fn(&Hints, ExecutionId)) -> u32 {
+    async fn looks(announce: impl Fn(&Hints, ExecutionId)) -> u32 {
         let (hints, run) = (Hints::default(), ExecutionId::fresh());
         let mut watch = hints.watch(OrgId::DEFAULT, run);
         let (end, mut looks) = (Instant::now() + Duration::from_secs(10), 0);
@@ -201,7 +201,7 @@ mod tests {
             let looked = async {
                 loop {
                     tick.tick().await;
-                    say(&hints, run);
+                    announce(&hints, run);
                 }
             };
             tokio::select! {

@@ -331,13 +331,13 @@ impl Backend for PostgresStorage {
 impl WorkSource for PostgresStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
         worker.check()?;
-        self.0.chunks.heard_of(worker.org, worker.id);
+        self.0.chunks.worker_seen(worker.org, worker.id);
         self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
         claim.check()?;
-        self.0.chunks.heard_of(claim.org, claim.worker);
+        self.0.chunks.worker_seen(claim.org, claim.worker);
         self.write_work("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
     }
 
@@ -356,7 +356,7 @@ impl WorkSource for PostgresStorage {
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
         beat.check()?;
-        self.0.chunks.heard_of(beat.org, beat.worker);
+        self.0.chunks.worker_seen(beat.org, beat.worker);
         self.write_work("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
@@ -365,7 +365,7 @@ impl WorkSource for PostgresStorage {
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
-        self.0.chunks.gone(org, worker);
+        self.0.chunks.worker_left(org, worker);
         self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await
     }
 }

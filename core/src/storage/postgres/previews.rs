@@ -8,26 +8,20 @@ use super::sets::{Set, Value, row};
 use super::tx::Tx;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
+use crate::model::{CommitAnswer, CommitRequest, TaskReport};
 use crate::storage::previews::{Previews, Reader};
 use crate::storage::sql::Backend;
 use crate::storage::sql::commit::commit;
-use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, WATCH_TTL};
+use crate::streaming::{Chunks, OpKey, PreviewRow, Progress, ProgressBySource, RunKey, Source, Superseded, WATCH_TTL};
 use async_trait::async_trait;
 use uuid::Uuid;
 
 static ROW: Set = Set::add(
     "preview",
-    "org_id uuid, execution uuid, number bigint, chunk bigint, segment int, sequence int, data text",
+    "org_id uuid, execution uuid, segment int, sequence int, epoch bigint, attempt int, seq bigint, data text",
 );
-static OF_OP: Set = Set::delete("preview", 4, "org_id uuid, execution uuid, segment int, sequence int");
+static OF_SOURCE: Set = Set::delete("preview", 4, "org_id uuid, execution uuid, segment int, sequence int");
 static OF_RUN: Set = Set::delete("preview", 2, "org_id uuid, execution uuid");
-static FREE: Set = Set::add(
-    "task_preview",
-    "org_id uuid, execution uuid, segment int, sequence int, attempt int, seq bigint, data text",
-);
-static FREE_OF_OP: Set = Set::delete("task_preview", 4, "org_id uuid, execution uuid, segment int, sequence int");
-static FREE_OF_RUN: Set = Set::delete("task_preview", 2, "org_id uuid, execution uuid");
 static SERVED: Set = Set::update("watch", 3, "org_id uuid, execution uuid, reader uuid, served boolean");
 
 pub(super) const WATCH: &str = "INSERT INTO watch (org_id, execution, reader, served, expires_at) \
@@ -37,13 +31,11 @@ pub(super) const WATCH: &str = "INSERT INTO watch (org_id, execution, reader, se
 pub(super) const READERS: &str = "SELECT w.org_id, w.execution, w.reader, w.served, x.worker FROM watch w \
      JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution WHERE w.expires_at > $1 AND w.reader <> $2";
 
-pub(super) const READ: &str = "SELECT number, chunk, segment, sequence, data FROM preview \
-     WHERE org_id = $1 AND execution = $2 AND (number, chunk) > ($3::bigint, $4::bigint) ORDER BY number, chunk";
-
-pub(super) const READ_FREE: &str = "SELECT p.segment, p.sequence, p.attempt, p.seq, p.data FROM task_preview p \
-     LEFT JOIN UNNEST($3::int[], $4::int[], $5::int[], $6::bigint[]) AS k(segment, sequence, attempt, seq) \
-     ON k.segment = p.segment AND k.sequence = p.sequence WHERE p.org_id = $1 AND p.execution = $2 \
-     AND (k.seq IS NULL OR (p.attempt, p.seq) > (k.attempt, k.seq)) ORDER BY 1, 2, 3, 4";
+pub(super) const READ: &str = "SELECT p.segment, p.sequence, p.epoch, p.attempt, p.seq, p.data FROM preview p \
+     LEFT JOIN UNNEST($3::int[], $4::int[], $5::bigint[], $6::int[], $7::bigint[]) \
+     AS k(segment, sequence, epoch, attempt, seq) ON k.segment = p.segment AND k.sequence = p.sequence \
+     WHERE p.org_id = $1 AND p.execution = $2 AND (k.seq IS NULL \
+     OR (p.epoch, p.attempt, p.seq) > (k.epoch, k.attempt, k.seq)) ORDER BY 1, 2, 3, 4, 5";
 
 pub(super) const HANDED_OUT: &str = "SELECT t.segment, t.sequence, t.worker FROM task_execution t \
      JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run WHERE x.org_id = $1 AND x.id = $2 \
@@ -89,7 +81,7 @@ impl Previews for PostgresStorage {
             }
             Ok(())
         });
-        written.await.inspect_err(|_| self.0.chunks.rewind(run))
+        written.await.inspect_err(|_| self.0.chunks.write_again(run))
     }
 
     async fn read_previews(
@@ -97,35 +89,27 @@ impl Previews for PostgresStorage {
         org: OrgId,
         execution: ExecutionId,
         process: Uuid,
-        after: &Reach,
-    ) -> Result<(Rows, bool)> {
-        let mut known: [Vec<Value>; 4] = Default::default();
-        for (&(segment, sequence), &(attempt, seq)) in &after.tasks {
-            let row = [segment.into(), sequence.into(), attempt.into(), seq.into()];
-            known.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+        known: &ProgressBySource,
+    ) -> Result<(Vec<PreviewRow>, bool)> {
+        let mut columns: [Vec<Value>; 5] = Default::default();
+        for (source, last) in known {
+            let (segment, sequence) = source.columns();
+            let row = [segment.into(), sequence.into(), last.epoch.into(), last.attempt.into(), last.seq.into()];
+            columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
         }
-        let [segments, sequences, attempts, seqs] = known;
+        let [segments, sequences, epochs, attempts, seqs] = columns;
         let questions = [
             (IS_SERVED, row![org.0, execution.0, process]),
-            (READ, row![org.0, execution.0, after.id.number, after.id.chunk]),
-            (READ_FREE, row![org.0, execution.0, segments, sequences, attempts, seqs]),
+            (READ, row![org.0, execution.0, segments, sequences, epochs, attempts, seqs]),
         ];
         self.read("read previews", org, move |tx| {
             let found = tx.ask_all(&questions)?;
             let served = found[0].first().map_or(Ok(false), |row| row.get(0))?;
-            let mut rows = Rows::default();
-            for row in &found[1] {
-                rows.placed.push(PreviewRow {
-                    last: EventId { number: row.get(0)?, chunk: row.get(1)? },
-                    segment: row.get(2)?,
-                    sequence: row.get(3)?,
-                    data: row.get(4)?,
-                });
-            }
-            for row in &found[2] {
-                let (op, told) = ((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?));
-                rows.free.push(FreeRow { op, told, data: row.get(4)? });
-            }
+            let rows = found[1].iter().map(|row| {
+                let last = Progress { epoch: row.get(2)?, attempt: row.get(3)?, seq: row.get(4)? };
+                Ok(PreviewRow { source: Source::from_columns(row.get(0)?, row.get(1)?), last, data: row.get(5)? })
+            });
+            let rows = rows.collect::<Done<Vec<_>>>()?;
             Ok((rows, served))
         })
         .await
@@ -143,7 +127,7 @@ impl Previews for PostgresStorage {
 struct Beside {
     chunks: Chunks,
     run: RunKey,
-    rows: Option<Rows>,
+    rows: Option<Vec<PreviewRow>>,
     superseded: Superseded,
 }
 
@@ -152,12 +136,8 @@ impl Beside {
         let (run, chunks) = (self.run, &self.chunks);
         put(tx, run, self.rows.get_or_insert_with(|| chunks.take_rows(run)));
         match &self.superseded {
-            Superseded::All => [&OF_RUN, &FREE_OF_RUN].into_iter().for_each(|set| tx.put(set, row![run.0.0, run.1.0])),
-            Superseded::Ops(ops) => {
-                for (segment, sequence) in ops {
-                    tx.put(&OF_OP, row![run.0.0, run.1.0, *segment, *sequence]);
-                }
-            }
+            Superseded::All => tx.put(&OF_RUN, row![run.0.0, run.1.0]),
+            Superseded::Of(sources) => sources.iter().for_each(|source| remove(tx, run, *source)),
         }
     }
 }
@@ -167,7 +147,7 @@ impl PostgresStorage {
     /// those that it supersedes.
     pub(super) fn commit_beside(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
         let (chunks, run) = (&self.0.chunks, (request.org, request.execution));
-        let mut beside = chunks.is_read(run).then(|| Beside {
+        let mut beside = chunks.is_read_elsewhere(run).then(|| Beside {
             chunks: chunks.clone(),
             run,
             rows: None,
@@ -184,7 +164,7 @@ impl PostgresStorage {
         async move {
             commit.await.inspect_err(|_| {
                 if read {
-                    self.0.chunks.rewind(run);
+                    self.0.chunks.write_again(run);
                 }
             })
         }
@@ -197,8 +177,8 @@ impl PostgresStorage {
         let (chunks, org) = (self.0.chunks.clone(), report.org);
         self.write("report a task", org, run, move |tx| {
             let op = claims::report_task(tx, run, &report)?;
-            if chunks.is_read((org, run)) {
-                tx.put(&FREE_OF_OP, row![org.0, run.0, op.0, op.1]);
+            if chunks.is_read_elsewhere((org, run)) {
+                remove(tx, (org, run), Source::Task(op));
             }
             Ok(())
         })
@@ -206,15 +186,16 @@ impl PostgresStorage {
     }
 }
 
-fn put(tx: &Tx, run: RunKey, rows: &Rows) {
-    for one in &rows.placed {
-        let (last, op) = (one.last, (one.segment, one.sequence));
-        tx.put(&ROW, row![run.0.0, run.1.0, last.number, last.chunk, op.0, op.1, &one.data]);
+fn put(tx: &Tx, run: RunKey, rows: &[PreviewRow]) {
+    for PreviewRow { source, last, data } in rows {
+        let (segment, sequence) = source.columns();
+        tx.put(&ROW, row![run.0.0, run.1.0, segment, sequence, last.epoch, last.attempt, last.seq, data]);
     }
-    for one in &rows.free {
-        let (op, told) = (one.op, one.told);
-        tx.put(&FREE, row![run.0.0, run.1.0, op.0, op.1, told.0, told.1, &one.data]);
-    }
+}
+
+fn remove(tx: &Tx, run: RunKey, source: Source) {
+    let (segment, sequence) = source.columns();
+    tx.put(&OF_SOURCE, row![run.0.0, run.1.0, segment, sequence]);
 }
 
 /// Whether readers have gone without a word.
@@ -223,19 +204,10 @@ pub(super) fn lapsed(tx: &Tx) -> Done<bool> {
     Ok(tx.first(sql, row![tx.now], |_| Ok(()))?.is_some())
 }
 
-macro_rules! unread {
-    ($table:literal) => {
-        concat!(
-            "DELETE FROM ",
-            $table,
-            " p WHERE NOT EXISTS (SELECT FROM watch w WHERE w.org_id = p.org_id AND w.execution = p.execution)"
-        )
-    };
-}
-
 /// Takes away readers that have gone, and what nobody reads.
 pub(super) fn tidy(tx: &Tx) -> Done<()> {
     tx.execute("DELETE FROM watch WHERE expires_at <= $1", row![tx.now])?;
-    tx.execute(unread!("preview"), row![])?;
-    tx.execute(unread!("task_preview"), row![])
+    let unread = "DELETE FROM preview p WHERE NOT EXISTS \
+         (SELECT FROM watch w WHERE w.org_id = p.org_id AND w.execution = p.execution)";
+    tx.execute(unread, row![])
 }

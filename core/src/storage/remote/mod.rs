@@ -18,7 +18,7 @@ mod work;
 pub use self::tokens::Tokens;
 
 use self::line::Line;
-use self::previews::Post;
+use self::previews::Outbox;
 use self::tokens::Credentials;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -69,7 +69,7 @@ struct Shared {
     channel: Line,
     hints: Hints,
     chunks: Chunks,
-    post: Post,
+    outbox: Outbox,
     clock: Arc<dyn Clock>,
     /// As the server has it.
     max_payload: u64,
@@ -126,9 +126,8 @@ impl RemoteStorage {
         let caller = Caller { channel: channel.clone() };
         // A wrong token is told here, not by the first call that matters.
         let (org, max_payload) = caller.identify().await?;
-        let (post, posting) = Post::open(caller.clone());
-        let out = post.clone();
-        let chunks = Chunks::relayed(move |after, chunk| out.give(after, chunk));
+        let (outbox, sending) = Outbox::open(caller.clone());
+        let chunks = Chunks::relayed(outbox.clone());
         let following = tokio::spawn(hints::follow(caller, org, hints.clone(), link)).abort_handle();
         Ok(Self(Arc::new(Shared {
             url: url.to_owned(),
@@ -137,10 +136,10 @@ impl RemoteStorage {
             channel,
             hints,
             chunks,
-            post,
+            outbox,
             clock: Arc::new(SystemClock::default()),
             max_payload,
-            tasks: vec![following, posting],
+            tasks: vec![following, sending],
         })))
     }
 

@@ -277,7 +277,7 @@ impl Backend for SqliteStorage {
         let commit = move |tx: &Tx| previews::commit_beside(tx, &request, beside.as_mut());
         self.0.writer.run_for(execution, "commit a batch", commit).await.inspect_err(|_| {
             if read {
-                self.0.chunks.rewind(run);
+                self.0.chunks.write_again(run);
             }
         })
     }
@@ -310,13 +310,13 @@ impl WorkSource for SqliteStorage {
         if !worker.elsewhere {
             self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
         }
-        self.0.chunks.heard_of(worker.org, worker.id);
+        self.0.chunks.worker_seen(worker.org, worker.id);
         self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
         claim.check()?;
-        self.0.chunks.heard_of(claim.org, claim.worker);
+        self.0.chunks.worker_seen(claim.org, claim.worker);
         let (asked, now) = (claim.clone(), self.now());
         if !self.read_all("look for runs", move |tx| claims::anything(tx, &asked, now, false)).await? {
             return Ok(Vec::new());
@@ -341,7 +341,7 @@ impl WorkSource for SqliteStorage {
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
         beat.check()?;
-        self.0.chunks.heard_of(beat.org, beat.worker);
+        self.0.chunks.worker_seen(beat.org, beat.worker);
         self.write_work("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
@@ -350,7 +350,7 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
-        self.0.chunks.gone(org, worker);
+        self.0.chunks.worker_left(org, worker);
         self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await?;
         self.0.locks.let_go(Locks::byte_of(org, worker));
         Ok(())

@@ -7,19 +7,19 @@ use super::tx::Tx;
 use super::values::blob;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
+use crate::model::{CommitAnswer, CommitRequest, TaskReport};
 use crate::storage::previews::{Previews, Reader};
 use crate::storage::sql::Backend;
 use crate::storage::sql::commit::commit;
-use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, Told, WATCH_TTL};
+use crate::streaming::{Chunks, OpKey, PreviewRow, Progress, ProgressBySource, RunKey, Source, Superseded, WATCH_TTL};
 use async_trait::async_trait;
 use rusqlite::params;
 use uuid::Uuid;
 
-const READ_FREE: &str = "SELECT p.segment, p.sequence, p.attempt, p.seq, p.data FROM task_preview p \
+const READ: &str = "SELECT p.segment, p.sequence, p.epoch, p.attempt, p.seq, p.data FROM preview p \
      LEFT JOIN json_each(?3) k ON k.value ->> 0 = p.segment AND k.value ->> 1 = p.sequence \
-     WHERE p.org_id = ?1 AND p.execution = ?2 AND (k.value IS NULL OR (p.attempt, p.seq) > (k.value ->> 2, k.value ->> 3)) \
-     ORDER BY 1, 2, 3, 4";
+     WHERE p.org_id = ?1 AND p.execution = ?2 AND (k.value IS NULL \
+     OR (p.epoch, p.attempt, p.seq) > (k.value ->> 2, k.value ->> 3, k.value ->> 4)) ORDER BY 1, 2, 3, 4, 5";
 
 const HANDED_OUT: &str = "SELECT t.segment, t.sequence, t.worker FROM agent_execution x JOIN task_execution t \
      ON t.place BETWEEN x.run << 31 AND x.run << 31 | 2147483647 WHERE x.org_id = ?1 AND x.id = ?2 \
@@ -75,9 +75,8 @@ impl Previews for SqliteStorage {
             }
             Ok(())
         });
-        let written =
-            written.await.unwrap_or_else(|_| Err(crate::storage::sql::database_error::closed("write previews")));
-        written.inspect_err(|_| self.0.chunks.rewind(run))
+        let written = written.await.unwrap_or_else(|_| Err(crate::storage::sql::database_error::closed("write previews")));
+        written.inspect_err(|_| self.0.chunks.write_again(run))
     }
 
     async fn read_previews(
@@ -85,11 +84,13 @@ impl Previews for SqliteStorage {
         org: OrgId,
         execution: ExecutionId,
         process: Uuid,
-        after: &Reach,
-    ) -> Result<(Rows, bool)> {
-        let known = |(op, told): (&OpKey, &Told)| (op.0, op.1, told.0, told.1);
-        let known: Vec<_> = after.tasks.iter().map(known).collect();
-        let (known, after) = (serde_json::to_string(&known).unwrap_or_else(|_| "[]".into()), after.id);
+        known: &ProgressBySource,
+    ) -> Result<(Vec<PreviewRow>, bool)> {
+        let known = known.iter().map(|(source, last)| {
+            let (segment, sequence) = source.columns();
+            (segment, sequence, last.epoch, last.attempt, last.seq)
+        });
+        let known = serde_json::to_string(&known.collect::<Vec<_>>()).unwrap_or_else(|_| "[]".into());
         self.read_all("read previews", move |tx| {
             let served = tx.first(
                 "SELECT w.served OR x.worker IS NULL FROM watch w \
@@ -98,24 +99,11 @@ impl Previews for SqliteStorage {
                 [blob(&org.0), blob(&execution.0), blob(&process)],
                 |row| row.get(0),
             )?;
-            let placed = tx.all(
-                "SELECT number, chunk, segment, sequence, data FROM preview WHERE org_id = ?1 AND execution = ?2 \
-                 AND (number, chunk) > (?3, ?4) ORDER BY number, chunk",
-                params![blob(&org.0), blob(&execution.0), after.number, after.chunk],
-                |row| {
-                    Ok(PreviewRow {
-                        last: EventId { number: row.get(0)?, chunk: row.get(1)? },
-                        segment: row.get(2)?,
-                        sequence: row.get(3)?,
-                        data: row.get(4)?,
-                    })
-                },
-            )?;
-            let free = tx.all(READ_FREE, params![blob(&org.0), blob(&execution.0), known], |row| {
-                let (op, told) = ((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?));
-                Ok(FreeRow { op, told, data: row.get(4)? })
+            let rows = tx.all(READ, params![blob(&org.0), blob(&execution.0), known], |row| {
+                let last = Progress { epoch: row.get(2)?, attempt: row.get(3)?, seq: row.get(4)? };
+                Ok(PreviewRow { source: Source::from_columns(row.get(0)?, row.get(1)?), last, data: row.get(5)? })
             })?;
-            Ok((Rows { placed, free }, served.unwrap_or(false)))
+            Ok((rows, served.unwrap_or(false)))
         })
         .await
     }
@@ -134,7 +122,7 @@ impl Previews for SqliteStorage {
 pub(super) struct Beside {
     chunks: Chunks,
     run: RunKey,
-    rows: Option<Rows>,
+    rows: Option<Vec<PreviewRow>>,
     superseded: Superseded,
 }
 
@@ -143,7 +131,7 @@ impl Beside {
     pub(super) fn of(chunks: &Chunks, request: &CommitRequest) -> Option<Self> {
         let run = (request.org, request.execution);
         let beside = || Self { chunks: chunks.clone(), run, rows: None, superseded: Superseded::by(&request.batch) };
-        chunks.is_read(run).then(beside)
+        chunks.is_read_elsewhere(run).then(beside)
     }
 }
 
@@ -152,59 +140,44 @@ pub(super) fn commit_beside(tx: &Tx, request: &CommitRequest, beside: Option<&mu
     let answer = commit(tx, request)?;
     let Some(Beside { chunks, run, rows, superseded }) = beside else { return Ok(answer) };
     insert(tx, *run, rows.get_or_insert_with(|| chunks.take_rows(*run)))?;
-    let (org, execution) = (blob(&run.0.0), blob(&run.1.0));
     match superseded {
         Superseded::All => {
-            tx.execute("DELETE FROM preview WHERE org_id = ?1 AND execution = ?2", [org, execution])?;
-            tx.execute("DELETE FROM task_preview WHERE org_id = ?1 AND execution = ?2", [org, execution])?;
+            tx.execute("DELETE FROM preview WHERE org_id = ?1 AND execution = ?2", [blob(&run.0.0), blob(&run.1.0)])?;
         }
-        Superseded::Ops(ops) => {
-            for &mut (segment, sequence) in ops {
-                tx.execute(
-                    "DELETE FROM preview WHERE org_id = ?1 AND execution = ?2 AND segment = ?3 AND sequence = ?4",
-                    params![org, execution, segment, sequence],
-                )?;
-            }
-        }
+        Superseded::Of(sources) => sources.iter().try_for_each(|source| remove(tx, *run, *source))?,
     }
     Ok(answer)
 }
 
 /// Records the end of an attempt of a queue's task; what it streamed for readers elsewhere goes.
 pub(super) fn end_attempt(tx: &Tx, report: &TaskReport, chunks: &Chunks) -> Done<()> {
-    let (execution, (segment, sequence)) = claims::report_task(tx, report)?;
-    if chunks.is_read((report.org, execution)) {
+    let (execution, op) = claims::report_task(tx, report)?;
+    let run = (report.org, execution);
+    if chunks.is_read_elsewhere(run) {
+        remove(tx, run, Source::Task(op))?;
+    }
+    Ok(())
+}
+
+fn insert(tx: &Tx, run: RunKey, rows: &[PreviewRow]) -> Done<()> {
+    for PreviewRow { source, last, data } in rows {
+        let (segment, sequence) = source.columns();
+        let Progress { epoch, attempt, seq } = last;
         tx.execute(
-            "DELETE FROM task_preview WHERE org_id = ?1 AND execution = ?2 AND segment = ?3 AND sequence = ?4",
-            params![blob(&report.org.0), blob(&execution.0), segment, sequence],
+            "INSERT OR IGNORE INTO preview (org_id, execution, segment, sequence, epoch, attempt, seq, data) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![blob(&run.0.0), blob(&run.1.0), segment, sequence, epoch, attempt, seq, data],
         )?;
     }
     Ok(())
 }
 
-fn insert(tx: &Tx, run: RunKey, rows: &Rows) -> Done<()> {
-    for FreeRow { op, told, data } in &rows.free {
-        tx.execute(
-            "INSERT OR IGNORE INTO task_preview (org_id, execution, segment, sequence, attempt, seq, data) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![blob(&run.0.0), blob(&run.1.0), op.0, op.1, told.0, told.1, data],
-        )?;
-    }
-    for row in &rows.placed {
-        tx.execute(
-            "INSERT OR IGNORE INTO preview (org_id, execution, number, chunk, segment, sequence, data) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![
-                blob(&run.0.0),
-                blob(&run.1.0),
-                row.last.number,
-                row.last.chunk,
-                row.segment,
-                row.sequence,
-                row.data
-            ],
-        )?;
-    }
+fn remove(tx: &Tx, run: RunKey, source: Source) -> Done<()> {
+    let (segment, sequence) = source.columns();
+    tx.execute(
+        "DELETE FROM preview WHERE org_id = ?1 AND execution = ?2 AND segment = ?3 AND sequence = ?4",
+        params![blob(&run.0.0), blob(&run.1.0), segment, sequence],
+    )?;
     Ok(())
 }
 
@@ -216,9 +189,10 @@ pub(super) fn lapsed(tx: &Tx, now: i64) -> Done<bool> {
 /// Takes away readers that have gone, and what nobody reads.
 pub(super) fn tidy(tx: &Tx) -> Done<()> {
     tx.execute("DELETE FROM watch WHERE expires_at <= ?1", [tx.now.0])?;
-    for table in ["preview", "task_preview"] {
-        let unread = "NOT EXISTS (SELECT 1 FROM watch w WHERE w.org_id = p.org_id AND w.execution = p.execution)";
-        tx.execute(&format!("DELETE FROM {table} AS p WHERE {unread}"), [])?;
-    }
+    tx.execute(
+        "DELETE FROM preview AS p \
+         WHERE NOT EXISTS (SELECT 1 FROM watch w WHERE w.org_id = p.org_id AND w.execution = p.execution)",
+        [],
+    )?;
     Ok(())
 }
