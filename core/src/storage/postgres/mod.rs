@@ -42,6 +42,7 @@ mod watcher;
 use super::sql::Backend;
 use super::sql::database_error::closed;
 use super::sql::executions::store_signal;
+use super::sql::previews::{Beside, commit_beside, end_attempt};
 use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release, superseded};
 use super::{
@@ -292,6 +293,15 @@ impl Backend for PostgresStorage {
         self.read_as(asked, Sees::Org(org), read).await
     }
 
+    async fn write_later<T, F>(&self, asked: &'static str, run: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.committers.run(asked, run, Before::default(), command).await
+    }
+
     async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
     where
         T: Send + 'static,
@@ -301,7 +311,16 @@ impl Backend for PostgresStorage {
     }
 
     fn commit_batch(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
-        self.commit_beside(request)
+        let mut beside = Beside::of(&self.0.chunks, &request);
+        let (run, read) = ((request.org, request.execution), beside.is_some());
+        let commit = self.write("commit a batch", run.0, run.1, move |tx| commit_beside(tx, &request, beside.as_mut()));
+        async move {
+            commit.await.inspect_err(|_| {
+                if read {
+                    self.0.chunks.write_again(run);
+                }
+            })
+        }
     }
 
     async fn store(&self, signal: NewSignal) -> Result<SignalStored> {
@@ -316,6 +335,10 @@ impl Backend for PostgresStorage {
 
     async fn upload(&self, org: OrgId, content: Content) -> Result<ContentHash> {
         self.put_away(org, content).await
+    }
+
+    fn chunks(&self) -> &Chunks {
+        &self.0.chunks
     }
 
     fn max_payload(&self) -> u64 {
@@ -351,7 +374,12 @@ impl WorkSource for PostgresStorage {
         let (org, task) = (report.org, report.task);
         let run = self.read("find the run of a task", org, move |tx| claims::run_of(tx, org, task)).await?;
         let run = run.ok_or_else(|| superseded(&report))?;
-        self.end_attempt(run, report).await
+        let chunks = self.0.chunks.clone();
+        self.write("report a task", org, run, move |tx| {
+            let op = claims::report_task(tx, run, &report)?;
+            end_attempt(tx, &chunks, (org, run), op)
+        })
+        .await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {

@@ -1,6 +1,7 @@
 //! How the ports reach a dialect's transactions, so that they are written once for every SQL backend.
 
 use super::payloads::large;
+use super::previews::PreviewRows;
 use super::quarantine::{Counted, is_of_a_row};
 use super::{Listings, Tables, Workers};
 use crate::clock::Timestamp;
@@ -8,11 +9,12 @@ use crate::error::{Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{CommitAnswer, CommitRequest, NewSignal, SignalStored};
 use crate::payload::{Body, Content, ContentHash, Payload};
+use crate::streaming::Chunks;
 
 /// A store whose commands and reads are closures over a transaction.
 pub(in crate::storage) trait Backend: Send + Sync {
     type Fault: From<Error>;
-    type Tx<'t>: Tables<Fault = Self::Fault> + Listings + Workers;
+    type Tx<'t>: Tables<Fault = Self::Fault> + Listings + Workers + PreviewRows;
 
     /// Runs a command about a run, together with what else waits; the answer is durable.
     fn write<T, F>(
@@ -65,6 +67,17 @@ pub(in crate::storage) trait Backend: Send + Sync {
         T: Send + 'static,
         F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
 
+    /// Runs a command about a run beside what else is written of it. Losing it costs nothing, so nobody waits for the disk.
+    fn write_later<T, F>(
+        &self,
+        asked: &'static str,
+        run: ExecutionId,
+        command: F,
+    ) -> impl Future<Output = Result<T>> + Send
+    where
+        T: Send + 'static,
+        F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
+
     /// Reads on one snapshot of the database, in which there need be nothing but the rows of an org.
     fn read<T, F>(&self, asked: &'static str, org: OrgId, read: F) -> impl Future<Output = Result<T>> + Send
     where
@@ -107,6 +120,9 @@ pub(in crate::storage) trait Backend: Send + Sync {
 
     /// Puts a large value into the payload table, unless it is there; tells its hash.
     fn upload(&self, org: OrgId, content: Content) -> impl Future<Output = Result<ContentHash>> + Send;
+
+    /// The previews of this process.
+    fn chunks(&self) -> &Chunks;
 
     /// The ceiling of one payload in bytes.
     fn max_payload(&self) -> u64;

@@ -43,7 +43,9 @@ mod writer;
 pub use files::Synchronous;
 
 use super::sql::Backend;
+use super::sql::database_error::closed;
 use super::sql::executions::store_signal;
+use super::sql::previews::{Beside, commit_beside, end_attempt};
 use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release};
 use super::{
@@ -260,6 +262,14 @@ impl Backend for SqliteStorage {
         self.read_all(asked, read).await
     }
 
+    async fn write_later<T, F>(&self, asked: &'static str, _: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.0.writer.run_lazily(asked, command).await.unwrap_or_else(|_| Err(closed(asked)))
+    }
+
     async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
     where
         T: Send + 'static,
@@ -272,9 +282,9 @@ impl Backend for SqliteStorage {
     async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
         self.check_process()?;
         let execution = request.execution;
-        let mut beside = previews::Beside::of(&self.0.chunks, &request);
+        let mut beside = Beside::of(&self.0.chunks, &request);
         let (run, read) = ((request.org, execution), beside.is_some());
-        let commit = move |tx: &Tx| previews::commit_beside(tx, &request, beside.as_mut());
+        let commit = move |tx: &Tx| commit_beside(tx, &request, beside.as_mut());
         self.0.writer.run_for(execution, "commit a batch", commit).await.inspect_err(|_| {
             if read {
                 self.0.chunks.write_again(run);
@@ -292,6 +302,10 @@ impl Backend for SqliteStorage {
 
     async fn upload(&self, org: OrgId, content: Content) -> Result<ContentHash> {
         self.put_away(org, content).await
+    }
+
+    fn chunks(&self) -> &Chunks {
+        &self.0.chunks
     }
 
     fn max_payload(&self) -> u64 {
@@ -336,7 +350,11 @@ impl WorkSource for SqliteStorage {
     async fn report_task(&self, mut report: TaskReport) -> Result<()> {
         self.settle_result(report.org, &mut report.result).await?;
         let chunks = self.0.chunks.clone();
-        self.write_alone("report a task", move |tx| previews::end_attempt(tx, &report, &chunks)).await
+        self.write_alone("report a task", move |tx| {
+            let (run, op) = claims::report_task(tx, &report)?;
+            end_attempt(tx, &chunks, (report.org, run), op)
+        })
+        .await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
