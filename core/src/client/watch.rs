@@ -6,7 +6,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Chunk, ChunkKind, Event, EventId, EventKind, StreamEvent};
 use crate::payload::{Body, Encoding};
-use crate::storage::{Storage, Told};
+use crate::storage::{EventStream, Storage};
 use crate::streaming::{Chunks, Delivered, OpKey, Source, Watch};
 use futures::{FutureExt, StreamExt};
 use std::collections::{HashMap, VecDeque};
@@ -49,8 +49,8 @@ pub struct Watching {
     news: Watch,
     previews: watch::Receiver<()>,
     rows: RowReader,
-    /// What a server tells: it reads and fences itself.
-    told: Option<Told>,
+    /// The events of a server, which reads and fences itself.
+    from_server: Option<EventStream>,
     /// The server's stream broke, and was not opened again yet.
     broken: bool,
     /// To be told next.
@@ -100,7 +100,7 @@ impl Watching {
             news,
             previews,
             rows,
-            told: None,
+            from_server: None,
             broken: false,
             ready: VecDeque::new(),
             bare: VecDeque::new(),
@@ -181,9 +181,9 @@ impl Watching {
             }
             Err(error) => return Err(error),
         }
-        if let Some(told) = &mut self.told {
-            let next = told.next().await;
-            if !self.hear(next)? {
+        if let Some(events) = &mut self.from_server {
+            let next = events.next().await;
+            if !self.take_from_server(next)? {
                 tokio::time::sleep(PAUSE).await;
             }
             return Ok(true);
@@ -215,8 +215,8 @@ impl Watching {
         Ok(!self.bare.is_empty())
     }
 
-    /// Takes the next event that a server tells; false where its stream broke.
-    fn hear(&mut self, next: Option<Result<StreamEvent>>) -> Result<bool> {
+    /// Takes the next event of a server; false where its stream broke.
+    fn take_from_server(&mut self, next: Option<Result<StreamEvent>>) -> Result<bool> {
         match next {
             Some(Ok(event)) => {
                 self.over |= matches!(&event, StreamEvent::Durable(event) if event.kind.is_terminal());
@@ -225,7 +225,7 @@ impl Watching {
             Some(Err(error)) if error.code() != Code::StorageUnavailable => return Err(error),
             // The server stopped, or the way to it is cut.
             Some(Err(_)) | None => {
-                (self.told, self.look, self.after, self.broken) = (None, Look::First, self.at, true);
+                (self.from_server, self.look, self.after, self.broken) = (None, Look::First, self.at, true);
             }
         }
         Ok(!self.broken)
@@ -279,7 +279,8 @@ impl Watching {
             self.fence.resumes(if rests { Unknown::OfTasks } else { Unknown::OfAll });
         }
         self.look = Look::Store;
-        self.told = self.storage.told(self.org, self.execution, self.after, self.content_limit.min(SENT));
+        self.from_server =
+            self.storage.event_stream(self.org, self.execution, self.after, self.content_limit.min(SENT));
         Ok(!self.over)
     }
 
@@ -466,7 +467,7 @@ impl Drop for Watching {
     fn drop(&mut self) {
         // The run's previews go when its last reader of an ended run does.
         self.previews = watch::channel(()).1;
-        if self.over || self.told.is_some() {
+        if self.over || self.from_server.is_some() {
             self.chunks.forget((self.org, self.execution));
         }
     }

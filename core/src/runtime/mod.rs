@@ -160,7 +160,7 @@ impl Runtime {
         Client::new(self.0.storage.clone(), self.0.chunks.clone(), org)
     }
 
-    /// The board of previews that its clients and workers share.
+    /// The previews that its clients and workers share.
     pub fn chunks(&self) -> &Chunks {
         &self.0.chunks
     }

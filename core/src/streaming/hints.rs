@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_lookout_each_looks_for_itself() {
+    async fn without_a_poller_each_looks_for_itself() {
         let (hints, run) = (Hints::default(), ExecutionId::fresh());
         let mut watch = hints.watch(OrgId::DEFAULT, run);
         let poller = hints.change_poller();

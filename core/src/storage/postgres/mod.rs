@@ -448,7 +448,7 @@ impl Storage for PostgresStorage {
         Some(self)
     }
 
-    fn told(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<super::Told> {
+    fn event_stream(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<super::EventStream> {
         None
     }
 

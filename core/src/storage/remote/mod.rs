@@ -26,7 +26,7 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::EventId;
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
 use crate::storage::{
-    Definitions, Directory, Housekeeping, Load, Previews, Storage, Told, Unfenced, no_backup, tls_roots,
+    Definitions, Directory, EventStream, Housekeeping, Load, Previews, Storage, Unfenced, no_backup, tls_roots,
 };
 use crate::streaming::{Chunks, Hints};
 use crate::wire::v2::agents_client::AgentsClient;
@@ -260,7 +260,7 @@ impl Storage for RemoteStorage {
         self.0.chunks.clone()
     }
 
-    fn told(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<Told> {
+    fn event_stream(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<EventStream> {
         Some(self.watch(org, run, after, content_up_to))
     }
 

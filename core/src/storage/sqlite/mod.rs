@@ -49,8 +49,8 @@ use super::sql::previews::{Beside, commit_beside, end_attempt};
 use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release};
 use super::{
-    ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Told,
-    Unfenced, WorkSource, WorkerInfo,
+    ClaimRequest, Definitions, Directory, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
+    Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -424,7 +424,7 @@ impl Storage for SqliteStorage {
         Some(self)
     }
 
-    fn told(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<Told> {
+    fn event_stream(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<EventStream> {
         None
     }
 
