@@ -429,7 +429,7 @@ pub struct Entries {
 pub struct Watch {
     #[command(flatten)]
     pub words: Words,
-    /// Only events after this one (an id such as 17 or 17.3)
+    /// Only events after this one (an id such as 17)
     #[arg(long, value_name = "EVENT")]
     pub after: Option<String>,
 }

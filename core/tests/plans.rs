@@ -36,7 +36,7 @@ const MOST: f64 = 2_000.0;
 /// And in all, where it is done for each of some rows: all rows of as many runs as retention takes at once.
 const MOST_IN_ALL: f64 = 10.0 * MOST;
 /// Statements that look at all rows of a table: a part of each, the table, and the reason.
-const WHOLE: [(&str, &str, &str); 8] = [
+const WHOLE: [(&str, &str, &str); 7] = [
     ("DELETE FROM payload ", "payload", "once an hour, payloads that nobody has touched for a day are looked at"),
     ("queue, count(*) FROM", "agent_execution", "who asks how much waits is told a number"),
     ("queue, count(*) FROM", "task_execution", "who asks how much waits is told a number"),
@@ -44,7 +44,6 @@ const WHOLE: [(&str, &str, &str); 8] = [
     ("queue, sum(pending)", "task_execution", "who asks how much waits is told a number"),
     ("FROM watch w JOIN", "watch", "all who read at this moment are what is asked for"),
     ("DELETE FROM preview p", "preview", "when a reader has gone, what is made at this moment is looked at"),
-    ("DELETE FROM task_preview p", "task_preview", "when a reader has gone, what is made at this moment is looked at"),
 ];
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -230,9 +229,7 @@ const OTHERS: [(&str, u64, &str); 7] = [
 const MOMENT: &str = "\
     INSERT INTO watch SELECT org_id, twin(n, id), id, TRUE, created_at + 1000000000000000 \
         FROM agent_execution, generate_series(1::bigint, 300) n WHERE key = 'first done'; \
-    INSERT INTO preview SELECT org_id, twin(n, id), 9, c, 0, 0, 'a word ' \
-        FROM agent_execution, generate_series(1::bigint, 300) n, generate_series(1, 10) c WHERE key = 'first done'; \
-    INSERT INTO task_preview SELECT org_id, twin(n, id), 0, 0, 1, c, 'a word ' \
+    INSERT INTO preview SELECT org_id, twin(n, id), 0, c % 2, 0, 1, c, 'a word ' \
         FROM agent_execution, generate_series(1::bigint, 300) n, generate_series(1, 10) c WHERE key = 'first done'; \
     SET enable_nestloop = off; \
     UPDATE agent_execution c SET parent_id = p.id, root_id = p.id FROM agent_execution p \

@@ -87,7 +87,7 @@ impl Feed {
 
     /// Follows a session from the end of its history.
     pub fn resumed(handle: &Handle, history: &History) -> Self {
-        let mut feed = Self::over(handle.stream(Some(EventId { number: history.after, chunk: 0 })));
+        let mut feed = Self::over(handle.stream(Some(EventId { number: history.after })));
         let is_pending = |id: &String| {
             let questions = history.input_requests.iter().map(|(request, _)| &request.id);
             history

@@ -320,7 +320,7 @@ impl Handle {
                 entries.truncate(begins.unwrap_or(entries.len()));
             }
         }
-        Ok(Snapshot { entries, position: EventId { number: high, chunk: 0 } })
+        Ok(Snapshot { entries, position: EventId { number: high } })
     }
 
     /// What the run was started with; in memory.

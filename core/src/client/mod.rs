@@ -1,8 +1,8 @@
 //! Starts runs, and the handles that watch and steer them. Works on any backend, with or without a worker in the process.
 
-mod elsewhere;
 mod fence;
 mod handle;
+mod row_reader;
 mod sse;
 mod watch;
 

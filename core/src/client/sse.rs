@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 pub fn server_sent(execution: ExecutionId, event: &StreamEvent) -> Vec<u8> {
     let (name, body) = match event {
         StreamEvent::Durable(event) => (name(event.kind), json_of(&durable(event))),
-        StreamEvent::Chunk(_, chunk) => (chunk_name(chunk.kind), json_of(&Made::of(chunk))),
+        StreamEvent::Chunk(_, chunk) => (chunk_name(chunk.kind), json_of(&PreviewBody::of(chunk))),
         StreamEvent::Retract { id, op: (segment, sequence) } => {
             let mut body = at(execution, *id);
             body.insert("op".into(), format!("{segment}-{sequence}").into());
@@ -33,7 +33,7 @@ pub fn is_of_task(event: &StreamEvent) -> bool {
     match event {
         StreamEvent::Durable(event) => name(event.kind).starts_with("task."),
         StreamEvent::Chunk(_, chunk) => chunk.attempt > 0,
-        // Whose previews they were, the reader knows that showed them.
+        // They name no attempt: whoever showed the previews knows whose they were.
         StreamEvent::Retract { .. } | StreamEvent::Gap(_) => false,
     }
 }
@@ -111,7 +111,7 @@ fn at(execution: ExecutionId, id: EventId) -> Map<String, Value> {
 }
 
 fn durable(event: &Event) -> Value {
-    let mut body = at(event.execution, EventId { number: event.number, chunk: 0 });
+    let mut body = at(event.execution, EventId { number: event.number });
     body.insert("at".into(), event.at.to_string().into());
     body.insert("op".into(), event.sequence.map(|sequence| format!("{}-{sequence}", event.segment)).into());
     if let Some(status) = status(event.kind) {
@@ -144,32 +144,32 @@ fn renamed(name: &str, value: &Value) -> (String, Value) {
 /// A preview.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Made<'a> {
+struct PreviewBody<'a> {
     agent_execution_id: ExecutionId,
     op: String,
     epoch: u64,
     attempt: u32,
     seq: u64,
-    data: Told<'a>,
+    data: PreviewData<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Told<'a> {
+enum PreviewData<'a> {
     Text(&'a str),
     Json(&'a RawValue),
     Value(Value),
 }
 
-impl<'a> Made<'a> {
+impl<'a> PreviewBody<'a> {
     fn of(chunk: &'a Chunk) -> Self {
         let data = match chunk.kind {
-            ChunkKind::Token => Told::Text(&chunk.data),
+            ChunkKind::Token => PreviewData::Text(&chunk.data),
             // A line break would end the field.
             _ if chunk.data.contains(['\r', '\n']) => {
-                serde_json::from_str(&chunk.data).map_or(Told::Text(&chunk.data), Told::Value)
+                serde_json::from_str(&chunk.data).map_or(PreviewData::Text(&chunk.data), PreviewData::Value)
             }
-            _ => serde_json::from_str(&chunk.data).map_or(Told::Text(&chunk.data), Told::Json),
+            _ => serde_json::from_str(&chunk.data).map_or(PreviewData::Text(&chunk.data), PreviewData::Json),
         };
         Self {
             agent_execution_id: chunk.execution,
@@ -227,7 +227,7 @@ mod tests {
             kind: ChunkKind::Token,
             data: "a".into(),
         };
-        let id = EventId { number: 7, chunk: 2 };
+        let id = EventId { number: 7 };
         for (event, told) in [
             (durable_of(EventKind::Resumed, json!({ "epoch": 5 })), json!(["1-3", 5, null, 7])),
             (durable_of(EventKind::TaskStarted, json!({ "task": "t", "attempt": 2 })), json!(["1-3", null, 2, 7])),
@@ -240,7 +240,7 @@ mod tests {
             let fields = ["op", "epoch", "attempt", "seq"].map(|name| body.get(name).expect(name));
             assert_eq!(json!(fields), told, "{body}");
         }
-        assert_eq!(body(&StreamEvent::Gap(id))["position"], "7.2");
+        assert_eq!(body(&StreamEvent::Gap(id))["position"], "7");
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
                 kind,
                 data: data.into(),
             };
-            sent(&StreamEvent::Chunk(EventId { number: 7, chunk: 2 }, place.into()))
+            sent(&StreamEvent::Chunk(EventId { number: 7 }, place.into()))
         };
         for (kind, data, told) in [
             (ChunkKind::Token, "a\r\n\ndata: b", r#""data":"a\r\n\ndata: b"}"#),

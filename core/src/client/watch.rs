@@ -1,15 +1,15 @@
 //! The events of a run as a reader sees them: durable rows with previews between, fenced, resumable after any id (rule 17).
 
-use super::elsewhere::{Elsewhere, Stir};
 use super::fence::{Fence, Unknown};
+use super::row_reader::{RowReader, Wake};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Chunk, ChunkKind, Event, EventId, EventKind, StreamEvent};
 use crate::payload::{Body, Encoding};
-use crate::storage::{Storage, Told};
-use crate::streaming::{Chunks, OpKey, Place, Shown, Watch};
+use crate::storage::{EventStream, Storage};
+use crate::streaming::{Chunks, Delivered, OpKey, Source, Watch};
 use futures::{FutureExt, StreamExt};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -29,21 +29,28 @@ pub struct Watching {
     chunks: Chunks,
     org: OrgId,
     execution: ExecutionId,
-    /// What the caller had before: it is read again where the fence needs it, but not told again.
+    /// The last durable event that the caller had before. What led to it is read again where the fence needs it, and not told
+    /// again.
     after: EventId,
-    /// The last event told.
+    /// The last durable event told.
     at: EventId,
-    /// Up to where everything has been read.
-    read: Place,
-    /// Free previews that were read and not told yet.
-    free: Vec<Arc<Chunk>>,
+    /// The last durable event read.
+    read: u64,
+    /// The last durable event that was queued to be told.
+    queued: EventId,
+    /// The index of the last preview read; 0 to read again from the first that is kept.
+    previews_read: u64,
+    /// The index of the last preview that was dropped before it was read, and told to be missing.
+    dropped: u64,
+    /// The index of the first preview to tell of sources of which earlier ones are missing.
+    first: HashMap<Source, u64>,
     /// Entries with more bytes are told without their content.
     content_limit: u64,
     news: Watch,
     previews: watch::Receiver<()>,
-    elsewhere: Elsewhere,
-    /// What a server tells: it reads and fences itself.
-    told: Option<Told>,
+    rows: RowReader,
+    /// The events of a server, which reads and fences itself.
+    from_server: Option<EventStream>,
     /// The server's stream broke, and was not opened again yet.
     broken: bool,
     /// To be told next.
@@ -76,7 +83,7 @@ impl Watching {
     ) -> Self {
         let news = storage.hints().watch(org, execution);
         let previews = chunks.follow((org, execution));
-        let elsewhere = Elsewhere::new(storage.clone(), chunks.clone(), (org, execution));
+        let rows = RowReader::new(storage.clone(), chunks.clone(), (org, execution));
         Self {
             storage,
             chunks,
@@ -84,13 +91,16 @@ impl Watching {
             execution,
             after,
             at: after,
-            read: after.into(),
-            free: Vec::new(),
+            read: after.number,
+            queued: after,
+            previews_read: 0,
+            dropped: 0,
+            first: HashMap::new(),
             content_limit: u64::MAX,
             news,
             previews,
-            elsewhere,
-            told: None,
+            rows,
+            from_server: None,
             broken: false,
             ready: VecDeque::new(),
             bare: VecDeque::new(),
@@ -138,9 +148,9 @@ impl Watching {
                         self.previews = self.chunks.follow((self.org, self.execution));
                     }
                 }
-                stir = self.elsewhere.stirs() => match stir {
-                    Stir::Written => self.look = Look::Store,
-                    Stir::Due => self.elsewhere.renew().await?,
+                wake = self.rows.wake() => match wake {
+                    Wake::Written => self.look = Look::Store,
+                    Wake::RenewalDue => self.rows.renew().await?,
                 },
             }
         }
@@ -171,42 +181,42 @@ impl Watching {
             }
             Err(error) => return Err(error),
         }
-        if let Some(told) = &mut self.told {
-            let next = told.next().await;
-            if !self.hear(next)? {
+        if let Some(events) = &mut self.from_server {
+            let next = events.next().await;
+            if !self.take_from_server(next)? {
                 tokio::time::sleep(PAUSE).await;
             }
             return Ok(true);
         }
         if self.look == Look::Store {
-            let (run, after) = ((self.org, self.execution), self.read.id.number);
+            let (run, after) = ((self.org, self.execution), self.read);
             let read = async || self.storage.events(run.0, run.1, after, PAGE).await.map(Arc::from);
-            let events: Arc<[Event]> = self.chunks.reads().events.ask((run, after), read).await?;
+            let events: Arc<[Event]> = self.chunks.reads().events.run((run, after), read).await?;
             let all = events.len() < PAGE;
             // Read after the events: what was made before one of them and written is there.
-            self.look_elsewhere(&events).await?;
-            // Before the board is asked: whoever publishes from now on is put behind these events, not between them.
+            self.read_rows(&events).await?;
+            // Before previews are taken: those that come from now on stand behind these events, not between them.
             if let Some(last) = events.last() {
-                self.chunks.passed(run, last.number);
+                self.chunks.reader_at(run, last.number);
             }
             for event in events.iter().cloned() {
                 self.take_chunks(event.number);
-                self.read = EventId { number: event.number, chunk: 0 }.into();
+                self.read = event.number;
                 self.take_event(event);
             }
             if !all || self.over {
                 return Ok(true);
             }
-            // What was stored since the look has rung the bell again.
+            // What was stored since then has signalled again.
             self.look = Look::Previews;
         }
         // A preview behind an event that was not read yet waits for that event.
-        self.take_chunks(self.read.id.number + 1);
+        self.take_chunks(self.read + 1);
         Ok(!self.bare.is_empty())
     }
 
-    /// Takes the next event that a server tells; false where its stream broke.
-    fn hear(&mut self, next: Option<Result<StreamEvent>>) -> Result<bool> {
+    /// Takes the next event of a server; false where its stream broke.
+    fn take_from_server(&mut self, next: Option<Result<StreamEvent>>) -> Result<bool> {
         match next {
             Some(Ok(event)) => {
                 self.over |= matches!(&event, StreamEvent::Durable(event) if event.kind.is_terminal());
@@ -215,7 +225,7 @@ impl Watching {
             Some(Err(error)) if error.code() != Code::StorageUnavailable => return Err(error),
             // The server stopped, or the way to it is cut.
             Some(Err(_)) | None => {
-                (self.told, self.look, self.after, self.broken) = (None, Look::First, self.at, true);
+                (self.from_server, self.look, self.after, self.broken) = (None, Look::First, self.at, true);
             }
         }
         Ok(!self.broken)
@@ -249,7 +259,7 @@ impl Watching {
             return Ok(!self.over);
         }
         let run = self.storage.execution(self.org, self.execution).await?;
-        self.elsewhere.held(run.epoch, run.worker).await?;
+        self.rows.run_claimed(run.epoch, run.worker).await?;
         let number = self.after.number;
         if self.after != EventId::default() {
             let from = self.storage.events(self.org, self.execution, number.saturating_sub(1), 2).await?;
@@ -260,29 +270,28 @@ impl Watching {
                 ));
             }
             self.over = run.status.is_terminal() && from.iter().all(|event| event.number <= number);
-            // The previews that the caller has were admitted by a fence: this one must know the same.
-            self.elsewhere.handed_out().await?;
-            self.elsewhere.read().await?;
-            let kept = self.chunks.resume((self.org, self.execution), self.after).filter(|kept| *kept <= self.after);
-            self.read = kept.map_or(self.after, |kept| EventId::just_before(kept.number)).into();
-            if kept.is_none() {
-                let rests = self.after.chunk == 0 && from.first().is_some_and(|event| is_rest(event.kind));
-                self.fence.resumes(if rests { Unknown::OfTasks } else { Unknown::OfAll });
-            }
+            self.rows.find_tasks().await?;
+            self.rows.read().await?;
+            // Which of the kept previews still count is judged by the events since the first of them was made.
+            let oldest = self.chunks.oldest((self.org, self.execution)).unwrap_or(number);
+            self.read = oldest.saturating_sub(1).min(number);
+            let rests = from.first().is_some_and(|event| is_rest(event.kind));
+            self.fence.resumes(if rests { Unknown::OfTasks } else { Unknown::OfAll });
         }
         self.look = Look::Store;
-        self.told = self.storage.told(self.org, self.execution, self.after, self.content_limit.min(SENT));
+        self.from_server =
+            self.storage.event_stream(self.org, self.execution, self.after, self.content_limit.min(SENT));
         Ok(!self.over)
     }
 
     /// Reads what workers of other processes have made.
-    async fn look_elsewhere(&mut self, events: &[Event]) -> Result<()> {
+    async fn read_rows(&mut self, events: &[Event]) -> Result<()> {
         for event in events {
             let Some(op) = op_of(event) else { continue };
             match (event.kind, worker_of(event)) {
-                (EventKind::TaskStarted, Some(worker)) => self.elsewhere.started(op, worker),
+                (EventKind::TaskStarted, Some(worker)) => self.rows.task_started(op, worker),
                 (EventKind::TaskStarted, None) => {}
-                (kind, _) if ends_attempt(kind) => self.elsewhere.ended(op),
+                (kind, _) if ends_attempt(kind) => self.rows.attempt_ended(op),
                 _ => {}
             }
         }
@@ -292,10 +301,10 @@ impl Watching {
         });
         match last {
             Some(event) if event.kind == EventKind::Resumed => {
-                self.elsewhere.held(event.data["epoch"].as_u64().unwrap_or(0), worker_of(event)).await
+                self.rows.run_claimed(event.data["epoch"].as_u64().unwrap_or(0), worker_of(event)).await
             }
-            Some(_) => self.elsewhere.read().await.map(|_| self.elsewhere.waits()),
-            None => self.elsewhere.read().await.map(drop),
+            Some(_) => self.rows.read().await.map(|_| self.rows.run_waits()),
+            None => self.rows.read().await.map(drop),
         }
     }
 
@@ -307,7 +316,7 @@ impl Watching {
             && self.lacks_content(&event)
         {
             let (org, reads) = (self.org, self.chunks.reads());
-            let entry = reads.entries.ask((org, id), async || self.storage.entry(org, id).await).await?;
+            let entry = reads.entries.run((org, id), async || self.storage.entry(org, id).await).await?;
             let content = &entry.new.content;
             let mut size = 0;
             if content.size() > self.content_limit {
@@ -317,7 +326,7 @@ impl Watching {
                 let content = match &content.body {
                     Body::Stored { hash, .. } => {
                         let read = async || self.storage.read_payload(org, content).await;
-                        reads.payloads.ask((org, *hash), read).await?
+                        reads.payloads.run((org, *hash), read).await?
                     }
                     _ => content.bytes()?.clone(),
                 };
@@ -338,50 +347,45 @@ impl Watching {
         event.data.get("parent").is_none() || left.is_some_and(|size| size <= self.content_limit)
     }
 
-    /// Takes the previews before a durable event. Free ones are told once everything is read that the caller has, so that
-    /// those of ops which have ended meanwhile are not.
+    /// Takes the previews before a durable event. None before everything is read that the caller has: those of ops which have
+    /// ended by then are not told.
     fn take_chunks(&mut self, before: u64) {
-        let (chunks, lost) = self.chunks.after((self.org, self.execution), self.read, before);
-        let lost = lost.is_some_and(|lost| lost.id > self.after || lost.nth > 0);
-        if lost {
-            self.gap();
-        }
-        for Shown { place, chunk, free } in chunks {
-            self.read = place;
-            if free {
-                self.free.push(chunk);
-                continue;
-            }
-            let id = place.id;
-            if !self.fence.admits(&chunk) {
-                continue;
-            }
-            // They were forgotten here, or this board, or its server, was started anew.
-            if id > self.after && !lost && self.fence.misses(&chunk) {
-                self.gap();
-            }
-            self.fence.show(&chunk, id > self.after);
-            self.tell(preview(id, chunk));
-        }
         if before > self.after.number {
-            std::mem::take(&mut self.free).into_iter().for_each(|chunk| self.take_free(chunk));
+            while !self.take_kept(before) {}
         }
     }
 
-    /// Tells a preview that has no position of its own. What the caller may have had of its op before is told again, behind a
-    /// retraction.
-    fn take_free(&mut self, chunk: Arc<Chunk>) {
-        if !self.fence.admits(&chunk) {
-            return;
-        }
-        let op = (chunk.segment, chunk.sequence);
-        if self.fence.misses(&chunk) {
+    /// Takes previews that are kept here; false where some are missing, so that all that still counts is to be told again.
+    fn take_kept(&mut self, before: u64) -> bool {
+        let (chunks, dropped) = self.chunks.after((self.org, self.execution), self.previews_read, before);
+        let dropped = dropped.filter(|dropped| dropped.index > self.dropped && dropped.behind >= self.after.number);
+        if let Some(dropped) = dropped {
             self.gap();
-        } else if self.fence.meets(op) && self.after != EventId::default() {
-            self.bare.push_back(StreamEvent::Retract { id: self.last(), op });
+            self.dropped = dropped.index;
+            self.first.retain(|_, first| *first > dropped.index);
+            for Delivered { position, chunk } in &chunks {
+                self.first.entry(Source::of(chunk)).or_insert(position.index);
+            }
         }
-        self.fence.show(&chunk, true);
-        self.bare.push_back(preview(self.last(), chunk));
+        for Delivered { position, chunk } in chunks {
+            self.previews_read = position.index;
+            let (source, index) = (Source::of(&chunk), position.index);
+            let first = self.first.get(&source).copied();
+            if !self.fence.admits(&chunk, position) || first.is_some_and(|first| index < first) {
+                self.fence.pass_over();
+                continue;
+            }
+            if first != Some(index) && self.fence.misses(&chunk) {
+                self.first.insert(source, index);
+                self.gap();
+                return false;
+            }
+            if self.fence.show(&chunk) {
+                self.bare.push_back(StreamEvent::Retract { id: self.queued, op: (chunk.segment, chunk.sequence) });
+            }
+            self.bare.push_back(preview(self.queued, chunk));
+        }
+        true
     }
 
     fn take_event(&mut self, event: Event) {
@@ -399,37 +403,29 @@ impl Watching {
             EventKind::TaskRetry | EventKind::Retract | EventKind::TaskInDoubt => {
                 void.extend(op.filter(|op| self.fence.retract(*op, attempt(), is_new)));
             }
+            EventKind::Entry => self.fence.append_entry(event.number),
             EventKind::TaskStarted => void.extend(op.filter(|op| self.fence.start(*op, attempt(), is_new))),
             EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskCancelled => {
                 op.into_iter().for_each(|op| self.fence.end(op));
             }
-            kind if is_rest(kind) => self.fence.rests(),
+            kind if is_new && is_rest(kind) => self.fence.rests(),
             _ => {}
         }
-        // They come before what brings them: every id then stands for one event, and a reader cut between loses none.
-        for (n, op) in void.into_iter().enumerate() {
-            self.tell(StreamEvent::Retract { id: EventId::retraction(event.number, n), op });
-        }
         self.over |= event.kind.is_terminal();
-        self.tell(StreamEvent::Durable(event));
+        if !is_new {
+            return;
+        }
+        // Before the event that brings them: a reader who is cut between goes on before the event, and is told again.
+        self.bare.extend(void.into_iter().map(|op| StreamEvent::Retract { id: self.queued, op }));
+        self.queued = EventId { number: event.number };
+        self.bare.push_back(StreamEvent::Durable(event));
     }
 
-    /// Tells that previews are gone, so that everything shown of ops in the making is void.
+    /// Tells that previews are missing. The caller drops all that it has, and is told again what still counts.
     fn gap(&mut self) {
         self.fence.forget();
-        let last = self.last();
-        self.bare.push_back(StreamEvent::Gap(last));
-    }
-
-    /// The position behind everything that was taken.
-    fn last(&self) -> EventId {
-        self.bare.back().or(self.ready.back()).map_or(self.at, StreamEvent::id)
-    }
-
-    fn tell(&mut self, event: StreamEvent) {
-        if event.id() > self.after {
-            self.bare.push_back(event);
-        }
+        self.previews_read = 0;
+        self.bare.push_back(StreamEvent::Gap(self.queued));
     }
 }
 
@@ -471,7 +467,7 @@ impl Drop for Watching {
     fn drop(&mut self) {
         // The run's previews go when its last reader of an ended run does.
         self.previews = watch::channel(()).1;
-        if self.over || self.told.is_some() {
+        if self.over || self.from_server.is_some() {
             self.chunks.forget((self.org, self.execution));
         }
     }

@@ -125,58 +125,32 @@ pub struct Event {
     pub data: serde_json::Value,
 }
 
-/// A reader's position: a durable event, a chunk after it, or a retraction that the next event brings.
+/// A reader's position: the last durable event it has. Previews have none of their own: whoever goes on behind an event is told
+/// anew what is being made there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EventId {
-    /// The last durable event.
+    /// The event's number.
     pub number: u64,
-    /// The chunk after it, from 1; 0 for the event itself.
-    pub chunk: u64,
-}
-
-impl EventId {
-    /// The first number of retractions: they stand behind every chunk of their event.
-    const RETRACTIONS: u64 = 1 << 63;
-
-    /// Behind everything before the durable event of a number.
-    pub(crate) fn just_before(number: u64) -> Self {
-        Self { number: number.saturating_sub(1), chunk: u64::MAX }
-    }
-
-    /// The n-th retraction, from 0, of those that the durable event of a number brings: they come just before it.
-    pub(crate) fn retraction(number: u64, n: usize) -> Self {
-        Self { number: number.saturating_sub(1), chunk: Self::RETRACTIONS + n as u64 }
-    }
-
-    /// Whether it is the place of a chunk.
-    pub(crate) fn is_chunk(self) -> bool {
-        (1..Self::RETRACTIONS).contains(&self.chunk)
-    }
 }
 
 impl std::fmt::Display for EventId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.chunk {
-            0 => write!(f, "{}", self.number),
-            chunk if self.is_chunk() => write!(f, "{}.{chunk}", self.number),
-            retraction => write!(f, "{}.r{}", self.number, retraction - Self::RETRACTIONS),
-        }
+        write!(f, "{}", self.number)
     }
 }
 
 impl std::str::FromStr for EventId {
     type Err = crate::Error;
+
+    /// Earlier versions gave previews and retractions ids of their own behind a durable event, `17.3` and `17.r0`: they stand
+    /// for that event.
     fn from_str(text: &str) -> crate::Result<Self> {
         let (number, rest) = text.split_once('.').unwrap_or((text, "0"));
-        let (from, chunk) = match rest.strip_prefix('r') {
-            Some(retraction) => (Self::RETRACTIONS, retraction),
-            None => (0, rest),
-        };
-        match (number.parse(), chunk.parse::<u64>()) {
-            (Ok(number), Ok(chunk)) if chunk < Self::RETRACTIONS => Ok(Self { number, chunk: from + chunk }),
+        match (number.parse(), rest.strip_prefix('r').unwrap_or(rest).parse::<u64>()) {
+            (Ok(number), Ok(_)) => Ok(Self { number }),
             _ => Err(crate::Error::new(
                 crate::error::Code::InvalidArgument,
-                format!("{text:?} is no event id; pass the id of an event of this stream, such as \"17\" or \"17.3\""),
+                format!("{text:?} is no event id; pass the id of an event of this stream, such as \"17\""),
             )),
         }
     }
@@ -249,7 +223,7 @@ impl StreamEvent {
     /// The position to resume after.
     pub fn id(&self) -> EventId {
         match self {
-            StreamEvent::Durable(event) => EventId { number: event.number, chunk: 0 },
+            StreamEvent::Durable(event) => EventId { number: event.number },
             StreamEvent::Chunk(id, _) | StreamEvent::Retract { id, .. } | StreamEvent::Gap(id) => *id,
         }
     }
@@ -260,16 +234,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_read_back_and_are_ordered_as_a_reader_sees_them() {
-        let chunk = |number, chunk| EventId { number, chunk };
-        let ids = [chunk(16, 0), chunk(16, 1), chunk(16, 12), EventId::retraction(17, 0), EventId::retraction(17, 1)];
-        let ids = [&ids[..], &[chunk(17, 0), chunk(17, 1)]].concat();
-        assert!(ids.is_sorted(), "{ids:?}");
-        let words: Vec<_> = ids.iter().map(ToString::to_string).collect();
-        assert_eq!(words, ["16", "16.1", "16.12", "16.r0", "16.r1", "17", "17.1"]);
-        let read: Vec<EventId> = words.iter().map(|word| word.parse().unwrap()).collect();
-        assert_eq!(read, ids);
-        for wrong in ["", "x", "1.", "1.x", "-1", "1.r", "1.18446744073709551615", "1.r18446744073709551615"] {
+    fn ids_read_back_and_earlier_ones_stand_for_their_event() {
+        for (text, number) in [("0", 0), ("17", 17), ("17.3", 17), ("16.r0", 16)] {
+            let id: EventId = text.parse().unwrap();
+            assert_eq!(id, EventId { number });
+            assert_eq!(id.to_string(), number.to_string());
+        }
+        for wrong in ["", "x", "1.", "1.x", "-1", "1.r", "1.-1", "1.18446744073709551616"] {
             assert!(wrong.parse::<EventId>().is_err(), "{wrong:?}");
         }
     }

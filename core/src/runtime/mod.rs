@@ -1,9 +1,9 @@
 //! A backend, its client and its housekeeping in one process, chosen by a URL.
 
 mod builder;
+mod change_poller;
 mod flovyn;
 mod hybrid;
-mod lookout;
 mod previews;
 mod signals;
 mod token;
@@ -119,10 +119,11 @@ impl Runtime {
         let mut beside = vec![
             crate::spawn::task(housekeep(open, clock)).abort_handle(),
             crate::spawn::task(write_probe::keep(Arc::downgrade(&storage))).abort_handle(),
-            crate::spawn::task(lookout::keep(Arc::downgrade(&storage), storage.hints().lookout())).abort_handle(),
+            crate::spawn::task(change_poller::run(Arc::downgrade(&storage), storage.hints().change_poller()))
+                .abort_handle(),
         ];
         if storage.previews().is_some() {
-            beside.push(crate::spawn::task(previews::carry(Arc::downgrade(&storage))).abort_handle());
+            beside.push(crate::spawn::task(previews::write(Arc::downgrade(&storage))).abort_handle());
         }
         let (chunks, org) = (storage.chunks(), storage.org());
         let (workers, beside, removing) = (Mutex::default(), Mutex::new(beside), Mutex::default());
@@ -160,7 +161,7 @@ impl Runtime {
         Client::new(self.0.storage.clone(), self.0.chunks.clone(), org)
     }
 
-    /// The board of previews that its clients and workers share.
+    /// The previews that its clients and workers share.
     pub fn chunks(&self) -> &Chunks {
         &self.0.chunks
     }

@@ -3,8 +3,8 @@
 //! Owns the forwarding of the whole contract, so that whoever injects crashes or faults writes only what it does to a call.
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Queues, Schedules, Standing, Storage, Told, Unfenced, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping,
+    Load, Previews, Queues, Schedules, Standing, Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -371,8 +371,8 @@ impl<G: Gate> Storage for Guarded<G> {
         self.inner.chunks()
     }
 
-    fn told(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<Told> {
-        self.inner.told(org, run, after, content_up_to)
+    fn event_stream(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<EventStream> {
+        self.inner.event_stream(org, run, after, content_up_to)
     }
 
     fn previews(&self) -> Option<&dyn Previews> {

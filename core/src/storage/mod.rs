@@ -89,7 +89,7 @@ impl Standing {
 }
 
 /// Events of a run as they come.
-pub type Told = BoxStream<'static, Result<StreamEvent>>;
+pub type EventStream = BoxStream<'static, Result<StreamEvent>>;
 
 /// The writes and reads of one run.
 #[async_trait]
@@ -353,13 +353,13 @@ fn unserved_of(loads: Vec<crate::model::QueueLoad>) -> Vec<(String, String, u64)
 pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedules + Queues {
     /// Where the backend says that something changed.
     fn hints(&self) -> &Hints;
-    /// The board of previews its runs share: one of this process, unless the backend has one for several.
+    /// The previews of this process's runs.
     fn chunks(&self) -> Chunks;
     /// The rows by which processes that share the backend read each other's previews, where several can.
     fn previews(&self) -> Option<&dyn Previews>;
-    /// The events of a run after a position, from who reads and fences them himself; none where the rows and the board are
-    /// read. Entries with more bytes come without their content.
-    fn told(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<Told>;
+    /// The events of a run after a position from a server, which reads and fences them itself; none where this process reads.
+    /// Entries with more bytes come without their content.
+    fn event_stream(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<EventStream>;
     /// Who may call, where the backend knows; a server's is the server's matter.
     fn directory(&self) -> Option<&dyn Directory>;
     /// What callers need whose calls name no claim; a server's is the server's matter.

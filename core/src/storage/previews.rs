@@ -4,7 +4,7 @@
 
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::streaming::{OpKey, Reach, Rows};
+use crate::streaming::{OpKey, PreviewRow, ProgressBySource};
 use async_trait::async_trait;
 use uuid::Uuid;
 
@@ -35,15 +35,15 @@ pub trait Previews: Send + Sync {
     /// Writes what was made here of a run that is read elsewhere and is not written yet; those readers then have it all.
     async fn write_previews(&self, org: OrgId, execution: ExecutionId, served: Vec<Uuid>) -> Result<()>;
 
-    /// The rows of a run behind what was read of them, and whether a reader need not wait for more: it has got what there was when it came,
-    /// or nobody holds the run.
+    /// The rows of a run with previews that are not `known`, and whether a reader need not wait for more: it has got what there
+    /// was when it came, or nobody holds the run.
     async fn read_previews(
         &self,
         org: OrgId,
         execution: ExecutionId,
         process: Uuid,
-        after: &Reach,
-    ) -> Result<(Rows, bool)>;
+        known: &ProgressBySource,
+    ) -> Result<(Vec<PreviewRow>, bool)>;
 
     /// The tasks of a run that its queues have handed to workers, with these.
     async fn handed_out(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<(OpKey, WorkerId)>>;

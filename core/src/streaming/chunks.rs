@@ -1,18 +1,16 @@
-//! Previews of what runs are making: bounded, dropped without harm. In this process, through a relay to where they meet, or
-//! shared with other processes through rows ([`outgoing`](super::outgoing)).
+//! Previews of what runs are making, kept in this process for its readers: bounded, and dropped without harm.
 //!
-//! Where all of a run's previews are made in one process, each has a position there that every board takes over. What queues
-//! handed to workers of other processes is made beside that, so it has no position that two boards could agree on: those
-//! previews are free. A free one shares the position of what stands before it on a board, and is told apart by its op, attempt
-//! and seq; who resumes anywhere is shown what is open of it anew.
+//! What a worker of this process makes is published here; transports take it to other processes and bring what is made there.
+//! Every hub keeps what it has in the order in which it came. Readers of different hubs may see sources take turns otherwise,
+//! but each source in its own order: see [`Progress`].
 
-use super::outgoing::{Elsewhere, Outgoing, Reach, Said};
-use super::together::Reads;
-use crate::clock::{Clock, SystemClock};
-use crate::id::{ExecutionId, OrgId};
-use crate::model::{Chunk, EventId};
-use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use super::preview::{Preview, PreviewTransport, Progress, ProgressBySource, RunKey, Source};
+use super::rows::{Registered, RowTransport};
+use super::single_flight::SharedReads;
+use crate::id::OrgId;
+use crate::model::Chunk;
+use parking_lot::{Mutex, RwLock};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -22,29 +20,24 @@ const KEPT: usize = 4_096;
 const KEPT_BYTES: usize = 4 << 20;
 /// Bytes kept of all runs; over it, those that nobody reads are forgotten, the longest quiet first.
 const ALL_BYTES: usize = 16 << 20;
-/// Places behind an event that a reader may name; beyond them there are none.
-const FARTHEST: u64 = 1 << 53;
 /// What a preview costs beside its text.
 const OVERHEAD: usize = 160;
 
-/// Takes a preview, with the durable event that it follows, to the board elsewhere that every reader reads. Must not block.
-type Relay = Box<dyn Fn(u64, Chunk) + Send + Sync>;
-
-/// A run, whatever else has its id in another org.
-pub type RunKey = (OrgId, ExecutionId);
-
-/// The board of previews. Clones share it.
+/// The previews of a process. Clones share them.
 #[derive(Clone, Default)]
-pub struct Chunks(pub(super) Arc<Board>);
+pub struct Chunks(pub(super) Arc<Hub>);
 
+/// Locks are taken in this order: `runs`, then the state of `rows`.
 #[derive(Default)]
-pub(super) struct Board {
+pub(super) struct Hub {
     pub runs: Mutex<Runs>,
-    relay: Option<Relay>,
-    /// Of a board whose runs others may read through rows.
-    pub outgoing: Option<Outgoing>,
-    /// What readers ask the store for now.
-    reads: Reads,
+    /// Takes everything away: this process keeps nothing, its readers are told by a server.
+    relay: Option<Box<dyn PreviewTransport>>,
+    /// Takes what others read to those with whom this process shares a database.
+    pub rows: Option<RowTransport>,
+    /// Takes the same to them sooner, and may lose it.
+    broker: RwLock<Option<Arc<dyn PreviewTransport>>>,
+    reads: SharedReads,
 }
 
 /// The previews of every run.
@@ -53,203 +46,147 @@ pub(super) struct Runs {
     pub channels: HashMap<RunKey, Channel>,
     /// Bytes kept of all runs.
     bytes: usize,
-    /// Counts what was published: tells which run is the longest quiet.
-    published: u64,
+    /// Counts what was kept: tells which run is the longest quiet.
+    count: u64,
 }
 
-/// An op of a run, by segment and sequence.
-pub type OpKey = (u32, u32);
-
-/// How far a task's previews have come: their attempt, and the last one's place in it.
-pub type Told = (u32, u64);
-
-/// A place on a board: behind a position, the n-th of the free previews that share it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Place {
-    /// The position, which every board knows.
-    pub id: EventId,
-    /// From 1; 0 for what has a position of its own.
-    pub nth: u64,
+/// Where a preview stands in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Its number among those of its run, from 1, without gaps.
+    pub index: u64,
+    /// The durable event behind which readers are shown it. It never falls from one preview to the next.
+    pub behind: u64,
 }
 
-impl From<EventId> for Place {
-    fn from(id: EventId) -> Self {
-        Self { id, nth: 0 }
-    }
-}
-
-/// A preview as a board shows it.
+/// A preview that a reader takes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shown {
-    /// Its place there.
-    pub place: Place,
+pub struct Delivered {
+    /// Where it stands.
+    pub position: Position,
     /// The preview.
     pub chunk: Arc<Chunk>,
-    /// It has no position of its own.
-    pub free: bool,
 }
 
 /// A preview that is kept.
 pub(super) struct Kept {
-    pub place: Place,
-    /// The durable event that it follows, as its maker knows.
-    pub event: u64,
-    pub chunk: Arc<Chunk>,
-    /// It was made by a worker of this process, not read from rows.
-    pub made: bool,
-}
-
-impl Kept {
-    /// Whether a queue handed its task to the worker that made it.
-    pub fn of_a_queue(&self) -> bool {
-        self.chunk.epoch == Chunk::OF_A_QUEUE
-    }
-
-    pub fn op(&self) -> OpKey {
-        (self.chunk.segment, self.chunk.sequence)
-    }
+    pub position: Position,
+    pub preview: Preview,
+    /// A worker of this process made it.
+    pub made_here: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Channel {
     pub kept: VecDeque<Kept>,
-    last: Place,
-    /// The last one with a position, as the board it was made on has it.
-    heard: EventId,
+    pub last: Position,
+    /// The index of the last one that was made here.
+    pub last_made_here: u64,
     /// The last one that is no longer kept.
-    lost: Place,
-    /// Other processes have shown previews of its queues' tasks that were made here, or the other way round: those are free.
-    pub spread: bool,
-    /// How far those have come that are free or may become so.
-    pub tasks: HashMap<OpKey, Told>,
-    /// How far those have come that were made here.
-    pub made: Reach,
+    dropped: Position,
+    pub progress: ProgressBySource,
     bytes: usize,
-    published: u64,
-    /// The durable event up to which a reader has come: what is published then stands behind it.
-    passed: u64,
-    bell: watch::Sender<()>,
-    /// Up to where the rows of another process were read.
-    pub delivered: EventId,
-    /// Who holds the run in another process, as its readers here know.
-    pub elsewhere: Option<Elsewhere>,
+    /// The count of all runs when the last one was kept.
+    touched: u64,
+    /// The durable event that a reader here has come to.
+    reader_at: u64,
+    signal: watch::Sender<()>,
+    /// When other processes were last told that the run is read here.
+    pub registered: Option<Registered>,
 }
 
 impl Chunks {
-    /// A board that gives all it gets to one elsewhere.
-    pub fn relayed(relay: impl Fn(u64, Chunk) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Board { relay: Some(Box::new(relay)), ..Board::default() }))
+    /// Those of a process that keeps nothing: a transport takes all of it to where the readers are.
+    pub fn relayed(relay: impl PreviewTransport + 'static) -> Self {
+        Self(Arc::new(Hub { relay: Some(Box::new(relay)), ..Hub::default() }))
     }
 
-    /// A board of one of the processes that share a database.
+    /// Those of one of the processes that share a database.
     pub fn shared() -> Self {
-        Self(Arc::new(Board { outgoing: Some(Outgoing::default()), ..Board::default() }))
+        Self(Arc::new(Hub { rows: Some(RowTransport::default()), ..Hub::default() }))
     }
 
-    /// Where readers of the same ask the store together.
-    pub(crate) fn reads(&self) -> &Reads {
+    /// Has what is made here and read elsewhere go by this transport too, in the place of the one before.
+    pub fn set_broker(&self, broker: Option<Arc<dyn PreviewTransport>>) {
+        *self.0.broker.write() = broker;
+    }
+
+    /// Where readers of the same read the store together.
+    pub(crate) fn reads(&self) -> &SharedReads {
         &self.0.reads
     }
 
-    /// Publishes a preview of an org's run that follows the durable event `after`.
+    /// Publishes a preview that was made here and follows the durable event `after`.
     pub fn publish(&self, after: u64, org: OrgId, chunk: Chunk) {
+        let preview = Preview { org, after, chunk: Arc::new(chunk) };
         if let Some(relay) = &self.0.relay {
-            return relay(after, chunk);
+            return relay.publish(&preview);
         }
-        let (run, size) = ((org, chunk.execution), cost(&chunk));
-        let mut runs = self.0.runs.lock();
-        let channel = runs.channels.entry(run).or_default();
-        let kept = Kept { place: Place::default(), event: after, chunk: Arc::new(chunk), made: true };
-        if let Some(outgoing) = self.0.outgoing.as_ref().filter(|_| kept.of_a_queue()) {
-            channel.spread |= outgoing.is_read(run);
-            channel.has_come(&kept.chunk);
-            channel.made.tasks.insert(kept.op(), (kept.chunk.attempt, kept.chunk.seq));
-        }
-        let mut said =
-            Said { org, before: channel.heard, id: EventId { number: after, chunk: 0 }, chunk: kept.chunk.clone() };
-        let place = match channel.spread && kept.of_a_queue() {
-            true => channel.beside(after),
-            false => {
-                said.id = channel.behind(after, kept.chunk.seq);
-                channel.heard = said.id;
-                if !kept.of_a_queue() {
-                    channel.made.id = said.id;
-                }
-                said.id.into()
+        let run = (org, preview.chunk.execution);
+        self.0.runs.lock().keep(run, preview.clone(), true);
+        if let Some(rows) = self.0.rows.as_ref().filter(|rows| rows.is_read(run)) {
+            rows.publish(&preview);
+            let broker = self.0.broker.read().clone();
+            if let Some(broker) = broker {
+                broker.publish(&preview);
             }
-        };
-        runs.take(run, Kept { place, ..kept });
-        drop(runs);
-        if let Some(outgoing) = &self.0.outgoing {
-            outgoing.made(run, size, said);
         }
     }
 
-    /// Takes a preview from the board it was published on, with its id there. One that comes when readers here are past its
-    /// place is put behind them: late, but not lost on them.
-    pub fn deliver(&self, id: EventId, org: OrgId, chunk: Chunk) {
-        self.0.runs.lock().deliver((org, chunk.execution), id, Arc::new(chunk));
-    }
-
-    /// Takes a preview of a task that a queue handed to a worker of another process; it follows the durable event `event`.
-    /// One that was taken before is passed over.
-    pub fn deliver_free(&self, event: u64, org: OrgId, chunk: Chunk) {
-        self.0.runs.lock().deliver_free((org, chunk.execution), event, Arc::new(chunk));
-    }
-
-    /// Takes a preview that another process has just made, if nothing is missing before it: what is comes by its rows.
-    pub fn hear(&self, said: Said) {
-        let run = (said.org, said.chunk.execution);
+    /// Takes a preview that a broker brings, if it is the next one of its source: what is missing before it comes by rows, and
+    /// so does this one then.
+    pub fn receive(&self, preview: Preview) {
+        let run = (preview.org, preview.chunk.execution);
         let mut runs = self.0.runs.lock();
         let Some(channel) = runs.channels.get(&run) else { return };
-        if said.chunk.epoch == Chunk::OF_A_QUEUE {
-            if channel.is_next(&said.chunk) {
-                runs.deliver_free(run, said.id.number, said.chunk);
-            }
-        } else if channel.heard == said.before {
-            runs.deliver(run, said.id, said.chunk);
+        let progress = channel.progress.get(&Source::of(&preview.chunk)).copied().unwrap_or_default();
+        if progress.is_followed_by(Progress::of(&preview.chunk)) {
+            runs.keep(run, preview, false);
         }
     }
 
-    /// Previews after a place that stand before the durable event `before`; and the last such one that is gone.
-    pub fn after(&self, run: RunKey, after: Place, before: u64) -> (Vec<Shown>, Option<Place>) {
+    /// Takes previews that rows bring, in their order. Repeats are dropped.
+    pub(super) fn receive_all(&self, run: RunKey, previews: Vec<Preview>) {
+        let mut runs = self.0.runs.lock();
+        for preview in previews {
+            let Some(channel) = runs.channels.get(&run) else { return };
+            let known = channel.progress.get(&Source::of(&preview.chunk));
+            if known.is_none_or(|known| Progress::of(&preview.chunk) > *known) {
+                runs.keep(run, preview, false);
+            }
+        }
+    }
+
+    /// The previews of a run after an index which stand before the durable event `before`; and the last of those that were
+    /// dropped there.
+    pub fn after(&self, run: RunKey, index: u64, before: u64) -> (Vec<Delivered>, Option<Position>) {
         let runs = self.0.runs.lock();
         let Some(channel) = runs.channels.get(&run) else { return (Vec::new(), None) };
-        let from = channel.kept.partition_point(|kept| kept.place <= after);
-        let kept = channel.kept.range(from..).take_while(|kept| kept.place.id.number < before);
-        let show = |kept: &Kept| {
-            let free = channel.spread && kept.of_a_queue();
-            Shown { place: kept.place, chunk: kept.chunk.clone(), free }
-        };
-        (kept.map(show).collect(), Some(channel.lost).filter(|lost| *lost > after && lost.id.number < before))
+        let from = channel.kept.partition_point(|kept| kept.position.index <= index);
+        let kept = channel.kept.range(from..).take_while(|kept| kept.position.behind < before);
+        let delivered = kept.map(|kept| Delivered { position: kept.position, chunk: kept.preview.chunk.clone() });
+        let dropped = Some(channel.dropped).filter(|dropped| dropped.index > index && dropped.behind < before);
+        (delivered.collect(), dropped)
     }
 
-    /// Lets a reader go on after a position: the one from where events are to be read again, so that what is kept can be
-    /// judged by them; nothing where nothing is kept. Previews to come stand behind the position, also on a board that has
-    /// not seen what came before it.
-    pub fn resume(&self, run: RunKey, at: EventId) -> Option<EventId> {
-        let mut runs = self.0.runs.lock();
-        let channel = runs.channels.get_mut(&run)?;
-        if at.is_chunk() && at.chunk < FARTHEST {
-            channel.last = channel.last.max(at.into());
-            channel.heard = channel.heard.max(at);
-        }
-        let free = channel.kept.iter().filter(|kept| channel.spread && kept.of_a_queue());
-        let free = free.map(|kept| EventId { number: kept.event, chunk: 0 });
-        channel.kept.front().map(|kept| kept.place.id).into_iter().chain(free).min()
+    /// The first durable event that was known when something was made that is kept: what has happened since then says which of
+    /// the kept previews still count.
+    pub fn oldest(&self, run: RunKey) -> Option<u64> {
+        let runs = self.0.runs.lock();
+        runs.channels.get(&run)?.kept.iter().map(|kept| kept.preview.after.min(kept.position.behind)).min()
     }
 
-    /// A reader has come up to a durable event: whoever publishes without knowing of it is put behind it, not lost on the
-    /// reader.
-    pub fn passed(&self, run: RunKey, number: u64) {
+    /// A reader here has come to a durable event: previews of makers that do not know of it stand behind it from now on, so that
+    /// the reader does not miss them.
+    pub fn reader_at(&self, run: RunKey, number: u64) {
         if let Some(channel) = self.0.runs.lock().channels.get_mut(&run) {
-            channel.passed = channel.passed.max(number);
+            channel.reader_at = channel.reader_at.max(number);
         }
     }
 
-    /// Rings at every new preview of a run.
+    /// Signals every new preview of a run.
     pub fn follow(&self, run: RunKey) -> watch::Receiver<()> {
-        self.0.runs.lock().channels.entry(run).or_default().bell.subscribe()
+        self.0.runs.lock().channels.entry(run).or_default().signal.subscribe()
     }
 
     /// Whether anybody here reads a run's previews.
@@ -267,29 +204,12 @@ impl Chunks {
 }
 
 impl Runs {
-    fn deliver(&mut self, run: RunKey, id: EventId, chunk: Arc<Chunk>) {
-        let Some(channel) = self.channels.get_mut(&run).filter(|channel| id > channel.heard) else { return };
-        channel.heard = id;
-        let in_time = id > channel.last.id && id.number >= channel.passed;
-        let id = if in_time { id } else { channel.behind(id.number, 1) };
-        self.take(run, Kept { place: id.into(), event: id.number, chunk, made: false });
-    }
-
-    fn deliver_free(&mut self, run: RunKey, event: u64, chunk: Arc<Chunk>) {
-        let Some(channel) = self.channels.get_mut(&run) else { return };
-        if channel.has_come(&chunk) {
-            channel.spread = true;
-            let place = channel.beside(event);
-            self.take(run, Kept { place, event, chunk, made: false });
-        }
-    }
-
-    fn take(&mut self, run: RunKey, preview: Kept) {
-        self.published += 1;
+    fn keep(&mut self, run: RunKey, preview: Preview, made_here: bool) {
+        self.count += 1;
         let channel = self.channels.entry(run).or_default();
         let before = channel.bytes;
-        channel.published = self.published;
-        channel.take(preview);
+        channel.touched = self.count;
+        channel.keep(preview, made_here);
         self.bytes = self.bytes + channel.bytes - before;
         if self.bytes > ALL_BYTES {
             self.shrink();
@@ -299,7 +219,7 @@ impl Runs {
     /// Forgets what nobody reads until half is free, so that this is rare.
     fn shrink(&mut self) {
         let unread = self.channels.iter().filter(|(_, channel)| !channel.is_followed());
-        let mut unread: Vec<_> = unread.map(|(run, channel)| (channel.published, *run)).collect();
+        let mut unread: Vec<_> = unread.map(|(run, channel)| (channel.touched, *run)).collect();
         unread.sort_unstable();
         for (_, run) in unread {
             if self.bytes <= ALL_BYTES / 2 {
@@ -317,82 +237,55 @@ impl Runs {
 }
 
 impl Channel {
-    /// Notes that a task's preview has come; false where one behind it came before.
-    fn has_come(&mut self, chunk: &Chunk) -> bool {
-        let told = (chunk.attempt, chunk.seq);
-        let last = self.tasks.entry((chunk.segment, chunk.sequence)).or_default();
-        let is_new = told > *last;
-        *last = told.max(*last);
-        is_new
-    }
-
-    /// Whether nothing is missing between what has come of a task's previews and this one.
-    fn is_next(&self, chunk: &Chunk) -> bool {
-        let (attempt, seq) = self.tasks.get(&(chunk.segment, chunk.sequence)).copied().unwrap_or_default();
-        match chunk.attempt == attempt {
-            true => chunk.seq == seq + 1,
-            false => chunk.attempt > attempt && chunk.seq == 1,
+    fn keep(&mut self, preview: Preview, made_here: bool) {
+        let progress = self.progress.entry(Source::of(&preview.chunk)).or_default();
+        *progress = Progress::of(&preview.chunk).max(*progress);
+        let behind = preview.after.max(self.reader_at).max(self.last.behind);
+        self.last = Position { index: self.last.index + 1, behind };
+        if made_here {
+            self.last_made_here = self.last.index;
         }
-    }
-
-    /// The next place of those that share a position: the last one's behind a durable event and behind what readers have.
-    fn beside(&self, event: u64) -> Place {
-        let number = event.max(self.passed);
-        match number > self.last.id.number {
-            true => Place { id: EventId { number, chunk: 0 }, nth: 1 },
-            false => Place { nth: self.last.nth + 1, ..self.last },
-        }
-    }
-
-    /// The next position behind a durable event, behind what readers have and behind the last preview. `seq` is the place of
-    /// the preview in its attempt: the first one on a board need not be its attempt's first, and then another board has given
-    /// positions behind the event, which readers still have.
-    fn behind(&self, event: u64, seq: u64) -> EventId {
-        let (number, last) = (event.max(self.passed), self.last.id);
-        if number > last.number {
-            let goes_on = seq > 1 && self.last == Place::default();
-            return EventId { number, chunk: if goes_on { beyond_other_boards() } else { 1 } };
-        }
-        EventId { number: last.number, chunk: last.chunk + 1 }
-    }
-
-    fn take(&mut self, preview: Kept) {
-        self.last = preview.place;
         self.bytes += cost(&preview.chunk);
-        self.kept.push_back(preview);
+        self.kept.push_back(Kept { position: self.last, preview, made_here });
         while self.kept.len() > KEPT || (self.bytes > KEPT_BYTES && self.kept.len() > 1) {
             let Some(first) = self.kept.pop_front() else { break };
-            self.lost = first.place;
-            self.bytes -= cost(&first.chunk);
+            self.dropped = first.position;
+            self.bytes -= cost(&first.preview.chunk);
         }
-        self.bell.send_replace(());
+        self.bound_progress();
+        self.signal.send_replace(());
+    }
+
+    /// Forgets how far sources had come of which nothing is kept any more: a run may have any number of ops.
+    fn bound_progress(&mut self) {
+        if self.progress.len() > 2 * KEPT {
+            let kept: HashSet<_> = self.kept.iter().map(|kept| Source::of(&kept.preview.chunk)).collect();
+            self.progress.retain(|source, _| kept.contains(source));
+        }
     }
 
     fn is_followed(&self) -> bool {
-        self.bell.receiver_count() > 0
+        self.signal.receiver_count() > 0
     }
 }
 
-/// A place behind an event that no board has given which began earlier: they count from 1, or from when they began.
-fn beyond_other_boards() -> u64 {
-    u64::try_from(SystemClock::default().now().0 / 1_000).unwrap_or(1).max(1)
-}
-
-fn cost(chunk: &Chunk) -> usize {
+/// The bytes that a preview takes.
+pub(super) fn cost(chunk: &Chunk) -> usize {
     chunk.data.len() + OVERHEAD
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::ExecutionId;
     use crate::model::ChunkKind;
 
     fn fresh() -> RunKey {
         (OrgId::DEFAULT, ExecutionId::fresh())
     }
 
-    fn publish(board: &Chunks, after: u64, run: RunKey, size: usize) {
-        board.publish(after, run.0, chunk(run.1, size));
+    fn publish(chunks: &Chunks, after: u64, run: RunKey, size: usize) {
+        chunks.publish(after, run.0, chunk(run.1, size));
     }
 
     fn chunk(execution: ExecutionId, size: usize) -> Chunk {
@@ -408,117 +301,98 @@ mod tests {
         }
     }
 
+    fn positions(found: &[Delivered]) -> Vec<(u64, u64)> {
+        found.iter().map(|one| (one.position.index, one.position.behind)).collect()
+    }
+
     #[test]
     fn what_nobody_reads_is_bounded_over_all_runs() {
-        let board = Chunks::default();
+        let chunks = Chunks::default();
         let followed = fresh();
-        let bell = board.follow(followed);
-        publish(&board, 1, followed, 10);
+        let signal = chunks.follow(followed);
+        publish(&chunks, 1, followed, 10);
         let runs: Vec<_> = (0..400).map(|_| fresh()).collect();
         for run in &runs {
-            publish(&board, 1, *run, 100_000);
+            publish(&chunks, 1, *run, 100_000);
         }
-        let bytes = board.0.runs.lock().bytes;
+        let bytes = chunks.0.runs.lock().bytes;
         assert!(bytes <= ALL_BYTES, "{bytes} bytes");
-        assert_eq!(board.after(runs[399], Place::default(), 2).0.len(), 1, "what is new stays");
-        assert!(board.after(runs[0], Place::default(), 2).0.is_empty(), "the longest quiet goes first");
-        assert_eq!(board.after(followed, Place::default(), 2).0.len(), 1, "what is read stays");
-        drop(bell);
-        board.forget(followed);
-        assert!(!board.0.runs.lock().channels.contains_key(&followed));
+        assert_eq!(chunks.after(runs[399], 0, 2).0.len(), 1, "what is new stays");
+        assert!(chunks.after(runs[0], 0, 2).0.is_empty(), "the longest quiet goes first");
+        assert_eq!(chunks.after(followed, 0, 2).0.len(), 1, "what is read stays");
+        drop(signal);
+        chunks.forget(followed);
+        assert!(!chunks.0.runs.lock().channels.contains_key(&followed));
     }
 
     #[test]
     fn a_reader_is_told_that_previews_are_gone() {
-        let (board, run) = (Chunks::default(), fresh());
-        (0..KEPT + 2).for_each(|_| publish(&board, 7, run, 1));
-        let place = |chunk| EventId { number: 7, chunk };
-        assert_eq!(board.resume(run, EventId::default()), Some(place(3)));
-        let gone = Some(place(2));
-        for (at, kept, gone) in [(EventId::default(), KEPT, gone), (place(1), KEPT, gone), (place(2), KEPT, None)] {
-            let (found, lost) = board.after(run, at.into(), 8);
-            assert_eq!((found.len(), lost.map(|lost| lost.id)), (kept, gone), "after {at}");
+        let (chunks, run) = (Chunks::default(), fresh());
+        (0..KEPT + 2).for_each(|_| publish(&chunks, 7, run, 1));
+        assert_eq!(chunks.oldest(run), Some(7));
+        for (index, kept, dropped) in [(0, KEPT, Some(2)), (1, KEPT, Some(2)), (2, KEPT, None), (3, KEPT - 1, None)] {
+            let (found, last) = chunks.after(run, index, 8);
+            assert_eq!((found.len(), last.map(|last| last.index)), (kept, dropped), "after {index}");
         }
         // Nothing that stands behind the event asked for counts.
-        assert_eq!(board.after(run, Place::default(), 7), (Vec::new(), None));
+        assert_eq!(chunks.after(run, 0, 7), (Vec::new(), None));
     }
 
     #[test]
     fn a_preview_of_one_who_does_not_know_the_latest_event_reaches_the_reader() {
-        let (board, run) = (Chunks::default(), fresh());
-        let _bell = board.follow(run);
-        publish(&board, 3, run, 1);
-        board.passed(run, 9);
-        publish(&board, 3, run, 1);
-        let (found, lost) = board.after(run, EventId { number: 9, chunk: 0 }.into(), 10);
-        assert_eq!((found.len(), lost), (1, None));
-        assert_eq!(found[0].place, EventId { number: 9, chunk: 1 }.into());
+        let (chunks, run) = (Chunks::default(), fresh());
+        let _signal = chunks.follow(run);
+        publish(&chunks, 3, run, 1);
+        chunks.reader_at(run, 9);
+        publish(&chunks, 3, run, 1);
+        publish(&chunks, 12, run, 1);
+        publish(&chunks, 11, run, 1);
+        let (found, dropped) = chunks.after(run, 0, u64::MAX);
+        assert_eq!((positions(&found), dropped), (vec![(1, 3), (2, 9), (3, 12), (4, 12)], None));
+        assert_eq!(chunks.oldest(run), Some(3));
     }
 
     #[test]
-    fn a_preview_from_elsewhere_that_comes_late_reaches_the_reader_once() {
-        let (board, run) = (Chunks::shared(), fresh());
-        let _bell = board.follow(run);
-        let place = |number, chunk| EventId { number, chunk };
-        board.passed(run, 4);
-        for id in [place(2, 1), place(2, 2), place(2, 1), place(4, 1), place(4, 1), place(5, 1)] {
-            board.deliver(id, run.0, chunk(run.1, 1));
+    fn each_source_comes_in_its_order_and_once() {
+        let (chunks, run) = (Chunks::shared(), fresh());
+        let _signal = chunks.follow(run);
+        let next = |sequence, attempt, seq| Preview {
+            org: run.0,
+            after: 4,
+            chunk: Arc::new(Chunk { sequence, attempt, seq, ..chunk(run.1, 1) }),
+        };
+        for (sequence, attempt, seq) in [(3, 1, 2), (3, 1, 1), (5, 1, 1), (3, 1, 2), (3, 1, 1), (3, 1, 4), (3, 2, 1)] {
+            chunks.receive(next(sequence, attempt, seq));
         }
-        let found = board.after(run, place(4, 0).into(), u64::MAX).0;
-        let ids: Vec<_> = found.iter().map(|shown| shown.place.id).collect();
-        assert_eq!(ids, [place(4, 1), place(4, 2), place(4, 3), place(5, 1)]);
+        // Rows bring what was missing and what is known already.
+        chunks.receive_all(run, vec![next(3, 2, 1), next(3, 2, 3), next(3, 2, 2), next(5, 1, 2)]);
+        let found = chunks.after(run, 0, u64::MAX).0;
+        let found: Vec<_> = found.iter().map(|one| (one.chunk.sequence, one.chunk.attempt, one.chunk.seq)).collect();
+        assert_eq!(found, [(3, 1, 1), (5, 1, 1), (3, 1, 2), (3, 2, 1), (3, 2, 3), (5, 1, 2)]);
+        let unread = fresh();
+        chunks.receive(Preview { org: unread.0, after: 4, chunk: Arc::new(chunk(unread.1, 1)) });
+        assert!(chunks.after(unread, 0, u64::MAX).0.is_empty(), "nobody reads it here");
     }
 
     #[test]
-    fn free_previews_stand_between_positions_and_take_none() {
-        let (board, run) = (Chunks::shared(), fresh());
-        let _bell = board.follow(run);
-        let free = |op, seq| Chunk { epoch: Chunk::OF_A_QUEUE, sequence: op, seq, ..chunk(run.1, 1) };
-        let placed = |number, place| board.deliver(EventId { number, chunk: place }, run.0, chunk(run.1, 1));
-        board.deliver_free(2, run.0, free(3, 1));
-        placed(3, 1);
-        board.deliver_free(2, run.0, free(3, 2));
-        board.deliver_free(2, run.0, free(3, 2));
-        placed(3, 2);
-        board.passed(run, 4);
-        board.deliver_free(2, run.0, free(5, 1));
-        board.deliver_free(2, run.0, free(3, 3));
-        placed(4, 1);
-        let found = board.after(run, Place::default(), u64::MAX).0;
-        let told = found.iter().map(|shown| (shown.place.id.to_string(), shown.place.nth, shown.free));
-        let told: Vec<_> = told.collect();
-        let expected = [
-            ("2", 1, true),
-            ("3.1", 0, false),
-            ("3.1", 1, true),
-            ("3.2", 0, false),
-            ("4", 1, true),
-            ("4", 2, true),
-            ("4.1", 0, false),
-        ];
-        assert_eq!(told, expected.map(|(id, nth, free)| (id.to_owned(), nth, free)));
-        assert!(found.is_sorted_by_key(|shown| shown.place));
-        // Whoever judges them again has to know what happened since they were made.
-        assert_eq!(board.resume(run, EventId { number: 4, chunk: 1 }), Some(EventId { number: 2, chunk: 0 }));
-    }
-
-    #[test]
-    fn a_board_that_has_seen_nothing_goes_on_behind_its_readers() {
-        let (board, run) = (Chunks::default(), fresh());
-        let _bell = board.follow(run);
-        let at = EventId { number: 7, chunk: 5 };
-        assert_eq!(board.resume(run, at), None);
-        publish(&board, 7, run, 1);
-        assert_eq!(board.after(run, at.into(), 8).0[0].place.id, EventId { number: 7, chunk: 6 });
+    fn how_far_sources_have_come_is_bounded() {
+        let (chunks, run) = (Chunks::default(), fresh());
+        for sequence in 0..20_000 {
+            chunks.publish(4, run.0, Chunk { sequence, ..chunk(run.1, 1) });
+        }
+        let runs = chunks.0.runs.lock();
+        let progress = &runs.channels[&run].progress;
+        assert!((KEPT..=2 * KEPT).contains(&progress.len()), "{}", progress.len());
+        assert!(progress.contains_key(&Source::Task((0, 19_999))));
     }
 
     #[test]
     fn orgs_do_not_see_each_others_previews_of_one_id() {
-        let (board, run) = (Chunks::default(), fresh());
+        let (chunks, run) = (Chunks::default(), fresh());
         let other = (OrgId::fresh(), run.1);
-        let _bells = (board.follow(run), board.follow(other));
-        publish(&board, 7, run, 1);
-        assert_eq!(board.after(run, Place::default(), 8).0.len(), 1);
-        assert!(board.after(other, Place::default(), 8).0.is_empty());
+        let _signals = (chunks.follow(run), chunks.follow(other));
+        publish(&chunks, 7, run, 1);
+        assert_eq!(chunks.after(run, 0, 8).0.len(), 1);
+        assert!(chunks.after(other, 0, 8).0.is_empty());
     }
 }

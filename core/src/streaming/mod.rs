@@ -2,15 +2,21 @@
 //!
 //! Hints and chunks are never the mechanism: losing all of them costs time, never correctness.
 
+mod change_poller;
 mod chunks;
-mod free;
 mod hints;
+mod hub;
 mod outage;
-mod outgoing;
-mod together;
+mod preview;
+mod rows;
+mod run_watch;
+mod single_flight;
 
-pub use chunks::{Chunks, OpKey, Place, RunKey, Shown, Told};
-pub use free::FreeRow;
-pub use hints::{Change, Follow, Hints, Listening, Lookout, News, Watch};
+pub use change_poller::ChangePoller;
+pub use chunks::{Chunks, Delivered, Position};
+pub use hints::{Change, Hints, News};
+pub use hub::Listening;
 pub use outage::{Outage, Refusal};
-pub use outgoing::{Lease, Made, PreviewRow, RENEW_EVERY, Reach, Read, Rows, Said, Superseded, WATCH_TTL};
+pub use preview::{OpKey, Preview, PreviewRow, PreviewTransport, Progress, ProgressBySource, RunKey, Source};
+pub use rows::{Buffered, RENEW_EVERY, Registration, Superseded, WATCH_TTL};
+pub use run_watch::{Follow, Watch};

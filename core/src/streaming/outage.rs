@@ -78,7 +78,7 @@ impl Outage {
         }
         drop(state);
         self.lasts.send_replace(true);
-        say(&format!("the store takes no writes: {why}; what is under way waits, and goes on by itself once it does"));
+        warn(&format!("the store takes no writes: {why}; what is under way waits, and goes on by itself once it does"));
     }
 
     /// Something was written on trial, and kept.
@@ -87,7 +87,7 @@ impl Outage {
         let Some(over) = state.lasting.take_if(|lasting| lasting.refused.elapsed() >= QUIET) else { return };
         self.lasts.send_replace(false);
         drop(state);
-        say(&format!("the store takes writes again, after {:.0} s", over.began.elapsed().as_secs_f64()));
+        warn(&format!("the store takes writes again, after {:.0} s", over.began.elapsed().as_secs_f64()));
     }
 
     /// Why the store takes no writes now, if it does not.
@@ -108,7 +108,7 @@ impl Outage {
 }
 
 /// One line in the log, if that is to tell errors; on stderr where the program has no log, as those of Python and Node.
-fn say(line: &str) {
+fn warn(line: &str) {
     if tracing::dispatcher::get_default(|log| log.is::<NoSubscriber>()) {
         let _ = writeln!(std::io::stderr(), "flovyn: {line}");
     } else {

@@ -11,7 +11,7 @@ use crate::model::{
 };
 use bytes::Bytes;
 use std::sync::Arc;
-use v2::watch_event::Event as Told;
+use v2::watch_event::Event as Watched;
 
 /// JSON in a text field.
 pub(super) fn json(text: &str, field: &str) -> Result<serde_json::Value> {
@@ -199,13 +199,13 @@ impl TryFrom<v2::Chunk> for Chunk {
 
 impl From<&StreamEvent> for v2::WatchEvent {
     fn from(event: &StreamEvent) -> Self {
-        let told = match event {
-            StreamEvent::Durable(event) => Told::EventRow(event.into()),
-            StreamEvent::Chunk(_, chunk) => Told::Chunk((&**chunk).into()),
-            StreamEvent::Retract { op, .. } => Told::Retract(v2::Slot { segment: op.0, sequence: op.1 }),
-            StreamEvent::Gap(_) => Told::Gap(v2::Empty {}),
+        let watched = match event {
+            StreamEvent::Durable(event) => Watched::EventRow(event.into()),
+            StreamEvent::Chunk(_, chunk) => Watched::Chunk((&**chunk).into()),
+            StreamEvent::Retract { op, .. } => Watched::Retract(v2::Slot { segment: op.0, sequence: op.1 }),
+            StreamEvent::Gap(_) => Watched::Gap(v2::Empty {}),
         };
-        Self { id: event.id().to_string(), event: Some(told) }
+        Self { id: event.id().to_string(), event: Some(watched) }
     }
 }
 
@@ -214,10 +214,10 @@ impl TryFrom<v2::WatchEvent> for StreamEvent {
     fn try_from(wire: v2::WatchEvent) -> Result<Self> {
         let id = wire.id.parse()?;
         Ok(match need(wire.event, "event")? {
-            Told::EventRow(event) => Self::Durable(event.try_into()?),
-            Told::Chunk(chunk) => Self::Chunk(id, Arc::new(chunk.try_into()?)),
-            Told::Retract(op) => Self::Retract { id, op: (op.segment, op.sequence) },
-            Told::Gap(_) => Self::Gap(id),
+            Watched::EventRow(event) => Self::Durable(event.try_into()?),
+            Watched::Chunk(chunk) => Self::Chunk(id, Arc::new(chunk.try_into()?)),
+            Watched::Retract(op) => Self::Retract { id, op: (op.segment, op.sequence) },
+            Watched::Gap(_) => Self::Gap(id),
         })
     }
 }

@@ -13,7 +13,7 @@ use flovyn_core::model::{
 };
 use flovyn_core::storage::unfenced::{Serves, SignOf, Work};
 use flovyn_core::storage::{ClaimRequest, Heartbeat, Storage, WorkerInfo};
-use flovyn_core::streaming::Reach;
+use flovyn_core::streaming::ProgressBySource;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -243,7 +243,7 @@ async fn previews(storage: &dyn Storage, client: &Client) {
     previews.watch(ORG, run, process, true).await.unwrap();
     assert!(previews.readers(Uuid::new_v4()).await.unwrap().len() > 300);
     previews.write_previews(ORG, run, vec![process]).await.unwrap();
-    previews.read_previews(ORG, run, process, &Reach::default()).await.unwrap();
+    previews.read_previews(ORG, run, process, &ProgressBySource::default()).await.unwrap();
     previews.handed_out(ORG, run).await.unwrap();
     // A run that wakes while it is read.
     let run = copy(&client.runs(of_kind("parked"), page(60, None)).await.unwrap());

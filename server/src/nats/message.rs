@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use flovyn_core::id::{ExecutionId, OrgId};
-use flovyn_core::model::{Chunk, EventId};
-use flovyn_core::streaming::{Change, Hints, News, Said};
+use flovyn_core::model::Chunk;
+use flovyn_core::streaming::{Change, Hints, News, Preview};
 use flovyn_core::wire::{id, raw, v2};
 use prost::Message;
 use std::sync::Arc;
@@ -39,29 +39,22 @@ pub(super) fn apply_hint(bytes: &[u8], hints: &Hints) {
     }
 }
 
-/// Encodes a preview: 16 bytes of its org, the position before it and its own, then the chunk.
-pub(super) fn encode_preview(preview: &Said) -> Option<Bytes> {
+/// Encodes a preview: 16 bytes of its org, 8 of the durable event before it, then the chunk.
+pub(super) fn encode_preview(preview: &Preview) -> Option<Bytes> {
     let chunk = v2::Chunk::from(&*preview.chunk);
-    let mut bytes = Vec::with_capacity(48 + chunk.encoded_len());
+    let mut bytes = Vec::with_capacity(24 + chunk.encoded_len());
     bytes.extend_from_slice(preview.org.0.as_bytes());
-    for number in [preview.before.number, preview.before.chunk, preview.id.number, preview.id.chunk] {
-        bytes.extend_from_slice(&number.to_be_bytes());
-    }
+    bytes.extend_from_slice(&preview.after.to_be_bytes());
     chunk.encode(&mut bytes).ok()?;
     Some(bytes.into())
 }
 
-pub(super) fn decode_preview(bytes: &[u8]) -> Option<Said> {
+pub(super) fn decode_preview(bytes: &[u8]) -> Option<Preview> {
     let (org, rest) = bytes.split_first_chunk::<16>()?;
-    let (positions, chunk) = rest.split_first_chunk::<32>()?;
-    let number = |at: usize| Some(u64::from_be_bytes(positions.get(at * 8..)?.first_chunk().copied()?));
+    let (after, chunk) = rest.split_first_chunk::<8>()?;
     let chunk: Chunk = v2::Chunk::decode(chunk).ok()?.try_into().ok()?;
-    Some(Said {
-        org: OrgId(uuid::Uuid::from_bytes(*org)),
-        before: EventId { number: number(0)?, chunk: number(1)? },
-        id: EventId { number: number(2)?, chunk: number(3)? },
-        chunk: Arc::new(chunk),
-    })
+    let org = OrgId(uuid::Uuid::from_bytes(*org));
+    Some(Preview { org, after: u64::from_be_bytes(*after), chunk: Arc::new(chunk) })
 }
 
 #[cfg(test)]
@@ -82,15 +75,14 @@ mod tests {
             kind: ChunkKind::Token,
             data: "wörd".into(),
         };
-        let at = |number, chunk| EventId { number, chunk };
-        let preview = Said { org: OrgId::fresh(), before: at(6, 7), id: at(8, 1), chunk: Arc::new(chunk) };
+        let preview = Preview { org: OrgId::fresh(), after: 8, chunk: Arc::new(chunk) };
         let bytes = encode_preview(&preview).unwrap();
         assert_eq!(decode_preview(&bytes), Some(preview));
         for cut in 0..bytes.len() {
             // A cut message decodes to nothing or to another preview; it never panics.
             let _ = decode_preview(&bytes[..cut]);
         }
-        assert_eq!(decode_preview(&bytes[..48]), None);
+        assert_eq!(decode_preview(&bytes[..24]), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! NATS between the servers of an installation carries hints, and previews of runs that are read through another server.
 //!
 //! It only saves time. A lost hint does no harm, since servers poll the database anyway; previews travel through rows too, and
-//! one that comes by NATS is shown only where nothing is missing before it. So a NATS that is absent, killed or slow, or that
+//! one that comes by NATS is shown only if it is the next one of what makes it. So a NATS that is absent, killed or slow, or that
 //! repeats and reorders messages, costs latency alone. Clients that may publish there are trusted like servers. Hints use core
 //! NATS; previews are retained by JetStream where NATS has it.
 
@@ -13,7 +13,7 @@ use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event};
 use bytes::Bytes;
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::streaming::{Chunks, Hints, News, Said};
+use flovyn_core::streaming::{Chunks, Hints, News, Preview, PreviewTransport};
 use futures::{StreamExt, stream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ pub(crate) struct NatsBridge {
 /// A message to other servers.
 enum Message {
     Hint(News),
-    Preview(Said),
+    Preview(Preview),
 }
 
 impl NatsBridge {
@@ -79,11 +79,11 @@ impl NatsBridge {
             tokio::spawn(subscriber.clone().receive_hints(hints.clone())).abort_handle(),
             tokio::spawn(subscriber.receive_previews(chunks.clone(), connections)).abort_handle(),
         ];
-        let (hint_sender, preview_sender) = (sender.clone(), sender);
-        let hints_lost_too = hints_lost.clone();
-        hints.set_herald(Some(Arc::new(move |hint| enqueue(&hint_sender, &hints_lost, Message::Hint(hint)))));
-        chunks.set_herald(Some(Arc::new(move |preview| {
-            enqueue(&preview_sender, &hints_lost_too, Message::Preview(preview))
+        chunks.set_broker(Some(Arc::new(PreviewSender(sender.clone()))));
+        hints.set_on_publish(Some(Arc::new(move |hint| {
+            if sender.try_send(Message::Hint(hint)).is_err() {
+                hints_lost.store(true, Ordering::Relaxed);
+            }
         })));
         Ok(Self { hints: hints.clone(), chunks: chunks.clone(), tasks })
     }
@@ -91,16 +91,18 @@ impl NatsBridge {
 
 impl Drop for NatsBridge {
     fn drop(&mut self) {
-        self.hints.set_herald(None);
-        self.chunks.set_herald(None);
+        self.hints.set_on_publish(None);
+        self.chunks.set_broker(None);
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
-fn enqueue(sender: &mpsc::Sender<Message>, hints_lost: &AtomicBool, message: Message) {
-    let is_hint = matches!(message, Message::Hint(_));
-    if sender.try_send(message).is_err() && is_hint {
-        hints_lost.store(true, Ordering::Relaxed);
+/// The transport of previews by NATS. One that finds the queue full is lost: it is in the database.
+struct PreviewSender(mpsc::Sender<Message>);
+
+impl PreviewTransport for PreviewSender {
+    fn publish(&self, preview: &Preview) {
+        let _ = self.0.try_send(Message::Preview(preview.clone()));
     }
 }
 
@@ -180,7 +182,7 @@ impl Subscriber {
                 if self.is_of_another(&received)
                     && let Some(preview) = message::decode_preview(&received.payload)
                 {
-                    chunks.hear(preview);
+                    chunks.receive(preview);
                 }
             }
         }

@@ -38,8 +38,9 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
 
 /// The events of the agent itself: its life, its entries, and what it streams.
 ///
-/// Each has an `id`; `Last-Event-ID`, or `after`, resumes behind one without gap or repeat. The stream ends after the
-/// terminal event; a request at or behind it is answered with 204.
+/// Each has an `id`; `Last-Event-ID`, or `after`, resumes behind one: of what is durable nothing is missing and nothing comes
+/// twice; what is being made comes again from its start. The stream ends after the terminal event; a request at or behind it
+/// is answered with 204.
 #[utoipa::path(
     operation_id = "stream",
     get, path = "/agent-executions/{id}/stream", tag = "streams",

@@ -155,6 +155,13 @@ pub struct Event {
     pub data: Value,
 }
 
+impl Event {
+    /// Whether it is there for good, with an id of its own.
+    pub fn is_durable(&self) -> bool {
+        !["token", "data", "progress", "stream_error", "retract", "gap"].contains(&&*self.name)
+    }
+}
+
 /// A stream of events as its bytes come.
 pub struct Events {
     pub status: u16,
@@ -189,7 +196,7 @@ impl Events {
 }
 
 /// What a client shows: previews by op, and the entries that replaced them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq)]
 pub struct Shown {
     pub made: BTreeMap<String, String>,
     pub entries: Vec<Value>,

@@ -27,8 +27,8 @@ mod unfenced;
 mod unserved;
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load,
-    Previews, Standing, Storage, Told, Unfenced, WorkSource, WorkerInfo, no_backup, unserved_of,
+    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping,
+    Load, Previews, Standing, Storage, Unfenced, WorkSource, WorkerInfo, no_backup, unserved_of,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -323,7 +323,7 @@ impl Storage for MemoryStorage {
         None
     }
 
-    fn told(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<Told> {
+    fn event_stream(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<EventStream> {
         None
     }
 

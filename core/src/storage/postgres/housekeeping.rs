@@ -6,7 +6,6 @@ use super::PostgresStorage;
 use super::claims::{lose_host_timers, split};
 use super::fault::Done;
 use super::locks;
-use super::previews;
 use super::run::{Run, run_columns};
 use super::sets::{Set, row};
 use super::task::{TaskRow, select_task};
@@ -16,6 +15,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::EventKind;
+use crate::storage::sql::previews;
 use crate::storage::sql::queues;
 use crate::storage::sql::run::Cause;
 use crate::storage::sql::time::{COLLECT, SHARE};
@@ -31,7 +31,7 @@ impl PostgresStorage {
         let looks = self.0.pulse.lock().looks_for_unserved(now);
         let look = move |tx: &Tx| {
             let unserved = looks && !super::unserved::waits(tx, now)?.is_empty();
-            Ok((next_due(tx)?, unserved, looks && previews::lapsed(tx)?))
+            Ok((next_due(tx)?, unserved, looks && previews::lapsed(tx, now)?))
         };
         let (mut next, unserved, lapsed) = self.read_all("look for work that time brings", look).await?;
         if unserved || next.is_some_and(|at| at <= now.0) {
@@ -45,12 +45,12 @@ impl PostgresStorage {
             next = self.write_work("do the work that time brings", work).await?;
         }
         if lapsed {
-            self.write_alone("forget readers of previews that are gone", previews::tidy).await?;
+            self.write_alone("forget readers of previews that are gone", |tx| previews::tidy(tx, tx.now)).await?;
         }
         if self.0.pulse.lock().collects(now) {
             self.write_alone("remove payloads nobody refers to", |tx| {
                 tx.execute("DELETE FROM worker WHERE alive_until < $1", row![tx.now.0 - micros(COLLECT)])?;
-                previews::tidy(tx)?;
+                previews::tidy(tx, tx.now)?;
                 super::payloads::collect(tx)
             })
             .await?;

@@ -42,6 +42,7 @@ mod watcher;
 use super::sql::Backend;
 use super::sql::database_error::closed;
 use super::sql::executions::store_signal;
+use super::sql::previews::{Beside, commit_beside, end_attempt};
 use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release, superseded};
 use super::{
@@ -292,6 +293,15 @@ impl Backend for PostgresStorage {
         self.read_as(asked, Sees::Org(org), read).await
     }
 
+    async fn write_later<T, F>(&self, asked: &'static str, run: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.check_process()?;
+        self.0.committers.run(asked, run, Before::default(), command).await
+    }
+
     async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
     where
         T: Send + 'static,
@@ -301,7 +311,16 @@ impl Backend for PostgresStorage {
     }
 
     fn commit_batch(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
-        self.commit_beside(request)
+        let mut beside = Beside::of(&self.0.chunks, &request);
+        let (run, read) = ((request.org, request.execution), beside.is_some());
+        let commit = self.write("commit a batch", run.0, run.1, move |tx| commit_beside(tx, &request, beside.as_mut()));
+        async move {
+            commit.await.inspect_err(|_| {
+                if read {
+                    self.0.chunks.write_again(run);
+                }
+            })
+        }
     }
 
     async fn store(&self, signal: NewSignal) -> Result<SignalStored> {
@@ -318,6 +337,10 @@ impl Backend for PostgresStorage {
         self.put_away(org, content).await
     }
 
+    fn chunks(&self) -> &Chunks {
+        &self.0.chunks
+    }
+
     fn max_payload(&self) -> u64 {
         self.0.options.max_payload
     }
@@ -331,13 +354,13 @@ impl Backend for PostgresStorage {
 impl WorkSource for PostgresStorage {
     async fn register_worker(&self, worker: WorkerInfo) -> Result<()> {
         worker.check()?;
-        self.0.chunks.heard_of(worker.org, worker.id);
+        self.0.chunks.worker_seen(worker.org, worker.id);
         self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
         claim.check()?;
-        self.0.chunks.heard_of(claim.org, claim.worker);
+        self.0.chunks.worker_seen(claim.org, claim.worker);
         self.write_work("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
     }
 
@@ -351,12 +374,17 @@ impl WorkSource for PostgresStorage {
         let (org, task) = (report.org, report.task);
         let run = self.read("find the run of a task", org, move |tx| claims::run_of(tx, org, task)).await?;
         let run = run.ok_or_else(|| superseded(&report))?;
-        self.end_attempt(run, report).await
+        let chunks = self.0.chunks.clone();
+        self.write("report a task", org, run, move |tx| {
+            let op = claims::report_task(tx, run, &report)?;
+            end_attempt(tx, &chunks, (org, run), op)
+        })
+        .await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
         beat.check()?;
-        self.0.chunks.heard_of(beat.org, beat.worker);
+        self.0.chunks.worker_seen(beat.org, beat.worker);
         self.write_work("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
@@ -365,7 +393,7 @@ impl WorkSource for PostgresStorage {
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
-        self.0.chunks.gone(org, worker);
+        self.0.chunks.worker_left(org, worker);
         self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await
     }
 }
@@ -420,7 +448,7 @@ impl Storage for PostgresStorage {
         Some(self)
     }
 
-    fn told(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<super::Told> {
+    fn event_stream(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<super::EventStream> {
         None
     }
 

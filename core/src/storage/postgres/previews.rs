@@ -1,241 +1,85 @@
-//! Previews for readers in other processes: who reads, what was made, and when both go.
+//! The rows of previews.
 
-use super::PostgresStorage;
-use super::claims;
-use super::committer::Before;
 use super::fault::Done;
 use super::sets::{Set, Value, row};
 use super::tx::Tx;
-use crate::error::Result;
-use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::{CommitAnswer, CommitRequest, EventId, TaskReport};
-use crate::storage::previews::{Previews, Reader};
-use crate::storage::sql::Backend;
-use crate::storage::sql::commit::commit;
-use crate::streaming::{Chunks, FreeRow, OpKey, PreviewRow, Reach, Rows, RunKey, Superseded, WATCH_TTL};
-use async_trait::async_trait;
+use crate::id::WorkerId;
+use crate::storage::sql::previews::PreviewRows;
+use crate::streaming::{OpKey, PreviewRow, Progress, ProgressBySource, RunKey, Source};
 use uuid::Uuid;
 
 static ROW: Set = Set::add(
     "preview",
-    "org_id uuid, execution uuid, number bigint, chunk bigint, segment int, sequence int, data text",
+    "org_id uuid, execution uuid, segment int, sequence int, epoch bigint, attempt int, seq bigint, data text",
 );
-static OF_OP: Set = Set::delete("preview", 4, "org_id uuid, execution uuid, segment int, sequence int");
+static OF_SOURCE: Set = Set::delete("preview", 4, "org_id uuid, execution uuid, segment int, sequence int");
 static OF_RUN: Set = Set::delete("preview", 2, "org_id uuid, execution uuid");
-static FREE: Set = Set::add(
-    "task_preview",
-    "org_id uuid, execution uuid, segment int, sequence int, attempt int, seq bigint, data text",
-);
-static FREE_OF_OP: Set = Set::delete("task_preview", 4, "org_id uuid, execution uuid, segment int, sequence int");
-static FREE_OF_RUN: Set = Set::delete("task_preview", 2, "org_id uuid, execution uuid");
 static SERVED: Set = Set::update("watch", 3, "org_id uuid, execution uuid, reader uuid, served boolean");
 
-pub(super) const WATCH: &str = "INSERT INTO watch (org_id, execution, reader, served, expires_at) \
-     VALUES ($1, $2, $3, FALSE, $4) ON CONFLICT (org_id, execution, reader) \
-     DO UPDATE SET expires_at = excluded.expires_at, served = watch.served AND NOT $5::boolean";
-
-pub(super) const READERS: &str = "SELECT w.org_id, w.execution, w.reader, w.served, x.worker FROM watch w \
-     JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution WHERE w.expires_at > $1 AND w.reader <> $2";
-
-pub(super) const READ: &str = "SELECT number, chunk, segment, sequence, data FROM preview \
-     WHERE org_id = $1 AND execution = $2 AND (number, chunk) > ($3::bigint, $4::bigint) ORDER BY number, chunk";
-
-pub(super) const READ_FREE: &str = "SELECT p.segment, p.sequence, p.attempt, p.seq, p.data FROM task_preview p \
-     LEFT JOIN UNNEST($3::int[], $4::int[], $5::int[], $6::bigint[]) AS k(segment, sequence, attempt, seq) \
-     ON k.segment = p.segment AND k.sequence = p.sequence WHERE p.org_id = $1 AND p.execution = $2 \
-     AND (k.seq IS NULL OR (p.attempt, p.seq) > (k.attempt, k.seq)) ORDER BY 1, 2, 3, 4";
-
-pub(super) const HANDED_OUT: &str = "SELECT t.segment, t.sequence, t.worker FROM task_execution t \
-     JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run WHERE x.org_id = $1 AND x.id = $2 \
-     AND t.ended_at IS NULL AND t.lease_expires IS NOT NULL AND t.worker IS NOT NULL";
+const READ: &str = "SELECT p.segment, p.sequence, p.epoch, p.attempt, p.seq, p.data FROM preview p \
+     LEFT JOIN UNNEST($3::int[], $4::int[], $5::bigint[], $6::int[], $7::bigint[]) \
+     AS k(segment, sequence, epoch, attempt, seq) ON k.segment = p.segment AND k.sequence = p.sequence \
+     WHERE p.org_id = $1 AND p.execution = $2 AND (k.seq IS NULL \
+     OR (p.epoch, p.attempt, p.seq) > (k.epoch, k.attempt, k.seq)) ORDER BY 1, 2, 3, 4, 5";
 
 const IS_SERVED: &str = "SELECT w.served OR x.worker IS NULL FROM watch w \
      JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution \
      WHERE w.org_id = $1 AND w.execution = $2 AND w.reader = $3";
 
-#[async_trait]
-impl Previews for PostgresStorage {
-    async fn watch(&self, org: OrgId, execution: ExecutionId, process: Uuid, anew: bool) -> Result<()> {
-        self.write_alone("say that a run is read here", move |tx| {
-            tx.execute(WATCH, row![org.0, execution.0, process, tx.now.after(WATCH_TTL), anew])
-        })
-        .await
+const HANDED_OUT: &str = "SELECT t.segment, t.sequence, t.worker FROM task_execution t \
+     JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run WHERE x.org_id = $1 AND x.id = $2 \
+     AND t.ended_at IS NULL AND t.lease_expires IS NOT NULL AND t.worker IS NOT NULL";
+
+impl PreviewRows for Tx<'_> {
+    fn add_previews(&self, (org, execution): RunKey, PreviewRow { source, last, data }: &PreviewRow) -> Done<()> {
+        let ((segment, sequence), Progress { epoch, attempt, seq }) = (source.columns(), *last);
+        self.put(&ROW, row![org.0, execution.0, segment, sequence, epoch, attempt, seq, data]);
+        Ok(())
     }
 
-    async fn readers(&self, but: Uuid) -> Result<Vec<Reader>> {
-        let now = self.now();
-        self.read_all("look who reads", move |tx| {
-            tx.all(READERS, row![now, but], |row| {
-                Ok(Reader {
-                    org: OrgId(row.get(0)?),
-                    execution: ExecutionId(row.get(1)?),
-                    process: row.get(2)?,
-                    served: row.get(3)?,
-                    holder: row.get::<Option<Uuid>>(4)?.map(WorkerId),
-                })
-            })
-        })
-        .await
+    fn remove_previews(&self, (org, execution): RunKey, source: Source) -> Done<()> {
+        let (segment, sequence) = source.columns();
+        self.put(&OF_SOURCE, row![org.0, execution.0, segment, sequence]);
+        Ok(())
     }
 
-    async fn write_previews(&self, org: OrgId, execution: ExecutionId, served: Vec<Uuid>) -> Result<()> {
-        self.check_process()?;
-        let (chunks, mut rows, run) = (self.0.chunks.clone(), None, (org, execution));
-        // Beside what the run's own committer has to write, and in its order.
-        let written = self.0.committers.run("write previews", execution, Before::default(), move |tx| {
-            put(tx, run, rows.get_or_insert_with(|| chunks.take_rows(run)));
-            for reader in &served {
-                tx.put(&SERVED, row![org.0, execution.0, *reader, true]);
-            }
-            Ok(())
-        });
-        written.await.inspect_err(|_| self.0.chunks.rewind(run))
+    fn remove_all_previews(&self, (org, execution): RunKey) -> Done<()> {
+        self.put(&OF_RUN, row![org.0, execution.0]);
+        Ok(())
     }
 
-    async fn read_previews(
+    fn mark_served(&self, (org, execution): RunKey, reader: Uuid) -> Done<()> {
+        self.put(&SERVED, row![org.0, execution.0, reader, true]);
+        Ok(())
+    }
+
+    fn previews_beyond(
         &self,
-        org: OrgId,
-        execution: ExecutionId,
-        process: Uuid,
-        after: &Reach,
-    ) -> Result<(Rows, bool)> {
-        let mut known: [Vec<Value>; 4] = Default::default();
-        for (&(segment, sequence), &(attempt, seq)) in &after.tasks {
-            let row = [segment.into(), sequence.into(), attempt.into(), seq.into()];
-            known.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+        (org, execution): RunKey,
+        reader: Uuid,
+        known: &ProgressBySource,
+    ) -> Done<(Vec<PreviewRow>, bool)> {
+        let mut columns: [Vec<Value>; 5] = Default::default();
+        for (source, last) in known {
+            let (segment, sequence) = source.columns();
+            let row = [segment.into(), sequence.into(), last.epoch.into(), last.attempt.into(), last.seq.into()];
+            columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
         }
-        let [segments, sequences, attempts, seqs] = known;
-        let questions = [
-            (IS_SERVED, row![org.0, execution.0, process]),
-            (READ, row![org.0, execution.0, after.id.number, after.id.chunk]),
-            (READ_FREE, row![org.0, execution.0, segments, sequences, attempts, seqs]),
-        ];
-        self.read("read previews", org, move |tx| {
-            let found = tx.ask_all(&questions)?;
-            let served = found[0].first().map_or(Ok(false), |row| row.get(0))?;
-            let mut rows = Rows::default();
-            for row in &found[1] {
-                rows.placed.push(PreviewRow {
-                    last: EventId { number: row.get(0)?, chunk: row.get(1)? },
-                    segment: row.get(2)?,
-                    sequence: row.get(3)?,
-                    data: row.get(4)?,
-                });
-            }
-            for row in &found[2] {
-                let (op, told) = ((row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?));
-                rows.free.push(FreeRow { op, told, data: row.get(4)? });
-            }
-            Ok((rows, served))
-        })
-        .await
-    }
-
-    async fn handed_out(&self, org: OrgId, execution: ExecutionId) -> Result<Vec<(OpKey, WorkerId)>> {
-        self.read("look who has tasks of a run", org, move |tx| {
-            tx.all(HANDED_OUT, row![org.0, execution.0], |row| Ok(((row.get(0)?, row.get(1)?), WorkerId(row.get(2)?))))
-        })
-        .await
-    }
-}
-
-/// What a commit of a run that is read elsewhere does beside its batch.
-struct Beside {
-    chunks: Chunks,
-    run: RunKey,
-    rows: Option<Rows>,
-    superseded: Superseded,
-}
-
-impl Beside {
-    fn put(&mut self, tx: &Tx) {
-        let (run, chunks) = (self.run, &self.chunks);
-        put(tx, run, self.rows.get_or_insert_with(|| chunks.take_rows(run)));
-        match &self.superseded {
-            Superseded::All => [&OF_RUN, &FREE_OF_RUN].into_iter().for_each(|set| tx.put(set, row![run.0.0, run.1.0])),
-            Superseded::Ops(ops) => {
-                for (segment, sequence) in ops {
-                    tx.put(&OF_OP, row![run.0.0, run.1.0, *segment, *sequence]);
-                }
-            }
-        }
-    }
-}
-
-impl PostgresStorage {
-    /// Makes a batch durable; where the run is read elsewhere, with the previews that were made before it and without
-    /// those that it supersedes.
-    pub(super) fn commit_beside(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
-        let (chunks, run) = (&self.0.chunks, (request.org, request.execution));
-        let mut beside = chunks.is_read(run).then(|| Beside {
-            chunks: chunks.clone(),
-            run,
-            rows: None,
-            superseded: Superseded::by(&request.batch),
+        let [segments, sequences, epochs, attempts, seqs] = columns;
+        // One round trip for both.
+        let found = self.ask_all(&[
+            (IS_SERVED, row![org.0, execution.0, reader]),
+            (READ, row![org.0, execution.0, segments, sequences, epochs, attempts, seqs]),
+        ])?;
+        let served = found[0].first().map_or(Ok(false), |row| row.get(0))?;
+        let rows = found[1].iter().map(|row| {
+            let last = Progress { epoch: row.get(2)?, attempt: row.get(3)?, seq: row.get(4)? };
+            Ok(PreviewRow { source: Source::from_columns(row.get(0)?, row.get(1)?), last, data: row.get(5)? })
         });
-        let read = beside.is_some();
-        let commit = self.write("commit a batch", run.0, run.1, move |tx| {
-            let answer = commit(tx, &request)?;
-            if let Some(beside) = &mut beside {
-                beside.put(tx);
-            }
-            Ok(answer)
-        });
-        async move {
-            commit.await.inspect_err(|_| {
-                if read {
-                    self.0.chunks.rewind(run);
-                }
-            })
-        }
+        Ok((rows.collect::<Done<_>>()?, served))
     }
-}
 
-impl PostgresStorage {
-    /// Records the end of an attempt of a queue's task; what it streamed for readers elsewhere goes.
-    pub(super) async fn end_attempt(&self, run: ExecutionId, report: TaskReport) -> Result<()> {
-        let (chunks, org) = (self.0.chunks.clone(), report.org);
-        self.write("report a task", org, run, move |tx| {
-            let op = claims::report_task(tx, run, &report)?;
-            if chunks.is_read((org, run)) {
-                tx.put(&FREE_OF_OP, row![org.0, run.0, op.0, op.1]);
-            }
-            Ok(())
-        })
-        .await
+    fn handed_out(&self, (org, execution): RunKey) -> Done<Vec<(OpKey, WorkerId)>> {
+        self.all(HANDED_OUT, row![org.0, execution.0], |row| Ok(((row.get(0)?, row.get(1)?), WorkerId(row.get(2)?))))
     }
-}
-
-fn put(tx: &Tx, run: RunKey, rows: &Rows) {
-    for one in &rows.placed {
-        let (last, op) = (one.last, (one.segment, one.sequence));
-        tx.put(&ROW, row![run.0.0, run.1.0, last.number, last.chunk, op.0, op.1, &one.data]);
-    }
-    for one in &rows.free {
-        let (op, told) = (one.op, one.told);
-        tx.put(&FREE, row![run.0.0, run.1.0, op.0, op.1, told.0, told.1, &one.data]);
-    }
-}
-
-/// Whether readers have gone without a word.
-pub(super) fn lapsed(tx: &Tx) -> Done<bool> {
-    let sql = "SELECT TRUE FROM watch WHERE expires_at <= $1 LIMIT 1";
-    Ok(tx.first(sql, row![tx.now], |_| Ok(()))?.is_some())
-}
-
-macro_rules! unread {
-    ($table:literal) => {
-        concat!(
-            "DELETE FROM ",
-            $table,
-            " p WHERE NOT EXISTS (SELECT FROM watch w WHERE w.org_id = p.org_id AND w.execution = p.execution)"
-        )
-    };
-}
-
-/// Takes away readers that have gone, and what nobody reads.
-pub(super) fn tidy(tx: &Tx) -> Done<()> {
-    tx.execute("DELETE FROM watch WHERE expires_at <= $1", row![tx.now])?;
-    tx.execute(unread!("preview"), row![])?;
-    tx.execute(unread!("task_preview"), row![])
 }

@@ -324,12 +324,13 @@ ALTER TABLE payload_reference FORCE ROW LEVEL SECURITY;
 CREATE TABLE preview (
     org_id uuid NOT NULL,
     execution uuid NOT NULL,
-    number bigint NOT NULL,
-    chunk bigint NOT NULL,
     segment integer NOT NULL,
     sequence integer NOT NULL,
+    epoch bigint NOT NULL,
+    attempt integer NOT NULL,
+    seq bigint NOT NULL,
     data text NOT NULL,
-    PRIMARY KEY (org_id, execution, number, chunk)
+    PRIMARY KEY (org_id, execution, segment, sequence, epoch, attempt, seq)
 );
 ALTER TABLE preview FORCE ROW LEVEL SECURITY;
 
@@ -414,18 +415,6 @@ CREATE UNIQUE INDEX task_execution_once ON task_execution USING btree (org_id, r
 CREATE INDEX task_execution_open ON task_execution USING btree (org_id, run) WHERE (ended_at IS NULL);
 CREATE INDEX task_execution_ready ON task_execution USING btree (org_id, queue, kind, visible_at, created_at, id) WHERE (status = 0);
 ALTER TABLE task_execution FORCE ROW LEVEL SECURITY;
-
-CREATE TABLE task_preview (
-    org_id uuid NOT NULL,
-    execution uuid NOT NULL,
-    segment integer NOT NULL,
-    sequence integer NOT NULL,
-    attempt integer NOT NULL,
-    seq bigint NOT NULL,
-    data text NOT NULL,
-    PRIMARY KEY (org_id, execution, segment, sequence, attempt, seq)
-);
-ALTER TABLE task_preview FORCE ROW LEVEL SECURITY;
 
 CREATE TABLE watch (
     org_id uuid NOT NULL,

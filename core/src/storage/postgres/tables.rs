@@ -26,6 +26,10 @@ impl Columns<Fault> for Row {
         self.get(index)
     }
 
+    fn id_opt(&self, index: usize) -> Done<Option<Uuid>> {
+        self.get(index)
+    }
+
     fn wrong(&self, index: usize, what: &str) -> Fault {
         unreadable(index, what)
     }

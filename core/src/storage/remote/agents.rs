@@ -267,7 +267,7 @@ impl RemoteStorage {
     ) -> Result<(CommitAnswer, Vec<ClaimedTask>)> {
         let (org, execution, known) = (request.org, request.execution, request.known);
         self.settle_batch(&mut request).await?;
-        self.0.post.emptied(Some(execution)).await;
+        self.0.outbox.sent(Some(execution)).await;
         let wire = v2::CommitRequest { wanted, ..(&request).into() };
         let stream = futures::stream::iter(attach::commit_parts(wire));
         let answer = self.worker().commit(self.ask(org, stream)).await;

@@ -18,7 +18,7 @@ mod work;
 pub use self::tokens::Tokens;
 
 use self::line::Line;
-use self::previews::Post;
+use self::previews::Outbox;
 use self::tokens::Credentials;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -26,7 +26,7 @@ use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::EventId;
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
 use crate::storage::{
-    Definitions, Directory, Housekeeping, Load, Previews, Storage, Told, Unfenced, no_backup, tls_roots,
+    Definitions, Directory, EventStream, Housekeeping, Load, Previews, Storage, Unfenced, no_backup, tls_roots,
 };
 use crate::streaming::{Chunks, Hints};
 use crate::wire::v2::agents_client::AgentsClient;
@@ -69,7 +69,7 @@ struct Shared {
     channel: Line,
     hints: Hints,
     chunks: Chunks,
-    post: Post,
+    outbox: Outbox,
     clock: Arc<dyn Clock>,
     /// As the server has it.
     max_payload: u64,
@@ -126,9 +126,8 @@ impl RemoteStorage {
         let caller = Caller { channel: channel.clone() };
         // A wrong token is told here, not by the first call that matters.
         let (org, max_payload) = caller.identify().await?;
-        let (post, posting) = Post::open(caller.clone());
-        let out = post.clone();
-        let chunks = Chunks::relayed(move |after, chunk| out.give(after, chunk));
+        let (outbox, sending) = Outbox::open(caller.clone());
+        let chunks = Chunks::relayed(outbox.clone());
         let following = crate::spawn::task(hints::follow(caller, org, hints.clone(), link)).abort_handle();
         Ok(Self(Arc::new(Shared {
             url: url.to_owned(),
@@ -137,10 +136,10 @@ impl RemoteStorage {
             channel,
             hints,
             chunks,
-            post,
+            outbox,
             clock: Arc::new(SystemClock::default()),
             max_payload,
-            tasks: vec![following, posting],
+            tasks: vec![following, sending],
         })))
     }
 
@@ -261,7 +260,7 @@ impl Storage for RemoteStorage {
         self.0.chunks.clone()
     }
 
-    fn told(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<Told> {
+    fn event_stream(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<EventStream> {
         Some(self.watch(org, run, after, content_up_to))
     }
 

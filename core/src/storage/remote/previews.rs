@@ -1,12 +1,11 @@
-//! Previews that attempts here make, on their way to the server.
+//! The transport of previews to a server: what attempts here make, on its way.
 //!
-//! Its board gives the ids, so that every reader anywhere resumes after the same ones. What was made before a result is
-//! there before the result is, so that readers are shown it. Losing previews costs nothing: the entry they announced is
-//! durable.
+//! What was made before a result is there before the result is, so that readers are shown it. Losing previews costs nothing: the
+//! entry they announced is durable.
 
 use super::Caller;
 use crate::id::ExecutionId;
-use crate::model::Chunk;
+use crate::streaming::{Preview, PreviewTransport};
 use crate::wire::v2::{PublishRequest, PublishedChunk};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -24,52 +23,53 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where previews leave. Clones share it.
 #[derive(Clone)]
-pub(super) struct Post(Arc<Shared>);
+pub(super) struct Outbox(Arc<Shared>);
 
 struct Shared {
-    queue: mpsc::Sender<(u64, Chunk)>,
-    given: Mutex<Given>,
-    /// How many of those given have been sent.
+    queue: mpsc::Sender<Preview>,
+    queued: Mutex<Queued>,
+    /// How many of those that were queued have been sent.
     sent: watch::Sender<u64>,
 }
 
-/// What was given to be sent.
 #[derive(Default)]
-struct Given {
+struct Queued {
     count: u64,
-    /// The place of the last one of each run that has some on the way.
+    /// The place in the queue of the last one of each run that has some on the way.
     last: HashMap<ExecutionId, u64>,
 }
 
-impl Post {
+impl PreviewTransport for Outbox {
+    fn publish(&self, preview: &Preview) {
+        let execution = preview.chunk.execution;
+        // Counted under the lock in which it is queued, so that places are those of the queue.
+        let mut queued = self.0.queued.lock();
+        if self.0.queue.try_send(preview.clone()).is_ok() {
+            queued.count += 1;
+            let count = queued.count;
+            queued.last.insert(execution, count);
+        }
+    }
+}
+
+impl Outbox {
     /// Opens it, with the task that sends.
     pub fn open(caller: Caller) -> (Self, tokio::task::AbortHandle) {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let post = Self(Arc::new(Shared { queue, given: Mutex::default(), sent: watch::Sender::new(0) }));
-        let sending = tokio::spawn(send(caller, post.clone(), waiting)).abort_handle();
-        (post, sending)
+        let outbox = Self(Arc::new(Shared { queue, queued: Mutex::default(), sent: watch::Sender::new(0) }));
+        let sending = tokio::spawn(send(caller, outbox.clone(), waiting)).abort_handle();
+        (outbox, sending)
     }
 
-    /// Takes a preview that follows the durable event `after`. Does not block.
-    pub fn give(&self, after: u64, chunk: Chunk) {
-        let execution = chunk.execution;
-        let mut given = self.0.given.lock();
-        if self.0.queue.try_send((after, chunk)).is_ok() {
-            given.count += 1;
-            let count = given.count;
-            given.last.insert(execution, count);
-        }
-    }
-
-    /// Ends once what a run has made so far is with the server, or of every run where none is named. A server that does
-    /// not take it is not waited for.
-    pub async fn emptied(&self, of: Option<ExecutionId>) {
+    /// Ends once what a run has made so far is with the server, or every run where none is named. A server that does not take
+    /// it is not waited for.
+    pub async fn sent(&self, of: Option<ExecutionId>) {
         let last = {
-            let given = self.0.given.lock();
+            let queued = self.0.queued.lock();
             match of {
-                _ if given.last.is_empty() => None,
-                Some(run) => given.last.get(&run).copied(),
-                None => Some(given.count),
+                _ if queued.last.is_empty() => None,
+                Some(run) => queued.last.get(&run).copied(),
+                None => Some(queued.count),
             }
         };
         if let Some(last) = last {
@@ -77,22 +77,22 @@ impl Post {
         }
     }
 
-    fn sent(&self, count: usize) {
-        let mut given = self.0.given.lock();
+    fn mark_sent(&self, count: usize) {
+        let mut queued = self.0.queued.lock();
         self.0.sent.send_modify(|sent| {
             *sent += count as u64;
-            given.last.retain(|_, last| *last > *sent);
+            queued.last.retain(|_, last| *last > *sent);
         });
     }
 }
 
-async fn send(caller: Caller, post: Post, mut queue: mpsc::Receiver<(u64, Chunk)>) {
+async fn send(caller: Caller, outbox: Outbox, mut queue: mpsc::Receiver<Preview>) {
     let mut waiting = Vec::with_capacity(BATCH);
     loop {
         let count = queue.recv_many(&mut waiting, BATCH).await;
-        let wire = |(after, chunk): (u64, Chunk)| PublishedChunk { chunk: Some((&chunk).into()), after };
-        let chunks = waiting.drain(..).map(wire).collect();
+        let to_wire = |Preview { after, chunk, .. }| PublishedChunk { chunk: Some((&*chunk).into()), after };
+        let chunks = waiting.drain(..).map(to_wire).collect();
         let _ = caller.worker().publish(caller.ask(None, PublishRequest { chunks })).await;
-        post.sent(count);
+        outbox.mark_sent(count);
     }
 }

@@ -50,7 +50,7 @@ impl WorkSource for RemoteStorage {
         if let AttemptResult::Completed(output) = &mut report.result {
             self.settle(report.org, output).await?;
         }
-        self.0.post.emptied(None).await;
+        self.0.outbox.sent(None).await;
         let request = v2::ReportTaskRequest {
             task: raw(report.task.0),
             attempt: report.attempt,

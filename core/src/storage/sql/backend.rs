@@ -1,6 +1,7 @@
 //! How the ports run commands in a dialect's transactions. With it the ports are written once for all SQL backends.
 
 use super::payloads::large;
+use super::previews::PreviewRows;
 use super::quarantine::{Counted, is_of_a_row};
 use super::{Listings, Tables, Workers};
 use crate::clock::Timestamp;
@@ -8,11 +9,12 @@ use crate::error::{Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{CommitAnswer, CommitRequest, NewSignal, SignalStored};
 use crate::payload::{Body, Content, ContentHash, Payload};
+use crate::streaming::Chunks;
 
 /// A store that runs commands and reads as closures over a transaction. A command that was answered is durable.
 pub(in crate::storage) trait Backend: Send + Sync {
     type Fault: From<Error>;
-    type Tx<'t>: Tables<Fault = Self::Fault> + Listings + Workers;
+    type Tx<'t>: Tables<Fault = Self::Fault> + Listings + Workers + PreviewRows;
 
     /// Runs a command about a run. It may share the transaction with other commands that wait.
     fn write<T, F>(
@@ -66,6 +68,17 @@ pub(in crate::storage) trait Backend: Send + Sync {
         T: Send + 'static,
         F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
 
+    /// Runs a command about a run beside what else is written of it. Losing it costs nothing, so nobody waits for the disk.
+    fn write_later<T, F>(
+        &self,
+        asked: &'static str,
+        run: ExecutionId,
+        command: F,
+    ) -> impl Future<Output = Result<T>> + Send
+    where
+        T: Send + 'static,
+        F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
+
     /// Reads in one snapshot of the database. The read sees at least the rows of the org; other rows may be hidden from
     /// it.
     fn read<T, F>(&self, asked: &'static str, org: OrgId, read: F) -> impl Future<Output = Result<T>> + Send
@@ -110,6 +123,9 @@ pub(in crate::storage) trait Backend: Send + Sync {
 
     /// Stores a large value in the payload table, unless it is there already, and returns its hash.
     fn upload(&self, org: OrgId, content: Content) -> impl Future<Output = Result<ContentHash>> + Send;
+
+    /// The previews of this process.
+    fn chunks(&self) -> &Chunks;
 
     /// The ceiling of one payload in bytes.
     fn max_payload(&self) -> u64;

@@ -251,7 +251,6 @@ fn remove_rest<T: Tables>(tx: &T, org: OrgId) -> Result<(), T::Fault> {
         "DELETE FROM enrolled_worker WHERE org_id = $1",
         "DELETE FROM watch WHERE org_id = $1",
         "DELETE FROM preview WHERE org_id = $1",
-        "DELETE FROM task_preview WHERE org_id = $1",
         "DELETE FROM api_key WHERE org_id = $1",
         "DELETE FROM audit WHERE org_id = $1",
         "DELETE FROM organization WHERE org_id = $1",

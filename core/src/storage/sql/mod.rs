@@ -23,6 +23,7 @@ pub(super) mod news;
 pub(super) mod op;
 mod pages;
 pub(super) mod payloads;
+pub(super) mod previews;
 pub(super) mod quarantine;
 pub(super) mod queues;
 pub(super) mod reopen;

@@ -21,6 +21,8 @@ pub(in crate::storage) trait Columns<F> {
     fn bytes(&self, index: usize) -> Result<Option<Vec<u8>>, F>;
     /// The id in a column.
     fn id(&self, index: usize) -> Result<Uuid, F>;
+    /// The id in a column, where there is one.
+    fn id_opt(&self, index: usize) -> Result<Option<Uuid>, F>;
     /// The error for a column that does not hold a value of this kind.
     fn wrong(&self, index: usize, what: &str) -> F;
 }

@@ -5,7 +5,6 @@ use super::SqliteStorage;
 use super::claims::{begin_delayed, forget, give_up_preference, held_runs, held_tasks, lose_host_timers, lose_task};
 use super::fault::Done;
 use super::lock::{Locks, host};
-use super::previews;
 use super::run::Run;
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx};
@@ -14,6 +13,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{OrgId, Slot, WorkerId};
 use crate::model::EventKind;
+use crate::storage::sql::previews;
 use crate::storage::sql::run::Cause;
 use crate::storage::sql::time::{COLLECT, SHARE};
 use crate::storage::sql::{self, Backend, Tasks, queues};
@@ -57,14 +57,14 @@ impl SqliteStorage {
                 .await?;
         }
         if state.lapsed {
-            self.write_alone("forget readers of previews that are gone", previews::tidy).await?;
+            self.write_alone("forget readers of previews that are gone", |tx| previews::tidy(tx, tx.now)).await?;
         }
         if self.0.pulse.lock().others.collects(now) {
             self.write_alone("remove payloads nobody refers to", |tx| {
                 // These workers were on other machines, or lived before this one was restarted. No lock tells of them,
                 // and their leases have ended long ago.
                 tx.execute("DELETE FROM worker WHERE alive_until < ?1", [tx.now.0 - micros(COLLECT)])?;
-                previews::tidy(tx)?;
+                previews::tidy(tx, tx.now)?;
                 super::payloads::collect(tx)
             })
             .await?;
@@ -116,7 +116,7 @@ fn look(tx: &Tx, locks: &Arc<Locks>, looks: bool, now: Timestamp) -> Done<Look> 
     let next = next_due(tx)?;
     let here = host();
     let unserved = looks && !super::unserved::waits(tx, now)?.is_empty();
-    let lapsed = looks && previews::lapsed(tx, now.0)?;
+    let lapsed = looks && previews::lapsed(tx, now)?;
     let due = next.is_some_and(|at| at <= now.0);
     let mut look = Look { due, unserved, lapsed, next, dead: Vec::new(), others: false };
     let workers = tx.all("SELECT org_id, id, host, lock_at FROM worker", [], |row| {

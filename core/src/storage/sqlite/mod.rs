@@ -43,12 +43,14 @@ mod writer;
 pub use files::Synchronous;
 
 use super::sql::Backend;
+use super::sql::database_error::closed;
 use super::sql::executions::store_signal;
+use super::sql::previews::{Beside, commit_beside, end_attempt};
 use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release};
 use super::{
-    ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Told,
-    Unfenced, WorkSource, WorkerInfo,
+    ClaimRequest, Definitions, Directory, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
+    Storage, Unfenced, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -261,6 +263,14 @@ impl Backend for SqliteStorage {
         self.read_all(asked, read).await
     }
 
+    async fn write_later<T, F>(&self, asked: &'static str, _: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        self.0.writer.run_lazily(asked, command).await.unwrap_or_else(|_| Err(closed(asked)))
+    }
+
     async fn read_all<T, F>(&self, asked: &'static str, read: F) -> Result<T>
     where
         T: Send + 'static,
@@ -273,12 +283,12 @@ impl Backend for SqliteStorage {
     async fn commit_batch(&self, request: CommitRequest) -> Result<CommitAnswer> {
         self.check_process()?;
         let execution = request.execution;
-        let mut beside = previews::Beside::of(&self.0.chunks, &request);
+        let mut beside = Beside::of(&self.0.chunks, &request);
         let (run, read) = ((request.org, execution), beside.is_some());
-        let commit = move |tx: &Tx| previews::commit_beside(tx, &request, beside.as_mut());
+        let commit = move |tx: &Tx| commit_beside(tx, &request, beside.as_mut());
         self.0.writer.run_for(execution, "commit a batch", commit).await.inspect_err(|_| {
             if read {
-                self.0.chunks.rewind(run);
+                self.0.chunks.write_again(run);
             }
         })
     }
@@ -293,6 +303,10 @@ impl Backend for SqliteStorage {
 
     async fn upload(&self, org: OrgId, content: Content) -> Result<ContentHash> {
         self.put_away(org, content).await
+    }
+
+    fn chunks(&self) -> &Chunks {
+        &self.0.chunks
     }
 
     fn max_payload(&self) -> u64 {
@@ -311,13 +325,13 @@ impl WorkSource for SqliteStorage {
         if !worker.elsewhere {
             self.0.locks.hold(Locks::byte_of(worker.org, worker.id));
         }
-        self.0.chunks.heard_of(worker.org, worker.id);
+        self.0.chunks.worker_seen(worker.org, worker.id);
         self.write_alone("register a worker", move |tx| claims::register(tx, &worker)).await
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
         claim.check()?;
-        self.0.chunks.heard_of(claim.org, claim.worker);
+        self.0.chunks.worker_seen(claim.org, claim.worker);
         let (asked, now) = (claim.clone(), self.now());
         if !self.read_all("look for runs", move |tx| claims::anything(tx, &asked, now, false)).await? {
             return Ok(Vec::new());
@@ -337,12 +351,16 @@ impl WorkSource for SqliteStorage {
     async fn report_task(&self, mut report: TaskReport) -> Result<()> {
         self.settle_result(report.org, &mut report.result).await?;
         let chunks = self.0.chunks.clone();
-        self.write_alone("report a task", move |tx| previews::end_attempt(tx, &report, &chunks)).await
+        self.write_alone("report a task", move |tx| {
+            let (run, op) = claims::report_task(tx, &report)?;
+            end_attempt(tx, &chunks, (report.org, run), op)
+        })
+        .await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
         beat.check()?;
-        self.0.chunks.heard_of(beat.org, beat.worker);
+        self.0.chunks.worker_seen(beat.org, beat.worker);
         self.write_work("extend leases", move |tx| claims::heartbeat(tx, &beat)).await
     }
 
@@ -351,7 +369,7 @@ impl WorkSource for SqliteStorage {
     }
 
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()> {
-        self.0.chunks.gone(org, worker);
+        self.0.chunks.worker_left(org, worker);
         self.write_alone("remove a worker", move |tx| claims::unregister(tx, org, worker)).await?;
         self.0.locks.let_go(Locks::byte_of(org, worker));
         Ok(())
@@ -407,7 +425,7 @@ impl Storage for SqliteStorage {
         Some(self)
     }
 
-    fn told(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<Told> {
+    fn event_stream(&self, _: OrgId, _: ExecutionId, _: EventId, _: u64) -> Option<EventStream> {
         None
     }
 

@@ -254,12 +254,13 @@ CREATE TABLE payload_reference (
 CREATE TABLE preview (
     org_id BLOB NOT NULL,
     execution BLOB NOT NULL,
-    number INTEGER NOT NULL,            -- the place of the last preview in the row
-    chunk INTEGER NOT NULL,
-    segment INTEGER NOT NULL,
-    sequence INTEGER NOT NULL,          -- of the op; -1 for what the agent itself made
+    segment INTEGER NOT NULL,           -- of the task; 0 for what the agent itself made
+    sequence INTEGER NOT NULL,          -- -1 for what the agent itself made
+    epoch INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    seq INTEGER NOT NULL,               -- of the last preview in the row
     data TEXT NOT NULL,
-    PRIMARY KEY (org_id, execution, number, chunk)
+    PRIMARY KEY (org_id, execution, segment, sequence, epoch, attempt, seq)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE queue_limit (
@@ -326,17 +327,6 @@ CREATE TABLE task_execution (
     input ANY NOT NULL,
     output ANY
 ) STRICT;
-
-CREATE TABLE task_preview (
-    org_id BLOB NOT NULL,
-    execution BLOB NOT NULL,
-    segment INTEGER NOT NULL,
-    sequence INTEGER NOT NULL,
-    attempt INTEGER NOT NULL,
-    seq INTEGER NOT NULL,               -- of the last preview in the row
-    data TEXT NOT NULL,
-    PRIMARY KEY (org_id, execution, segment, sequence, attempt, seq)
-) STRICT, WITHOUT ROWID;
 
 CREATE TABLE watch (
     org_id BLOB NOT NULL,

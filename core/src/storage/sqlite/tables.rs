@@ -3,7 +3,7 @@
 use super::fault::{Done, Fault};
 use super::retention::{remove_one, remove_some};
 use super::tx::Tx;
-use super::values::{blob, id, unreadable};
+use super::values::{blob, id, id_opt, unreadable};
 use crate::id::{ExecutionId, OrgId};
 use crate::storage::sql::values::Value;
 use crate::storage::sql::{Columns, Tables};
@@ -40,6 +40,10 @@ impl Columns<Fault> for Row<'_> {
 
     fn id(&self, index: usize) -> Done<Uuid> {
         Ok(id(self, index)?)
+    }
+
+    fn id_opt(&self, index: usize) -> Done<Option<Uuid>> {
+        Ok(id_opt(self, index)?)
     }
 
     fn wrong(&self, index: usize, what: &str) -> Fault {

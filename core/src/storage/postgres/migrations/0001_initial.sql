@@ -377,27 +377,17 @@ CREATE TABLE watch (
 );
 CREATE INDEX watch_expires ON watch (expires_at);
 
+-- Previews for those readers, told apart by what makes them and how far that has come.
 CREATE TABLE preview (
     org_id UUID NOT NULL,
     execution UUID NOT NULL,
-    number BIGINT NOT NULL,              -- the place of the last preview in the row
-    chunk BIGINT NOT NULL,
-    segment INTEGER NOT NULL,
-    sequence INTEGER NOT NULL,           -- of the op; -1 for what the agent itself made
-    data TEXT NOT NULL,
-    PRIMARY KEY (org_id, execution, number, chunk)
-);
-
--- Previews of tasks that queues handed out: they have no position, and are told apart by op, attempt and seq.
-CREATE TABLE task_preview (
-    org_id UUID NOT NULL,
-    execution UUID NOT NULL,
-    segment INTEGER NOT NULL,
-    sequence INTEGER NOT NULL,
+    segment INTEGER NOT NULL,            -- of the task; 0 for what the agent itself made
+    sequence INTEGER NOT NULL,           -- -1 for what the agent itself made
+    epoch BIGINT NOT NULL,
     attempt INTEGER NOT NULL,
     seq BIGINT NOT NULL,                 -- of the last preview in the row
     data TEXT NOT NULL,
-    PRIMARY KEY (org_id, execution, segment, sequence, attempt, seq)
+    PRIMARY KEY (org_id, execution, segment, sequence, epoch, attempt, seq)
 );
 
 -- A schedule is named by its user, and found by its next tick.
@@ -456,7 +446,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY[
         'organization', 'api_key', 'agent_definition', 'agent_execution', 'agent_op', 'agent_entry', 'task_execution',
         'agent_checkpoint', 'agent_signal', 'commit_request', 'resume_request', 'event', 'payload', 'payload_piece',
-        'payload_reference', 'worker', 'enrolled_worker', 'watch', 'preview', 'task_preview', 'schedule', 'queue_limit',
+        'payload_reference', 'worker', 'enrolled_worker', 'watch', 'preview', 'schedule', 'queue_limit',
         'ledger', 'audit'
     ] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);

@@ -349,27 +349,17 @@ CREATE TABLE watch (
     PRIMARY KEY (org_id, execution, reader)
 ) STRICT, WITHOUT ROWID;
 
+-- Previews for those readers, told apart by what makes them and how far that has come.
 CREATE TABLE preview (
     org_id BLOB NOT NULL,
     execution BLOB NOT NULL,
-    number INTEGER NOT NULL,            -- the place of the last preview in the row
-    chunk INTEGER NOT NULL,
-    segment INTEGER NOT NULL,
-    sequence INTEGER NOT NULL,          -- of the op; -1 for what the agent itself made
-    data TEXT NOT NULL,
-    PRIMARY KEY (org_id, execution, number, chunk)
-) STRICT, WITHOUT ROWID;
-
--- Previews of tasks that queues handed out: they have no position, and are told apart by op, attempt and seq.
-CREATE TABLE task_preview (
-    org_id BLOB NOT NULL,
-    execution BLOB NOT NULL,
-    segment INTEGER NOT NULL,
-    sequence INTEGER NOT NULL,
+    segment INTEGER NOT NULL,           -- of the task; 0 for what the agent itself made
+    sequence INTEGER NOT NULL,          -- -1 for what the agent itself made
+    epoch INTEGER NOT NULL,
     attempt INTEGER NOT NULL,
     seq INTEGER NOT NULL,               -- of the last preview in the row
     data TEXT NOT NULL,
-    PRIMARY KEY (org_id, execution, segment, sequence, attempt, seq)
+    PRIMARY KEY (org_id, execution, segment, sequence, epoch, attempt, seq)
 ) STRICT, WITHOUT ROWID;
 
 -- A schedule is named by its user, and found by its next tick.
