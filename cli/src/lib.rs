@@ -4,6 +4,7 @@
 //! `worker` serve the built-in agent. Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
 
 mod args;
+mod catalog;
 mod chat;
 mod commands;
 mod event;

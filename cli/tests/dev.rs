@@ -208,6 +208,40 @@ fn pages_of_others_are_refused() {
 }
 
 #[test]
+fn what_the_toolkit_has_is_there_to_pick() {
+    let dev = Dev::start("memory:");
+    let headers = [format!("host: {}", dev.serving.http), format!("authorization: Bearer {}", dev.token())];
+    let list = |of: &str| {
+        let (status, answer) =
+            ask(&dev.serving.http, &format!("/api/orgs/default/{of}"), &headers.each_ref().map(String::as_str))
+                .unwrap();
+        assert_eq!(status, 200, "{answer}");
+        let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        body["items"].as_array().unwrap().clone()
+    };
+    let models = list("models");
+    let find = |reference: &str| models.iter().find(|item| item["reference"] == reference).expect(reference);
+    for (reference, name) in [
+        ("openrouter/z-ai/glm-4.7", "GLM 4.7"),
+        ("openrouter/moonshotai/kimi-k2-thinking", "Kimi K2 Thinking"),
+        ("openrouter/deepseek/deepseek-v3.2", "DeepSeek 3.2"),
+    ] {
+        let model = find(reference);
+        assert_eq!((&model["name"], &model["provider"]), (&name.into(), &"openrouter".into()));
+        assert!(model["isAvailable"].is_boolean() && model["contextWindow"].as_u64() > Some(100_000), "{model:#}");
+        assert_eq!(model["tools"], true);
+    }
+    let haiku = find("anthropic/claude-haiku-4-5");
+    assert_eq!((&haiku["thinking"], &haiku["prices"]["output"]), (&"budget".into(), &5_000_000.into()), "{haiku:#}");
+    let tools = list("tools");
+    let names: Vec<_> = tools.iter().map(|tool| &tool["name"]).collect();
+    assert_eq!(names, ["bash", "edit", "find", "grep", "read", "run-sandbox", "write"]);
+    let read = &tools[4];
+    assert_eq!((&read["effect"], &read["source"]), (&"read".into(), &"host".into()));
+    assert_eq!(read["inputSchema"]["type"], "object");
+}
+
+#[test]
 fn a_proxy_of_this_machine_is_named_on_the_command_line() {
     let dev = Dev::start_with("memory:", &["--public-host", "one.example.com", "--public-host", "two.example.com"]);
     let ready = |host: &str| ask(&dev.serving.http, "/_/ready", &[&format!("host: {host}")]).unwrap();

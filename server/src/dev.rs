@@ -2,7 +2,7 @@
 
 use crate::disk;
 use crate::startup_log;
-use crate::{Access, Bound, Identity, ServeOptions, Serving};
+use crate::{Access, Bound, Extensions, Identity, ServeOptions, Serving};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::runtime::{Runtime, dev_token_file};
@@ -25,6 +25,8 @@ pub struct DevOptions {
     pub token_file: Option<PathBuf>,
     /// Names that a proxy on this machine is called by.
     pub public_hosts: Vec<String>,
+    /// What its program adds to it.
+    pub extensions: Extensions,
 }
 
 /// A developer's server that is ready.
@@ -48,7 +50,8 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     let token_files: Vec<_> = dev_token_file(bound.grpc().port()).into_iter().chain(options.token_file).collect();
     write_all(&token_files, &token)?;
     let access = Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]);
-    let options = ServeOptions { public_hosts: options.public_hosts, ..ServeOptions::default() };
+    let (public_hosts, extensions) = (options.public_hosts, options.extensions);
+    let options = ServeOptions { public_hosts, extensions, ..ServeOptions::default() };
     match bound.serve(runtime.storage().clone(), runtime.chunks().clone(), access, &options) {
         Ok(serving) => {
             let db = runtime.storage().describe();

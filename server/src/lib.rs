@@ -7,10 +7,12 @@
 
 mod access;
 mod addresses;
+pub mod catalog;
 mod certificate;
 mod config;
 mod dev;
 mod disk;
+mod extensions;
 mod faults;
 mod grpc;
 mod http;
@@ -35,6 +37,7 @@ pub use access::{Access, Identity};
 pub use certificate::Certificate;
 pub use config::{Config, LogFormat};
 pub use dev::{Dev, DevOptions, dev};
+pub use extensions::Extensions;
 pub use limits::Limits;
 pub use replica::Replica;
 
@@ -46,7 +49,7 @@ use crate::nats::NatsBridge;
 use crate::org_limiter::OrgLimiter;
 use crate::otlp::Traces;
 use crate::refusal_log::RefusalLog;
-use crate::service::{Catalog, Service, Steps};
+use crate::service::{Service, Steps};
 use crate::shutdown::Shutdown;
 use crate::throttle::Throttle;
 use flovyn_core::error::{Code, Error, Result};
@@ -89,12 +92,20 @@ pub struct ServeOptions {
     pub slow_call: Duration,
     /// Names that a proxy on this machine is called by: a server on loopback answers those who call it so, too.
     pub public_hosts: Vec<String>,
+    /// What its program adds to it.
+    pub extensions: Extensions,
 }
 
 impl Default for ServeOptions {
-    /// No limits, in clear.
+    /// No limits, in clear, with nothing added.
     fn default() -> Self {
-        Self { limits: Limits::none(), certificate: None, slow_call: SLOW_CALL, public_hosts: Vec::new() }
+        Self {
+            limits: Limits::none(),
+            certificate: None,
+            slow_call: SLOW_CALL,
+            public_hosts: Vec::new(),
+            extensions: Extensions::default(),
+        }
     }
 }
 
@@ -326,7 +337,7 @@ fn service(
     let storage: Arc<dyn Storage> = Arc::new(Guarded::over(storage, Measured::new(metrics.clone(), options.slow_call)));
     let (draining, stopping) = shutdown.subscribe();
     let (throttle, org_limiter) = (Throttle::of(&options.limits), OrgLimiter::default());
-    let (catalog, refusals, steps) = (Catalog::default(), RefusalLog::default(), Steps::default());
+    let (catalog, refusals, steps) = (options.extensions.catalog.clone(), RefusalLog::default(), Steps::default());
     Service { storage, chunks, access, throttle, org_limiter, metrics, catalog, refusals, steps, draining, stopping }
 }
 

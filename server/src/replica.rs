@@ -2,7 +2,7 @@
 
 use crate::disk;
 use crate::startup_log;
-use crate::{Access, Config, Limits, ServeOptions, ServerConfig, Serving, serve_with};
+use crate::{Access, Config, Extensions, Limits, ServeOptions, ServerConfig, Serving, serve_with};
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
 use parking_lot::Mutex;
@@ -25,7 +25,7 @@ impl Replica {
     ///
     /// Errors: `InvalidArgument` (an address in use, or open to other machines in clear) and those of opening
     /// the backend.
-    pub async fn start(config: &Config) -> Result<Self> {
+    pub async fn start(config: &Config, extensions: Extensions) -> Result<Self> {
         config.check_addresses()?;
         let (retention, slow_call, _) = (config.retention()?, config.slow_call()?, config.drain()?);
         let runtime = Runtime::open(&config.db()?).await?;
@@ -35,7 +35,7 @@ impl Replica {
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
         let (certificate, public_hosts) = (config.tls.clone(), config.public_hosts.clone());
-        let options = ServeOptions { limits: config.limits, certificate, slow_call, public_hosts };
+        let options = ServeOptions { limits: config.limits, certificate, slow_call, public_hosts, extensions };
         let mut serving = serve_with(runtime.storage().clone(), runtime.chunks().clone(), listen, options).await?;
         if let Some(url) = &config.nats {
             serving.join_nats(url, &config.nats_prefix).await?;

@@ -11,7 +11,7 @@ use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::testing::postgres::Cluster;
 use flovyn_core::worker::WorkerOptions;
-use flovyn_server::{Config, Replica};
+use flovyn_server::{Config, Extensions, Replica};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ impl AgentDefinition for Adds {
 
 async fn replica(db: &str) -> Result<Replica> {
     let anywhere = ([127, 0, 0, 1], 0).into();
-    Replica::start(&Config { db: Some(db.to_owned()), grpc: anywhere, http: anywhere, ..Config::default() }).await
+    let config = Config { db: Some(db.to_owned()), grpc: anywhere, http: anywhere, ..Config::default() };
+    Replica::start(&config, Extensions::default()).await
 }
 
 async fn through(replica: &Replica, token: &str) -> Result<Runtime> {

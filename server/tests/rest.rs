@@ -3,6 +3,8 @@
 #[path = "rest/bounds.rs"]
 mod bounds;
 mod house;
+#[path = "rest/picked.rs"]
+mod picked;
 #[path = "rest/steered.rs"]
 mod steered;
 
@@ -482,41 +484,6 @@ async fn a_key_allows_what_its_scopes_say() {
         let (status, answer) = house.ask(method, &path, &own, "{}").await;
         assert_eq!(status, wanted, "{method} {path}: {answer:#}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_there_is_to_pick_is_listed() {
-    let house = House::open().await;
-    let models = house.get("/api/orgs/default/models").await;
-    let items = models["items"].as_array().unwrap();
-    let find = |reference: &str| items.iter().find(|item| item["reference"] == reference).expect(reference).clone();
-    for (reference, name) in [
-        ("openrouter/z-ai/glm-4.7", "GLM 4.7"),
-        ("openrouter/moonshotai/kimi-k2-thinking", "Kimi K2 Thinking"),
-        ("openrouter/deepseek/deepseek-v3.2", "DeepSeek 3.2"),
-    ] {
-        let model = find(reference);
-        assert_eq!(
-            (&model["name"], &model["provider"], &model["tools"]),
-            (&json!(name), &json!("openrouter"), &json!(true))
-        );
-        assert!(model["isAvailable"].is_boolean() && model["contextWindow"].as_u64() > Some(100_000), "{model:#}");
-    }
-    let haiku = find("anthropic/claude-haiku-4-5");
-    assert_eq!((&haiku["thinking"], &haiku["prices"]["output"]), (&json!("budget"), &json!(5_000_000)), "{haiku:#}");
-    let tools = house.get("/api/orgs/default/tools").await;
-    let names: Vec<_> = tools["items"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
-    assert_eq!(names, ["bash", "edit", "find", "grep", "read", "run-sandbox", "write"]);
-    let read = &tools["items"][4];
-    assert_eq!(
-        (&read["effect"], &read["source"], &read["inputSchema"]["type"]),
-        (&json!("read"), &json!("host"), &json!("object"))
-    );
-    for list in [&models, &tools] {
-        assert_eq!(list["nextCursor"], Value::Null);
-    }
-    let (status, problem) = house.ask("GET", "/api/orgs/default/models?provider=x", &[], "").await;
-    assert_eq!(status, 400, "{problem:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

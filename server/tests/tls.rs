@@ -6,7 +6,9 @@ use flovyn_core::error::Code;
 use flovyn_core::id::OrgId;
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
-use flovyn_server::{Access, Certificate, Config, Identity, ServeOptions, ServerConfig, Serving, serve_with};
+use flovyn_server::{
+    Access, Certificate, Config, Extensions, Identity, ServeOptions, ServerConfig, Serving, serve_with,
+};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -136,7 +138,8 @@ async fn a_certificate_that_cannot_be_used_is_refused_at_the_start() {
         let tls = Some(Certificate { cert: cert.clone(), key: key.clone() });
         let anywhere = ([127, 0, 0, 1], 0).into();
         let config = Config { db: Some("memory:".into()), grpc: anywhere, http: anywhere, tls, ..Config::default() };
-        let refused = flovyn_server::Replica::start(&config).await.err().expect("it cannot be used");
+        let refused =
+            flovyn_server::Replica::start(&config, Extensions::default()).await.err().expect("it cannot be used");
         assert!(refused.code() == Code::InvalidArgument && refused.message().contains(told), "{refused}");
     }
 }
@@ -185,7 +188,7 @@ async fn a_file_that_is_read_again_counts_at_once() {
     let anywhere = ([127, 0, 0, 1], 0).into();
     let tls = Some(own.certificate);
     let config = Config { db: Some("memory:".into()), grpc: anywhere, http: anywhere, tls, ..Config::default() };
-    let replica = flovyn_server::Replica::start(&config).await.unwrap();
+    let replica = flovyn_server::Replica::start(&config, Extensions::default()).await.unwrap();
     let http = replica.serving().http();
     assert!(trusted(http, &own.ca).await);
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod crates;
 #[allow(dead_code)]
 #[path = "gen.rs"]
 mod generated;

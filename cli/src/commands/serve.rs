@@ -2,11 +2,13 @@
 
 use crate::Result;
 use crate::args::{Dev, Server};
+use crate::catalog::ToolkitCatalog;
 use crate::logs::{self, Format};
 use crate::print::Output;
-use flovyn_server::{Config, DevOptions, Replica};
+use flovyn_server::{Config, DevOptions, Extensions, Replica};
 use serde_json::json;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Instant;
 use tracing::{error, info, warn};
 
@@ -19,6 +21,7 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
         grpc_port: args.grpc_port,
         token_file: args.token_file,
         public_hosts: args.proxy.public_hosts,
+        extensions: extensions(),
     };
     let db = options.db.clone();
     let server = flovyn_server::dev(options).await?;
@@ -53,7 +56,7 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
     if args.log.format.is_none() {
         logs::init(config.log_format.map_or(Format::Text, Format::from))?;
     }
-    let server = Replica::start(&config).await?;
+    let server = Replica::start(&config, extensions()).await?;
     let (mut signal, mut again) = (pin!(stop_signal()?), ReloadSignal::listen()?);
     let (grpc, http, db) = (server.serving().url(), server.serving().http_url(), server.db());
     if out.is_json() {
@@ -86,6 +89,11 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
         server.stop().await
     })
     .await
+}
+
+/// What this command adds to a server.
+fn extensions() -> Extensions {
+    Extensions { catalog: Arc::new(ToolkitCatalog::default()) }
 }
 
 /// Stops a server gracefully, unless a second signal comes.

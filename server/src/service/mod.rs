@@ -2,17 +2,16 @@
 //! the backend.
 
 mod audit;
-mod catalog;
 mod start;
 mod steps;
 mod upload;
 
 pub(crate) use audit::{Act, Requester};
-pub(crate) use catalog::Catalog;
 pub(crate) use start::start;
 pub(crate) use steps::Steps;
 pub(crate) use upload::{IDLE, Upload, check as check_size};
 
+use crate::catalog::Catalog;
 use crate::limits::{OpenStream, Rate};
 use crate::metrics::Metrics;
 use crate::org_limiter::{OrgLimiter, OrgStream};
@@ -47,7 +46,7 @@ pub(crate) struct Service {
     pub(crate) throttle: Throttle,
     pub(crate) org_limiter: OrgLimiter,
     pub(crate) metrics: Metrics,
-    pub(crate) catalog: Catalog,
+    pub(crate) catalog: Arc<dyn Catalog>,
     pub(crate) refusals: RefusalLog,
     pub(crate) steps: Steps,
     /// True once the server drains: callers are asked to connect elsewhere.
