@@ -338,7 +338,20 @@ fn service(
     let (draining, stopping) = shutdown.subscribe();
     let (throttle, org_limiter) = (Throttle::of(&options.limits), OrgLimiter::default());
     let (catalog, refusals, steps) = (options.extensions.catalog.clone(), RefusalLog::default(), Steps::default());
-    Service { storage, chunks, access, throttle, org_limiter, metrics, catalog, refusals, steps, draining, stopping }
+    Service {
+        storage,
+        chunks,
+        access,
+        throttle,
+        org_limiter,
+        metrics,
+        catalog,
+        refusals,
+        steps,
+        queues: Arc::default(),
+        draining,
+        stopping,
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

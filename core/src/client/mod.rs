@@ -53,6 +53,33 @@ impl StartOptions {
     pub fn with_id(id: impl Into<String>) -> Self {
         Self { id: Some(id.into()), ..Self::default() }
     }
+
+    /// The run of an org that they ask for.
+    ///
+    /// Errors: `InvalidArgument` for what no backend would take.
+    pub fn execution(self, org: OrgId, kind: &str, input: Payload) -> Result<NewExecution> {
+        let (id, key) = match self.id {
+            None => (ExecutionId::fresh(), None),
+            Some(id) => {
+                check_id(&id)?;
+                (ExecutionId::of_key(org, &id), uuid::Uuid::parse_str(&id).is_err().then_some(id))
+            }
+        };
+        let mut new = NewExecution::new(id, kind, input)?;
+        new.org = org;
+        new.key = key;
+        new.queue = self.queue.unwrap_or_else(|| "default".into());
+        new.metadata = self.metadata;
+        self.limits.budget.as_deref().map(Budget::parse).transpose()?;
+        new.limits = self.limits;
+        new.priority = self.priority;
+        new.concurrency_key = self.concurrency_key;
+        new.concurrency_limit = self.concurrency_limit;
+        new.delay = self.delay;
+        new.traceparent = self.traceparent;
+        new.check()?;
+        Ok(new)
+    }
 }
 
 /// A door to a backend. Clones share it.
@@ -92,21 +119,7 @@ impl Client {
 
     /// As [`start`](Self::start), and tells whether the run was there already.
     pub async fn create(&self, kind: &str, input: Payload, options: StartOptions) -> Result<Created> {
-        let (id, key) = self.identify(options.id.as_deref())?;
-        let mut new = NewExecution::new(id, kind, input)?;
-        new.org = self.org;
-        new.key = key;
-        new.queue = options.queue.unwrap_or_else(|| "default".into());
-        new.metadata = options.metadata;
-        options.limits.budget.as_deref().map(Budget::parse).transpose()?;
-        new.limits = options.limits;
-        new.priority = options.priority;
-        new.concurrency_key = options.concurrency_key;
-        new.concurrency_limit = options.concurrency_limit;
-        new.delay = options.delay;
-        new.traceparent = options.traceparent;
-        new.check()?;
-        self.storage.create_execution(new).await
+        self.storage.create_execution(options.execution(self.org, kind, input)?).await
     }
 
     /// The handle of a run that exists; `ExecutionNotFound` otherwise.
@@ -145,12 +158,5 @@ impl Client {
 
     fn handle_of(&self, execution: &Execution) -> Handle {
         Handle::new(self.storage.clone(), self.chunks.clone(), self.org, execution.new.id, execution.new.key.clone())
-    }
-
-    fn identify(&self, id: Option<&str>) -> Result<(ExecutionId, Option<String>)> {
-        let Some(id) = id else { return Ok((ExecutionId::fresh(), None)) };
-        check_id(id)?;
-        let key = uuid::Uuid::parse_str(id).is_err().then(|| id.to_owned());
-        Ok((ExecutionId::of_key(self.org, id), key))
     }
 }

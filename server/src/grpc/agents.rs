@@ -2,8 +2,7 @@
 
 use super::payloads::{receive, send};
 use super::streams::{ResponseStream, from_items, page_response, to_wire, until};
-use super::{Grpc, to_status};
-use crate::service::Act;
+use super::{Grpc, refused, to_status};
 use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot, TaskId};
 use flovyn_core::model::{ForkFrom, ForkRequest, NewSignal, PageRequest, Resolution, ResumeRequest};
 use flovyn_core::wire::v2::agents_server::Agents;
@@ -63,7 +62,7 @@ impl Agents for Grpc {
     async fn start(&self, request: Request<v2::NewExecution>) -> RpcResult<v2::StartResponse> {
         let org = self.org(&request)?;
         let new = request.into_inner().into_model(org).map_err(to_status)?;
-        let created = self.service.storage.create_execution(new).await.map_err(to_status)?;
+        let created = self.service.start(new).await.map_err(to_status)?;
         let execution = Some((&created.execution).into());
         Ok(Response::new(v2::StartResponse { execution, existing: created.existing }))
     }
@@ -80,29 +79,27 @@ impl Agents for Grpc {
             delivery: delivery(wire.delivery).map_err(to_status)?,
             idempotency_key: wire.idempotency_key,
         };
-        let stored = self.service.storage.store_signal(signal).await.map_err(to_status)?;
+        let stored = self.service.signal(signal).await.map_err(to_status)?;
         let id = raw(stored.id.0);
         Ok(Response::new(v2::SignalResponse { id, repeated: stored.repeated, resumed: stored.resumed }))
     }
 
     async fn cancel(&self, request: Request<v2::CancelRequest>) -> RpcResult<v2::Execution> {
-        let org = self.audit(&request, Act::Cancel, execution(&request.get_ref().execution)?).await?;
+        let by = self.requester(&request)?;
         let wire = request.into_inner();
-        let cancel = need(wire.cancel, "cancel")?.into();
-        let run =
-            self.service.storage.request_cancel(org, execution(&wire.execution)?, cancel).await.map_err(to_status)?;
+        let (run, cancel) = (execution(&wire.execution)?, need(wire.cancel, "cancel")?.into());
+        let run = self.service.cancel(&by, run, cancel).await.map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
 
     async fn remove(&self, request: Request<v2::IdRequest>) -> RpcResult<v2::Empty> {
-        let run = execution(&request.get_ref().id)?;
-        let org = self.audit(&request, Act::Remove, run).await?;
-        self.service.storage.remove_execution(org, run).await.map_err(to_status)?;
+        let (by, run) = (self.requester(&request)?, execution(&request.get_ref().id)?);
+        self.service.remove(&by, run).await.map_err(to_status)?;
         Ok(Response::new(v2::Empty {}))
     }
 
     async fn resume(&self, request: Request<v2::ResumeRequest>) -> RpcResult<v2::Execution> {
-        let org = self.audit(&request, Act::Resume, execution(&request.get_ref().execution)?).await?;
+        let by = self.requester(&request)?;
         let wire = request.into_inner();
         let request_id = if wire.request_id.is_empty() {
             None
@@ -117,7 +114,7 @@ impl Agents for Grpc {
             message: wire.message.map(TryInto::try_into).transpose().map_err(to_status)?,
             request_id,
         };
-        let run = self.service.storage.resume(org, execution(&wire.execution)?, resume).await.map_err(to_status)?;
+        let run = self.service.resume(&by, execution(&wire.execution)?, resume).await.map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
 
@@ -125,7 +122,7 @@ impl Agents for Grpc {
         let named = &request.get_ref().op_id;
         let op = OpId::parse(named)
             .ok_or_else(|| Status::invalid_argument(format!("{named:?} is no op id; pass the one of `describe`")))?;
-        let org = self.audit(&request, Act::Resolve, &op).await?;
+        let by = self.requester(&request)?;
         let wire = request.into_inner();
         let resolution = match need(wire.resolution, "resolution")? {
             resolve_task_request::Resolution::Result(result) => {
@@ -134,25 +131,20 @@ impl Agents for Grpc {
             resolve_task_request::Resolution::Error(error) => Resolution::Error(error.try_into().map_err(to_status)?),
             resolve_task_request::Resolution::Retry(_) => Resolution::Retry,
         };
-        let task = self.service.storage.resolve_task(org, op, resolution).await.map_err(to_status)?;
+        let task = self.service.resolve_task(&by, op, resolution).await.map_err(to_status)?;
         Ok(Response::new((&task).into()))
     }
 
     async fn resolve_divergence(&self, request: Request<v2::ResolveDivergenceRequest>) -> RpcResult<v2::Execution> {
-        let org = self.audit(&request, Act::Decide, execution(&request.get_ref().execution)?).await?;
+        let by = self.requester(&request)?;
         let wire = request.into_inner();
         let decision = of_word(&wire.decision, "decision").map_err(to_status)?;
-        let run = self
-            .service
-            .storage
-            .resolve_divergence(org, execution(&wire.execution)?, decision)
-            .await
-            .map_err(to_status)?;
+        let run = self.service.decide(&by, execution(&wire.execution)?, decision).await.map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
 
     async fn fork(&self, request: Request<v2::ForkRequest>) -> RpcResult<v2::Execution> {
-        let org = self.audit(&request, Act::Fork, execution(&request.get_ref().execution)?).await?;
+        let by = self.requester(&request)?;
         let wire = request.into_inner();
         let from = match need(wire.from, "from")? {
             fork_request::From::Checkpoint(sequence) => ForkFrom::Checkpoint(sequence),
@@ -161,7 +153,7 @@ impl Agents for Grpc {
             fork_request::From::Latest(_) => ForkFrom::Latest,
         };
         let fork = ForkRequest {
-            org,
+            org: by.org,
             execution: execution(&wire.execution)?,
             id: execution(&wire.id)?,
             key: wire.key,
@@ -169,13 +161,13 @@ impl Agents for Grpc {
             state: wire.state.map(TryInto::try_into).transpose().map_err(to_status)?,
             input: wire.input.map(TryInto::try_into).transpose().map_err(to_status)?,
         };
-        let run = self.service.storage.fork(fork).await.map_err(to_status)?;
+        let run = self.service.fork(&by, fork).await.map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
 
     async fn get_execution(&self, request: Request<v2::IdRequest>) -> RpcResult<v2::Execution> {
         let (org, run) = (self.org(&request)?, execution(&request.get_ref().id)?);
-        self.check_may_read(&self.identity(&request)?, org, run).await?;
+        self.service.check_may_read(&self.identity(&request)?, org, run).await.map_err(refused)?;
         let run = self.service.storage.execution(org, run).await.map_err(to_status)?;
         Ok(Response::new((&run).into()))
     }
@@ -222,8 +214,8 @@ impl Agents for Grpc {
     }
 
     async fn put_schedule(&self, request: Request<v2::ScheduleSpec>) -> RpcResult<v2::Schedule> {
-        let org = self.audit(&request, Act::Schedule, &request.get_ref().id).await?;
-        let schedule = self.service.storage.put_schedule(org, request.into_inner().into()).await.map_err(to_status)?;
+        let by = self.requester(&request)?;
+        let schedule = self.service.put_schedule(&by, request.into_inner().into()).await.map_err(to_status)?;
         Ok(Response::new((&schedule).into()))
     }
 
@@ -245,15 +237,15 @@ impl Agents for Grpc {
     }
 
     async fn delete_schedule(&self, request: Request<v2::ScheduleRequest>) -> RpcResult<v2::Empty> {
-        let org = self.audit(&request, Act::Unschedule, &request.get_ref().id).await?;
-        self.service.storage.delete_schedule(org, &request.get_ref().id).await.map_err(to_status)?;
+        let by = self.requester(&request)?;
+        self.service.delete_schedule(&by, &request.get_ref().id).await.map_err(to_status)?;
         Ok(Response::new(v2::Empty {}))
     }
 
     async fn limit_queue(&self, request: Request<v2::QueueLimit>) -> RpcResult<v2::Empty> {
-        let org = self.audit(&request, Act::Limit, &request.get_ref().queue).await?;
+        let by = self.requester(&request)?;
         let (queue, limit) = limit_of_queue(request.into_inner());
-        self.service.storage.limit_queue(org, &queue, limit).await.map_err(to_status)?;
+        self.service.limit_queue(&by, &queue, limit).await.map_err(to_status)?;
         Ok(Response::new(v2::Empty {}))
     }
 
@@ -351,7 +343,7 @@ impl Agents for Grpc {
         let open = self.service.open_stream(org, &self.identity(&request)?).await.map_err(to_status)?;
         let wire = request.into_inner();
         let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
-        let watching = self.service.client(org).watch(execution(&wire.execution)?, after.map_err(to_status)?);
+        let watching = self.service.watch(org, execution(&wire.execution)?, after.map_err(to_status)?);
         let watching = watching.with_content_up_to(wire.content_up_to.unwrap_or(u64::MAX));
         let ended = self.ended(open.who());
         let events = stream::unfold(Some((watching, open)), |watching| async {

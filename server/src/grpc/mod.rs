@@ -6,14 +6,12 @@ mod health;
 mod hint_streams;
 mod lost_leases;
 mod payloads;
-mod queue_access;
 mod streams;
 mod v1;
 mod worker;
 
 use self::commit_memory::CommitMemory;
 use self::hint_streams::HintStreams;
-use self::queue_access::QueueCache;
 use self::v1::V1;
 use crate::Identity;
 use crate::faults::{self, contain_grpc};
@@ -22,7 +20,7 @@ use crate::listen::ListenerCloser;
 use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
 use crate::request_id::{self, RequestId};
-use crate::service::{Act, Requester, Service};
+use crate::service::{Refusal, Requester, Service};
 use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -38,9 +36,7 @@ use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycleServer;
 use futures::future::join3;
 use futures::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
-use std::fmt::Display;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::service::Routes;
@@ -63,7 +59,6 @@ const LAST_HANDSHAKES: Duration = Duration::from_secs(1);
 struct Grpc {
     service: Service,
     hint_streams: HintStreams,
-    queues: Arc<QueueCache>,
     commit_memory: CommitMemory,
 }
 
@@ -77,12 +72,7 @@ pub(crate) async fn serve<C>(
 where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
-    let grpc = Grpc {
-        service,
-        hint_streams: HintStreams::default(),
-        queues: Arc::default(),
-        commit_memory: CommitMemory::default(),
-    };
+    let grpc = Grpc { service, hint_streams: HintStreams::default(), commit_memory: CommitMemory::default() };
     let first = V1::over(grpc.clone());
     let (health, healthy) = health::health_service().await;
     let agents = AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE);
@@ -138,12 +128,10 @@ impl Grpc {
         identity.ok_or_else(|| Status::unauthenticated("nobody was admitted"))
     }
 
-    /// Records an act in the audit before it is done; returns the org of the call.
-    async fn audit<T>(&self, request: &Request<T>, act: Act, subject: impl Display) -> Result<OrgId, Status> {
-        let org = self.org(request)?;
-        let by = Requester { who: self.identity(request)?, request: RequestId::of(request.extensions()) };
-        self.service.audit(org, &by, act, subject).await.map_err(to_status)?;
-        Ok(org)
+    /// The caller, its org and the id of its request.
+    fn requester<T>(&self, request: &Request<T>) -> Result<Requester, Status> {
+        let (org, who) = (self.org(request)?, self.identity(request)?);
+        Ok(Requester { org, who, request: RequestId::of(request.extensions()) })
     }
 
     /// Resolves when a caller's stream must end, with its last status: none where the server stops, since the client goes on with
@@ -216,24 +204,29 @@ async fn identify(
     if need == Need::Nothing {
         return Ok(None);
     }
-    let Some(token) = token else {
-        return Err(Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"));
-    };
-    let Some(identity) = service.identify(&token, from).await.map_err(to_status)? else {
-        return Err(Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"));
-    };
-    if !need.is_met(identity.scopes()) {
-        if need == Need::Work {
-            service.refusals.log(&identity, path);
+    let admitted = service.admit(token.as_deref(), from, Some(need), path).await;
+    let identity = admitted.map_err(|refusal| match refusal {
+        Refusal::NoToken => Status::unauthenticated("the call has no token; send `authorization: Bearer TOKEN`"),
+        Refusal::UnknownToken => Status::unauthenticated("the token is not known here; check FLOVYN_TOKEN"),
+        Refusal::NotAllowed { needs, scopes } => {
+            Status::permission_denied(format!("{path} needs {needs}; the token has {scopes}"))
         }
-        let why = format!("{path} needs {}; the token has {}", need.describe(), identity.scopes());
-        return Err(Status::permission_denied(why));
-    }
+        Refusal::Failed(error) => to_status(error),
+    })?;
     if let Some(rate) = policy::rate_of_method(path) {
         let org = resolve_org(&identity, named.as_ref().map(HeaderValue::as_bytes))?;
         service.count(rate, org, &identity).await.map_err(to_status)?;
     }
     Ok(Some(identity))
+}
+
+/// The gRPC status of an error of a check of access. Where the token allows too little, clients add which one they have sent, and
+/// where; they leave alone what has a code of its own.
+fn refused(error: Error) -> Status {
+    match error.code() {
+        Code::PermissionDenied => Status::permission_denied(error.message()),
+        _ => to_status(error),
+    }
 }
 
 /// The gRPC status of an error.

@@ -4,7 +4,7 @@ use super::commit_memory::SMALL_COMMIT;
 use super::hint_streams::StreamName;
 use super::lost_leases;
 use super::streams::{ResponseStream, from_items, split_by_size, to_wire, until};
-use super::{Grpc, to_status};
+use super::{Grpc, refused, to_status};
 use crate::Identity;
 use crate::service::IDLE;
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
@@ -63,6 +63,22 @@ fn claim_for_commit(commit: &CommitRequest, wanted: v2::WantedTasks) -> ClaimReq
     }
 }
 
+/// Leaves out the news that would make an answer too long; the worker asks for them run by run.
+fn limit_news(claims: &mut [v2::Claim]) {
+    let mut room = MAX_FACT_BYTES;
+    for claim in claims {
+        let Some(news) = &claim.news else { continue };
+        match room.checked_sub(bytes(&news.facts)) {
+            Some(left) => room = left,
+            None => claim.news = None,
+        }
+    }
+}
+
+fn bytes(facts: &[v2::Fact]) -> usize {
+    facts.iter().map(prost::Message::encoded_len).sum()
+}
+
 impl Grpc {
     /// The org and the worker of a call about queues. Errors: `PermissionDenied` where the caller may not serve one of them.
     async fn authorize_queues<T>(
@@ -83,7 +99,7 @@ impl Grpc {
     async fn authorize_worker<T>(&self, request: &Request<T>, worker: &[u8]) -> Result<(OrgId, WorkerId), Status> {
         let (org, who) = (self.org(request)?, self.identity(request)?);
         let worker = WorkerId(id(worker, "worker").map_err(to_status)?);
-        self.check_may_act_for(&who, org, worker).await?;
+        self.service.check_may_act_for(&who, org, worker).await.map_err(refused)?;
         Ok((org, worker))
     }
 
@@ -95,7 +111,7 @@ impl Grpc {
     ) -> Result<(OrgId, Lease), Status> {
         let (org, who) = (self.org(request)?, self.identity(request)?);
         let lease: Lease = need(wire.clone(), "lease")?.try_into().map_err(to_status)?;
-        self.check_may_act_for(&who, org, lease.worker).await?;
+        self.service.check_may_act_for(&who, org, lease.worker).await.map_err(refused)?;
         Ok((org, lease))
     }
 
@@ -121,7 +137,7 @@ impl Grpc {
     ) -> Result<(), Status> {
         let head = need(head, "commit.request")?;
         let lease: Lease = need(head.lease.clone(), "lease")?.try_into().map_err(to_status)?;
-        self.check_may_act_for(who, org, lease.worker).await?;
+        self.service.check_may_act_for(who, org, lease.worker).await.map_err(refused)?;
         let execution = ExecutionId(id(&head.execution, "execution").map_err(to_status)?);
         let run = self.service.storage.execution(org, execution).await.map_err(to_status)?;
         if run.epoch < lease.epoch {
@@ -223,15 +239,9 @@ impl Worker for Grpc {
             claims = claim_now().await.map_err(to_status)?;
         }
         self.service.metrics.claimed("run", claims.len());
-        // News that would make the answer too long are left out; the worker asks for them run by run.
-        let mut room = MAX_FACT_BYTES;
-        for claim in &mut claims {
-            let size = |facts: &Vec<Fact>| to_wire::<_, v2::Fact>(facts).iter().map(prost::Message::encoded_len).sum();
-            let left = claim.news.as_ref().map(size).and_then(|size: usize| room.checked_sub(size));
-            claim.news = claim.news.take().filter(|_| left.is_some());
-            room = left.unwrap_or(room);
-        }
-        Ok(Response::new(v2::PollAgentsResponse { claims: to_wire(&claims) }))
+        let mut claims = to_wire(&claims);
+        limit_news(&mut claims);
+        Ok(Response::new(v2::PollAgentsResponse { claims }))
     }
 
     async fn poll_tasks(&self, request: Request<v2::PollRequest>) -> Result<Response<v2::PollTasksResponse>, Status> {
@@ -248,7 +258,7 @@ impl Worker for Grpc {
             tasks = claim_now().await.map_err(to_status)?;
         }
         self.service.metrics.claimed("task", tasks.len());
-        self.remember_task_queues(&identity, &tasks);
+        self.service.remember_task_queues(&identity, &tasks);
         Ok(Response::new(v2::PollTasksResponse { tasks: to_wire(&tasks) }))
     }
 
@@ -289,7 +299,7 @@ impl Worker for Grpc {
         let rows: Result<Vec<RowOf>, Error> = rows.into_iter().map(TryInto::try_into).collect();
         let rows = rows.map_err(to_status)?;
         for run in rows.iter().map(|row| row.execution).collect::<HashSet<_>>() {
-            self.check_may_read(&who, org, run).await?;
+            self.service.check_may_read(&who, org, run).await.map_err(refused)?;
         }
         let values = self.service.storage.read_rows(org, &rows).await.map_err(to_status)?;
         let pages = split_by_size(values, |value| value.len());
@@ -313,7 +323,7 @@ impl Worker for Grpc {
         let mut wire = whole.finish().map_err(to_status)?;
         let wanted = wire.wanted.take().filter(|wanted| identity.serves(&wanted.queue));
         let commit = wire.into_model(org).map_err(to_status)?;
-        self.check_may_act_for(&identity, org, commit.lease.worker).await?;
+        self.service.check_may_act_for(&identity, org, commit.lease.worker).await.map_err(refused)?;
         let wanted = wanted.map(|wanted| claim_for_commit(&commit, wanted));
         let answer = self.service.storage.commit(commit).await.map_err(to_status)?;
         let mut wire = v2::CommitAnswer::from(&answer);
@@ -321,13 +331,13 @@ impl Worker for Grpc {
             // The commit is durable already: a failed claim only means that the worker polls for the tasks.
             match self.service.storage.claim_tasks(wanted).await {
                 Ok(tasks) => {
-                    self.remember_task_queues(&identity, &tasks);
+                    self.service.remember_task_queues(&identity, &tasks);
                     wire.tasks = to_wire(&tasks);
                 }
                 Err(error) => tracing::debug!(%error, "a commit's answer brings no tasks along"),
             }
         }
-        if wire.facts.iter().map(prost::Message::encoded_len).sum::<usize>() > MAX_FACT_BYTES {
+        if bytes(&wire.facts) > MAX_FACT_BYTES {
             wire.facts.clear();
             wire.more = true;
         }
@@ -341,7 +351,7 @@ impl Worker for Grpc {
         let (org, who) = (self.org(&request)?, self.identity(&request)?);
         let wire = request.into_inner();
         let execution = ExecutionId(id(&wire.execution, "execution").map_err(to_status)?);
-        self.check_may_read(&who, org, execution).await?;
+        self.service.check_may_read(&who, org, execution).await.map_err(refused)?;
         let (facts, high): (Vec<Fact>, u64) =
             self.service.storage.facts_after(org, execution, wire.after).await.map_err(to_status)?;
         let pages = split_by_size(to_wire::<_, v2::Fact>(&facts), prost::Message::encoded_len);
@@ -428,7 +438,7 @@ impl Worker for Grpc {
             let chunk: Chunk = need(published.chunk, "chunk")?.try_into().map_err(|error: Error| {
                 to_status(Error::new(Code::InvalidArgument, format!("a preview was not taken: {}", error.message())))
             })?;
-            if self.may_publish(&who, org, &chunk).await? {
+            if self.service.may_publish(&who, org, &chunk).await.map_err(to_status)? {
                 self.service.chunks.publish(published.after, org, chunk);
             } else {
                 refused = Some(chunk.execution);
@@ -443,5 +453,26 @@ impl Worker for Grpc {
                 Err(Status::permission_denied(to_status))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What fits is brought, whatever stood before it and did not.
+    #[test]
+    fn news_are_brought_as_far_as_an_answer_has_room() {
+        let claim = |size: Option<usize>| {
+            let fact = |size| {
+                let signal = v2::Signal { name: "a".repeat(size), ..v2::Signal::default() };
+                v2::Fact { kind: Some(v2::fact::Kind::Signal(signal)), ..v2::Fact::default() }
+            };
+            let news = size.map(|size| v2::Facts { facts: vec![fact(size)] });
+            v2::Claim { news, ..v2::Claim::default() }
+        };
+        let mut claims = [None, Some(MAX_FACT_BYTES / 2), Some(MAX_FACT_BYTES), Some(100), Some(0)].map(claim);
+        limit_news(&mut claims);
+        assert_eq!(claims.map(|claim| claim.news.is_some()), [false, true, false, true, true]);
     }
 }

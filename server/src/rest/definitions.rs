@@ -1,16 +1,12 @@
-//! Predefined agents, and the input of their runs.
+//! Predefined agents.
 
 use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Caller, Json, QueryParams};
-use crate::service::{Act, DEFINITION};
 use axum::http::StatusCode;
-use flovyn_core::error::{Code, Error};
-use flovyn_core::id::DefinitionId;
 use flovyn_core::model::{Definition, DefinitionSpec};
-use flovyn_core::storage::Definitions;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -107,15 +103,6 @@ impl From<Definition> for DefinitionView {
     }
 }
 
-fn definition_store(caller: &Caller) -> Result<&dyn Definitions, Problem> {
-    let unable = || Error::new(Code::InvalidArgument, "the database of this server keeps no definitions");
-    Ok(caller.service.storage.definitions().ok_or_else(unable)?)
-}
-
-async fn named(caller: &Caller) -> Result<Definition, Problem> {
-    Ok(definition_store(caller)?.definition(caller.org(), caller.named("definition")).await?)
-}
-
 /// Makes a predefined agent.
 #[utoipa::path(
     operation_id = "create_definition",
@@ -126,9 +113,7 @@ pub(super) async fn create(
     caller: Caller,
     Json(body): Json<DefinitionBody>,
 ) -> Result<(StatusCode, axum::Json<DefinitionView>), Problem> {
-    let spec: DefinitionSpec = body.into();
-    caller.audit(Act::Define, &spec.slug).await?;
-    let created = definition_store(&caller)?.create_definition(caller.org(), spec).await?;
+    let created = caller.service.create_definition(&caller.by, body.into()).await?;
     Ok((StatusCode::CREATED, axum::Json(created.into())))
 }
 
@@ -142,7 +127,7 @@ pub(super) async fn create(
 pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<DefinitionView>>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let page = definition_store(&caller)?.definitions(caller.org(), page).await?;
+    let page = caller.service.definitions()?.definitions(caller.org(), page).await?;
     let items = page.items.into_iter().map(Into::into).collect();
     Ok(axum::Json(Items { items, next_cursor: page.next.map(|cursor| cursor.0) }))
 }
@@ -153,7 +138,7 @@ pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<axum:
     get, path = "/agent-definitions/{definition}", tag = "definitions", responses((status = 200, body = DefinitionView))
 )]
 pub(super) async fn detail(caller: Caller) -> Result<axum::Json<DefinitionView>, Problem> {
-    Ok(axum::Json(named(&caller).await?.into()))
+    Ok(axum::Json(caller.service.definition(caller.org(), caller.named("definition")).await?.into()))
 }
 
 /// Replaces a predefined agent; runs that have started keep what they started with.
@@ -166,9 +151,7 @@ pub(super) async fn replace(
     caller: Caller,
     Json(body): Json<DefinitionBody>,
 ) -> Result<axum::Json<DefinitionView>, Problem> {
-    let id = named(&caller).await?.id;
-    caller.audit(Act::Define, id).await?;
-    let replaced = definition_store(&caller)?.replace_definition(caller.org(), id, body.into()).await?;
+    let replaced = caller.service.replace_definition(&caller.by, caller.named("definition"), body.into()).await?;
     Ok(axum::Json(replaced.into()))
 }
 
@@ -178,72 +161,6 @@ pub(super) async fn replace(
     delete, path = "/agent-definitions/{definition}", tag = "definitions", responses((status = 204))
 )]
 pub(super) async fn delete(caller: Caller) -> Result<StatusCode, Problem> {
-    let id = named(&caller).await?.id;
-    caller.audit(Act::Undefine, id).await?;
-    definition_store(&caller)?.delete_definition(caller.org(), id).await?;
+    caller.service.delete_definition(&caller.by, caller.named("definition")).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// What a start says of an agent, beside or instead of a definition. Without one it is the input: what is not said is not in it.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct AgentInput {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) system_prompt: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) user_prompt: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) models: Option<Vec<Value>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) tools: Option<Vec<Value>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) config: Option<Map<String, Value>>,
-}
-
-impl AgentInput {
-    /// Whether it says nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        self.user_prompt.is_none() && self.config.is_none() && !self.overrides_definition()
-    }
-
-    /// Whether it says what a definition has of its own.
-    fn overrides_definition(&self) -> bool {
-        self.system_prompt.is_some() || self.models.is_some() || self.tools.is_some()
-    }
-}
-
-/// The id of a predefined agent that is named by its id or slug. An id is that of one also when it is no longer there.
-pub(super) async fn id_of(caller: &Caller, name: &str) -> Result<String, Problem> {
-    if let Ok(id) = name.parse::<DefinitionId>() {
-        return Ok(id.to_string());
-    }
-    Ok(definition_store(caller)?.definition(caller.org(), name).await?.id.to_string())
-}
-
-/// What a run of a predefined agent starts with: its kind, queue and metadata, and the input, which is all that its agent
-/// sees of the definition.
-pub(super) async fn resolve_start(
-    caller: &Caller,
-    name: &str,
-    agent_input: AgentInput,
-) -> Result<(DefinitionSpec, Value), Problem> {
-    if agent_input.overrides_definition() {
-        return Err(Problem::invalid(
-            "a definition has its own systemPrompt, models and tools; leave them out, or give a kind instead of agentDefinitionId",
-        ));
-    }
-    let definition = definition_store(caller)?.definition(caller.org(), name).await?;
-    let mut spec = definition.spec;
-    spec.config.extend(agent_input.config.unwrap_or_default());
-    spec.metadata.insert(DEFINITION.into(), definition.id.to_string());
-    let mut input = json!({
-        "systemPrompt": spec.system_prompt,
-        "models": spec.models,
-        "tools": spec.tools,
-        "config": spec.config,
-    });
-    if let Some(prompt) = agent_input.user_prompt {
-        input["userPrompt"] = prompt;
-    }
-    Ok((spec, input))
 }

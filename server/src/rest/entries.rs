@@ -83,7 +83,7 @@ async fn steps(caller: &Caller, entries: &[Entry]) -> Result<Vec<u32>, Problem> 
 pub(super) async fn entries(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<EntryView>>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let id = caller.run().await?.id();
+    let id = caller.run().await?.new.id;
     let page = caller.service.storage.entries(caller.org(), id, page).await?;
     listed(&caller, &page.items, page.next.map(|cursor| cursor.0)).await
 }
@@ -128,7 +128,7 @@ pub(super) async fn conversation(caller: &Caller) -> Result<(Box<RawValue>, Opti
 }
 
 async fn branch(caller: &Caller) -> Result<Vec<Entry>, Problem> {
-    let Some(leaf) = caller.run().await?.describe().await?.leaf else { return Ok(Vec::new()) };
+    let Some(leaf) = caller.run().await?.leaf else { return Ok(Vec::new()) };
     Ok(caller.service.storage.branch(caller.org(), leaf, None).await?)
 }
 
@@ -139,7 +139,7 @@ async fn branch(caller: &Caller) -> Result<Vec<Entry>, Problem> {
 )]
 pub(super) async fn message(caller: Caller) -> Result<axum::Json<EntryView>, Problem> {
     let id: EntryId = caller.parsed("entryId", "entry")?;
-    let run = caller.run().await?.id();
+    let run = caller.run().await?.new.id;
     let missing = || Problem::not_found(format!("the run has no entry {id}; GET …/entries lists them"));
     let entry = caller.service.storage.entry(caller.org(), id).await;
     let entry = entry.map_err(|error| match error.kind() {

@@ -1,13 +1,12 @@
 //! Runs: start, list, look at, with their checkpoints.
 
 use super::budget::{BudgetRequest, BudgetView};
-use super::definitions::{self, AgentInput};
 use super::problem::Problem;
 use super::request::{Caller, Json, QueryParams, idempotency_key};
 use super::summary::SummaryView;
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, payload_from, present, to_optional_value, to_value};
 use crate::http::Version;
-use crate::service;
+use crate::service::{AgentInput, DEFINITION, checkpoint_id};
 use axum::Extension;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use flovyn_core::Payload;
@@ -154,7 +153,7 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
         parent_id: shown.parent,
         root_id: shown.root,
         resumed_from: shown.forked_from.as_ref().map(|from| from.execution),
-        agent_id: run.new.metadata.get(service::DEFINITION).cloned(),
+        agent_id: run.new.metadata.get(DEFINITION).cloned(),
         started_at: run.created_at.to_string(),
         completed_at: run.ended_at.map(|at| at.to_string()),
         duration: run.ended_at.unwrap_or_else(|| clock.now()).since(run.created_at).as_secs_f64(),
@@ -202,7 +201,7 @@ pub(super) async fn start(
             return Err(Problem::invalid("a definition has its kind and makes the input; leave out kind and input"));
         }
         Some(name) => {
-            let (spec, input) = definitions::resolve_start(&caller, &name, agent_input).await?;
+            let (spec, input) = caller.service.start_of_definition(caller.org(), &name, agent_input).await?;
             let metadata = spec.metadata.into_iter().chain(body.metadata).collect();
             (spec.kind, body.queue.or(Some(spec.queue)), metadata, Payload::of(&input)?)
         }
@@ -228,7 +227,8 @@ pub(super) async fn start(
         delay: seconds("delaySeconds", body.delay_seconds)?,
         traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
     };
-    let created = service::start(&caller.client, &kind, input, options).await?;
+    let new = options.execution(caller.org(), &kind, input)?;
+    let created = caller.service.start_exactly(new).await?;
     let status = if created.existing { StatusCode::OK } else { StatusCode::CREATED };
     let at = format!("/api/orgs/{}/agent-executions/{}", caller.named("org"), created.execution.new.id);
     Ok((status, [(header::LOCATION, at)], axum::Json(view(&caller, &created.execution, IN_PLACE).await?)))
@@ -270,7 +270,8 @@ pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<Versi
     }
     let mut metadata: BTreeMap<_, _> = query.prefixed("metadata.").into_iter().collect();
     if let Some(name) = query.get_either("definition", "agent_id")? {
-        metadata.insert(service::DEFINITION.into(), definitions::id_of(&caller, &name).await?);
+        let id = caller.service.definition_id(caller.org(), &name).await?;
+        metadata.insert(DEFINITION.into(), id.to_string());
     }
     let moment = "a moment as RFC 3339 writes it, such as 2026-01-31T12:00:00Z";
     let filter = ExecutionFilter {
@@ -296,7 +297,7 @@ pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<Versi
     responses((status = 200, body = Items<ExecutionView>))
 )]
 pub(super) async fn children(caller: Caller, query: QueryParams) -> Result<Versioned<Items<ExecutionView>>, Problem> {
-    let parent = Some(caller.run().await?.id());
+    let parent = Some(caller.run().await?.new.id);
     listed(&caller, query, ExecutionFilter { parent, ..ExecutionFilter::default() }).await
 }
 
@@ -308,7 +309,7 @@ async fn listed(
 ) -> Result<Versioned<Items<ExecutionView>>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let page = caller.client.runs(filter, page).await?;
+    let page = caller.service.storage.executions(caller.org(), filter, page).await?;
     let mut items = Vec::with_capacity(page.items.len());
     for run in &page.items {
         items.push(view(caller, run, IN_ROW).await?);
@@ -338,7 +339,7 @@ fn version(runs: &mut [ExecutionView], next: Option<&str>) -> Result<Extension<V
     responses((status = 200, body = ExecutionView))
 )]
 pub(super) async fn detail(caller: Caller) -> Result<Versioned<ExecutionView>, Problem> {
-    let run = caller.run().await?.describe().await?;
+    let run = caller.run().await?;
     let mut view = view(&caller, &run, IN_PLACE).await?;
     Ok((version(std::slice::from_mut(&mut view), None)?, axum::Json(view)))
 }
@@ -374,7 +375,7 @@ async fn checkpoint_view(caller: &Caller, checkpoint: &Checkpoint, fetch: u64) -
     let (state, state_ref) = to_value(caller, &checkpoint.saved.state, fetch).await?;
     let shown = view::Checkpoint::of(checkpoint);
     Ok(CheckpointView {
-        id: service::checkpoint_id(checkpoint.execution, checkpoint.sequence),
+        id: checkpoint_id(checkpoint.execution, checkpoint.sequence),
         agent_execution_id: checkpoint.execution.0,
         state,
         state_ref,
@@ -392,7 +393,8 @@ async fn checkpoint_view(caller: &Caller, checkpoint: &Checkpoint, fetch: u64) -
 pub(super) async fn checkpoints(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Checkpoints>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let page = caller.run().await?.checkpoints(page).await?;
+    let id = caller.run().await?.new.id;
+    let page = caller.service.storage.checkpoints(caller.org(), id, page).await?;
     let mut checkpoints = Vec::with_capacity(page.items.len());
     for checkpoint in &page.items {
         checkpoints.push(checkpoint_view(&caller, checkpoint, IN_ROW).await?);
@@ -406,7 +408,7 @@ pub(super) async fn checkpoints(caller: Caller, mut query: QueryParams) -> Resul
     responses((status = 200, body = CheckpointView))
 )]
 pub(super) async fn latest_checkpoint(caller: Caller) -> Result<axum::Json<CheckpointView>, Problem> {
-    let run = caller.run().await?.describe().await?;
+    let run = caller.run().await?;
     checkpoint_response(&caller, run.new.id, run.segment).await
 }
 
@@ -417,7 +419,7 @@ pub(super) async fn latest_checkpoint(caller: Caller) -> Result<axum::Json<Check
 )]
 pub(super) async fn checkpoint(caller: Caller) -> Result<axum::Json<CheckpointView>, Problem> {
     let sequence = caller.parsed("seq", "checkpoint")?;
-    let id = caller.run().await?.id();
+    let id = caller.run().await?.new.id;
     checkpoint_response(&caller, id, sequence).await
 }
 

@@ -3,7 +3,6 @@
 use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Caller, Json, QueryParams};
-use crate::service::Act;
 use axum::http::StatusCode;
 use flovyn_core::clock::Timestamp;
 use flovyn_core::model::{AuditRow, Cursor, KnownWorker, Page, QueueLimit, QueueLoad, Rate};
@@ -213,8 +212,7 @@ pub(super) async fn limit(caller: Caller, Json(body): Json<LimitBody>) -> Result
         Err(_) => Err(Problem::invalid(format!("{} seconds are no time of a rate; give more than 0", rate.seconds))),
     });
     let limit = QueueLimit { concurrency: body.concurrency, rate: rate.transpose()? };
-    caller.audit(Act::Limit, caller.named("queue")).await?;
-    caller.service.storage.limit_queue(caller.org(), caller.named("queue"), limit).await?;
+    caller.service.limit_queue(&caller.by, caller.named("queue"), limit).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -225,7 +223,6 @@ pub(super) async fn limit(caller: Caller, Json(body): Json<LimitBody>) -> Result
     responses((status = 204))
 )]
 pub(super) async fn free(caller: Caller) -> Result<StatusCode, Problem> {
-    caller.audit(Act::Limit, caller.named("queue")).await?;
-    caller.service.storage.limit_queue(caller.org(), caller.named("queue"), QueueLimit::default()).await?;
+    caller.service.limit_queue(&caller.by, caller.named("queue"), QueueLimit::default()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -5,15 +5,14 @@ use crate::access::bearer;
 use crate::http::Peer;
 use crate::policy;
 use crate::request_id::RequestId;
-use crate::service::{Act, Requester, Service, StreamPermit};
+use crate::service::{Refusal, Requester, Service, StreamPermit};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, MatchedPath, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use flovyn_core::client::{Client, Handle};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, OrgId};
-use flovyn_core::model::{Cursor, MAX_ID, PageRequest};
+use flovyn_core::model::{Cursor, Execution, MAX_ID, PageRequest};
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -24,15 +23,14 @@ pub(crate) const MAX_BODY: usize = 4 << 20;
 /// The caller of a request, for the org in the path, with the other parameters of the path.
 pub(crate) struct Caller {
     pub(crate) service: Service,
-    pub(crate) client: Client,
     pub(super) by: Requester,
     path: HashMap<String, String>,
 }
 
 impl Caller {
     /// The org.
-    pub(super) fn org(&self) -> OrgId {
-        self.client.org()
+    pub(crate) fn org(&self) -> OrgId {
+        self.by.org
     }
 
     /// A part of the path.
@@ -56,21 +54,20 @@ impl Caller {
         Ok(self.service.open_stream(self.org(), &self.by.who).await?)
     }
 
-    /// Records an act in the audit before it is done.
-    pub(super) async fn audit(&self, act: Act, subject: impl std::fmt::Display) -> Result<(), Problem> {
-        Ok(self.service.audit(self.org(), &self.by, act, subject).await?)
+    /// The run that the path names.
+    pub(crate) async fn run(&self) -> Result<Execution, Problem> {
+        let found = self.service.storage.execution(self.org(), self.execution()).await;
+        found.map_err(|error| self.about_run(error))
     }
 
-    /// The run that the path names.
-    pub(crate) async fn run(&self) -> Result<Handle, Problem> {
+    /// The problem of a call about the run that the path names: where there is none, it says by which name it was looked for.
+    pub(super) fn about_run(&self, error: Error) -> Problem {
+        if error.code() != Code::ExecutionNotFound {
+            return error.into();
+        }
         let id = self.named("id");
-        self.client.handle(id).await.map_err(|error| match error.code() {
-            Code::ExecutionNotFound => {
-                let detail = format!("no run of this org has the id {id:?}; GET /agent-executions lists them");
-                Problem::from(Error::new(Code::ExecutionNotFound, detail))
-            }
-            _ => error.into(),
-        })
+        let detail = format!("no run of this org has the id {id:?}; GET /agent-executions lists them");
+        Problem::from(Error::new(Code::ExecutionNotFound, detail))
     }
 }
 
@@ -78,17 +75,10 @@ impl FromRequestParts<Service> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Service) -> Result<Self, Problem> {
-        let refused = |detail| Problem::from(Error::new(Code::Unauthenticated, detail));
-        let token = bearer(&parts.headers).ok_or_else(|| refused("send a token: `Authorization: Bearer TOKEN`"))?;
-        let identity = service.identify(token, parts.extensions.get::<Peer>().and_then(|peer| peer.0)).await?;
-        let identity = identity.ok_or_else(|| refused("the token is not known here; check FLOVYN_TOKEN"))?;
         let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
         let (need, rate) = (policy::need_of_route(&parts.method, route), policy::rate_of_route(&parts.method, route));
-        if !need.is_some_and(|need| need.is_met(identity.scopes())) {
-            let needs = need.map_or("what no token has", policy::Need::describe);
-            let detail = format!("this needs {needs}; the token has {}", identity.scopes());
-            return Err(Problem::denied(detail));
-        }
+        let from = parts.extensions.get::<Peer>().and_then(|peer| peer.0);
+        let identity = service.admit(bearer(&parts.headers), from, need, route).await.map_err(refused)?;
         let path = Path::<HashMap<String, String>>::from_request_parts(parts, service).await;
         let Path(path) = path.map_err(|error| Problem::invalid(error.body_text()))?;
         let named = path.get("org").map_or("", String::as_str);
@@ -99,8 +89,19 @@ impl FromRequestParts<Service> for Caller {
         if let Some(rate) = rate {
             service.count(rate, org, &identity).await?;
         }
-        let by = Requester { who: identity, request: RequestId::of(&parts.extensions) };
-        Ok(Self { service: service.clone(), client: service.client(org), by, path })
+        let by = Requester { org, who: identity, request: RequestId::of(&parts.extensions) };
+        Ok(Self { service: service.clone(), by, path })
+    }
+}
+
+/// The problem of a caller that is not let in.
+fn refused(refusal: Refusal) -> Problem {
+    let unknown = |detail| Problem::from(Error::new(Code::Unauthenticated, detail));
+    match refusal {
+        Refusal::NoToken => unknown("send a token: `Authorization: Bearer TOKEN`"),
+        Refusal::UnknownToken => unknown("the token is not known here; check FLOVYN_TOKEN"),
+        Refusal::NotAllowed { needs, scopes } => Problem::denied(format!("this needs {needs}; the token has {scopes}")),
+        Refusal::Failed(error) => error.into(),
     }
 }
 

@@ -4,7 +4,6 @@ use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Caller, Json, QueryParams};
 use super::value::present;
-use crate::service::Act;
 use axum::http::StatusCode;
 use flovyn_core::model::{Schedule, ScheduleSpec};
 use serde::{Deserialize, Serialize};
@@ -114,8 +113,7 @@ pub(super) async fn put(caller: Caller, Json(body): Json<NewSchedule>) -> Result
         concurrency_limit: body.concurrency_limit,
         paused: body.paused,
     };
-    caller.audit(Act::Schedule, &spec.id).await?;
-    Ok(view(caller.service.storage.put_schedule(caller.org(), spec).await?))
+    Ok(view(caller.service.put_schedule(&caller.by, spec).await?))
 }
 
 /// Lists schedules, by id.
@@ -150,7 +148,6 @@ pub(super) async fn detail(caller: Caller) -> Result<axum::Json<ScheduleView>, P
     responses((status = 204))
 )]
 pub(super) async fn delete(caller: Caller) -> Result<StatusCode, Problem> {
-    caller.audit(Act::Unschedule, caller.named("schedule")).await?;
-    caller.service.storage.delete_schedule(caller.org(), caller.named("schedule")).await?;
+    caller.service.delete_schedule(&caller.by, caller.named("schedule")).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -42,7 +42,7 @@ pub(super) struct StateView {
 pub(super) async fn state(caller: Caller, mut query: QueryParams) -> Result<axum::Json<StateView>, Problem> {
     let key = query.get("key")?;
     query.reject_unknown()?;
-    let run = caller.run().await?.describe().await?;
+    let run = caller.run().await?;
     let checkpoint_seq = (run.segment > 0).then_some(run.segment);
     let state = match checkpoint_seq {
         Some(sequence) => stored(&caller, run.new.id, sequence).await?,

@@ -6,12 +6,14 @@ use super::problem::Problem;
 use super::request::{Caller, Json, idempotency_key};
 use super::tasks::{self, TaskView};
 use super::value::{IN_PLACE, PayloadRef, payload_from, present};
-use crate::service::Act;
 use axum::http::{HeaderMap, StatusCode};
 use flovyn_core::Payload;
 use flovyn_core::error::Code;
-use flovyn_core::id::{EntryId, OpId, RequestId, Slot};
-use flovyn_core::model::{CancelMode, Delivery, Divergence, Failure, ForkFrom, Resolution, ResumeRequest};
+use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot};
+use flovyn_core::model::{
+    CancelMode, Cancellation, Delivery, Divergence, Execution, Failure, ForkFrom, ForkRequest, NewSignal, Resolution,
+    ResumeRequest,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::time::Duration;
@@ -23,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(30);
 
 type RunResponse = Result<axum::Json<ExecutionView>, Problem>;
 
-async fn to_response(caller: &Caller, run: &flovyn_core::model::Execution) -> RunResponse {
+async fn to_response(caller: &Caller, run: &Execution) -> RunResponse {
     Ok(axum::Json(view(caller, run, IN_PLACE).await?))
 }
 
@@ -71,9 +73,16 @@ pub(super) async fn signal(
     Json(body): Json<Signal>,
 ) -> Result<axum::Json<Signaled>, Problem> {
     let value = payload_from("signalValue", body.signal_value, body.signal_value_ref)?.unwrap_or_else(Payload::null);
-    let key = body.idempotency_key.or(idempotency_key(&headers)?);
-    let run = caller.run().await?;
-    let stored = run.signal(&body.signal_name, value, body.delivery, key).await?;
+    let signal = NewSignal {
+        org: caller.org(),
+        execution: caller.execution(),
+        id: SignalId::fresh(),
+        name: body.signal_name,
+        payload: value,
+        delivery: body.delivery,
+        idempotency_key: body.idempotency_key.or(idempotency_key(&headers)?),
+    };
+    let stored = caller.service.signal(signal).await.map_err(|error| caller.about_run(error))?;
     Ok(axum::Json(Signaled {
         signaled: true,
         agent_resumed: stored.resumed,
@@ -100,10 +109,7 @@ pub(super) struct Cancel {
 )]
 pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> RunResponse {
     let grace = seconds("timeoutSeconds", body.timeout_seconds)?.unwrap_or(GRACE);
-    let run = caller.run().await?;
-    caller.audit(Act::Cancel, run.id()).await?;
-    let run = run.cancel(body.mode.unwrap_or(CancelMode::Graceful), grace).await?;
-    to_response(&caller, &run).await
+    stop(&caller, Cancellation { mode: body.mode.unwrap_or(CancelMode::Graceful), grace }).await
 }
 
 /// Asks a run to stop gracefully. It stays listed.
@@ -113,10 +119,12 @@ pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> RunRespo
     responses((status = 200, body = ExecutionView))
 )]
 pub(super) async fn delete(caller: Caller) -> RunResponse {
-    let run = caller.run().await?;
-    caller.audit(Act::Cancel, run.id()).await?;
-    let run = run.cancel(CancelMode::Graceful, GRACE).await?;
-    to_response(&caller, &run).await
+    stop(&caller, Cancellation { mode: CancelMode::Graceful, grace: GRACE }).await
+}
+
+async fn stop(caller: &Caller, how: Cancellation) -> RunResponse {
+    let run = caller.service.cancel(&caller.by, caller.execution(), how).await;
+    to_response(caller, &run.map_err(|error| caller.about_run(error))?).await
 }
 
 /// Removes a run that has ended, with its conversation, results and events. Its forks have to go first.
@@ -126,9 +134,7 @@ pub(super) async fn delete(caller: Caller) -> RunResponse {
     responses((status = 204))
 )]
 pub(super) async fn remove(caller: Caller) -> Result<StatusCode, Problem> {
-    let run = caller.run().await?;
-    caller.audit(Act::Remove, run.id()).await?;
-    run.delete().await?;
+    caller.service.remove(&caller.by, caller.execution()).await.map_err(|error| caller.about_run(error))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -170,18 +176,16 @@ pub(super) async fn retry(caller: Caller, headers: HeaderMap, Json(body): Json<R
 }
 
 async fn go_on(caller: Caller, headers: &HeaderMap, body: Resume, retry: bool) -> RunResponse {
-    let run = caller.run().await?;
-    let key = idempotency_key(headers)?;
+    let (run, key) = (caller.execution(), idempotency_key(headers)?);
     let request = ResumeRequest {
         retry,
         max_steps: body.max_steps,
         max_tail: body.max_tail,
         budget: body.budget.map(|budget| budget.0),
         message: payload_from("message", body.message, None)?,
-        request_id: key.map(|key| RequestId(Uuid::new_v5(&run.id().0, format!("resume\0{key}").as_bytes()))),
+        request_id: key.map(|key| RequestId(Uuid::new_v5(&run.0, format!("resume\0{key}").as_bytes()))),
     };
-    caller.audit(Act::Resume, run.id()).await?;
-    let run = run.resume(request).await?;
+    let run = caller.service.resume(&caller.by, run, request).await.map_err(|error| caller.about_run(error))?;
     to_response(&caller, &run).await
 }
 
@@ -221,9 +225,8 @@ pub(super) async fn resolve(caller: Caller, Json(body): Json<Resolve>) -> Result
         (None, None, true) => Resolution::Retry,
         _ => return Err(Problem::invalid("give one answer: result, error, or retry: true")),
     };
-    let run = caller.run().await?;
-    caller.audit(Act::Resolve, &op).await?;
-    let task = run.resolve(op, resolution).await?;
+    let task = caller.service.resolve_task(&caller.by, op, resolution).await;
+    let task = task.map_err(|error| caller.about_run(error))?;
     Ok(axum::Json(tasks::view(&caller, &task, IN_PLACE).await?))
 }
 
@@ -242,10 +245,8 @@ pub(super) struct Decision {
     responses((status = 200, body = ExecutionView))
 )]
 pub(super) async fn divergence(caller: Caller, Json(body): Json<Decision>) -> RunResponse {
-    let run = caller.run().await?;
-    caller.audit(Act::Decide, run.id()).await?;
-    let decided = run.resolve_divergence(body.decision).await?;
-    to_response(&caller, &decided.describe().await?).await
+    let decided = caller.service.decide(&caller.by, caller.execution(), body.decision).await;
+    to_response(&caller, &decided.map_err(|error| caller.about_run(error))?).await
 }
 
 /// Where to fork: one of `checkpoint`, `entryId` and `opId`, else the last point possible.
@@ -301,8 +302,11 @@ pub(super) async fn fork(
 ) -> Result<(StatusCode, axum::Json<ExecutionView>), Problem> {
     let from = body.from(&caller)?;
     let (state, input) = (payload_from("state", body.state, None)?, payload_from("input", body.input, None)?);
-    let run = caller.run().await?;
-    caller.audit(Act::Fork, run.id()).await?;
-    let fork = run.fork(from, body.id.as_deref(), state, input).await?;
-    Ok((StatusCode::CREATED, to_response(&caller, &fork.describe().await?).await?))
+    let (id, key) = match body.id {
+        Some(id) => (ExecutionId::of_key(caller.org(), &id), Uuid::parse_str(&id).is_err().then_some(id)),
+        None => (ExecutionId::fresh(), None),
+    };
+    let request = ForkRequest { org: caller.org(), execution: caller.execution(), id, key, from, state, input };
+    let fork = caller.service.fork(&caller.by, request).await.map_err(|error| caller.about_run(error))?;
+    Ok((StatusCode::CREATED, to_response(&caller, &fork).await?))
 }

@@ -4,8 +4,7 @@ use super::executions::Items;
 use super::problem::Problem;
 use super::request::{Caller, QueryParams};
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, to_optional_value, to_value};
-use flovyn_core::client::Handle;
-use flovyn_core::id::{EntryId, TaskId};
+use flovyn_core::id::{EntryId, ExecutionId, TaskId};
 use flovyn_core::model::{Entry, Page, PageRequest, Task, TaskStatus};
 use flovyn_core::view;
 use serde::Serialize;
@@ -87,7 +86,7 @@ pub(super) async fn view(caller: &Caller, task: &Task, fetch: u64) -> Result<Tas
 pub(super) async fn tasks(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Tasks>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let page = caller.run().await?.tasks(page).await?;
+    let page = tasks_of(&caller, caller.run().await?.new.id, page).await?;
     let mut tasks = Vec::with_capacity(page.items.len());
     for task in &page.items {
         tasks.push(view(&caller, task, IN_ROW).await?);
@@ -207,13 +206,13 @@ pub(super) async fn tool_calls(caller: Caller, mut query: QueryParams) -> Result
     let status = status.transpose()?;
     let page = query.page()?;
     query.reject_unknown()?;
-    let run = caller.run().await?;
+    let run = caller.run().await?.new.id;
     let wanted = |task: &Task| {
         name.as_ref().is_none_or(|name| task.new.kind == *name) && status.is_none_or(|status| task.status == status)
     };
-    let found = filtered_page(&run, page, wanted).await?;
+    let found = filtered_page(&caller, run, page, wanted).await?;
     let slots: Vec<_> = found.items.iter().map(|task| task.slot).collect();
-    let steps = caller.service.steps.at(&*caller.service.storage, caller.org(), run.id(), &slots).await?;
+    let steps = caller.service.steps.at(&*caller.service.storage, caller.org(), run, &slots).await?;
     let messages = requesting_messages(&caller, &found.items).await?;
     let mut items = Vec::with_capacity(found.items.len());
     for ((task, step), message) in found.items.iter().zip(steps).zip(messages) {
@@ -222,21 +221,26 @@ pub(super) async fn tool_calls(caller: Caller, mut query: QueryParams) -> Result
     Ok(axum::Json(Items { items, next_cursor: found.next.map(|cursor| cursor.0) }))
 }
 
+async fn tasks_of(caller: &Caller, run: ExecutionId, page: PageRequest) -> Result<Page<Task>, Problem> {
+    Ok(caller.service.storage.tasks(caller.org(), run, page).await?)
+}
+
 /// The first page that holds something wanted, among a bounded number.
 async fn filtered_page(
-    run: &Handle,
+    caller: &Caller,
+    run: ExecutionId,
     mut page: PageRequest,
     wanted: impl Fn(&Task) -> bool,
 ) -> Result<Page<Task>, Problem> {
     for _ in 1..MAX_FILTER_PAGES {
-        let mut found = run.tasks(page.clone()).await?;
+        let mut found = tasks_of(caller, run, page.clone()).await?;
         found.items.retain(&wanted);
         match (&found.next, found.items.is_empty()) {
             (Some(next), true) => page.after = Some(next.clone()),
             _ => return Ok(found),
         }
     }
-    let mut last = run.tasks(page).await?;
+    let mut last = tasks_of(caller, run, page).await?;
     last.items.retain(wanted);
     Ok(last)
 }
@@ -248,7 +252,7 @@ async fn filtered_page(
 )]
 pub(super) async fn tool_call(caller: Caller) -> Result<axum::Json<ToolCall>, Problem> {
     let id: TaskId = caller.parsed("taskId", "task")?;
-    let run = caller.run().await?.id();
+    let run = caller.run().await?.new.id;
     let missing = || Problem::not_found(format!("the run has no task {id}; GET …/tool-calls lists them"));
     let storage = &*caller.service.storage;
     let task = storage.task(caller.org(), run, id).await.map_err(|error| match error.kind() {

@@ -43,7 +43,7 @@ impl UsageView {
     responses((status = 200, body = UsageView))
 )]
 pub(super) async fn of_run(caller: Caller) -> Result<axum::Json<UsageView>, Problem> {
-    Ok(axum::Json(UsageView::of(&caller.run().await?.describe().await?.usage.0)))
+    Ok(axum::Json(UsageView::of(&caller.run().await?.usage.0)))
 }
 
 /// What the runs of a span of time have cost.
@@ -88,7 +88,7 @@ pub(super) async fn of_org(caller: Caller, mut query: QueryParams) -> Result<axu
     let (mut runs, mut models) = (0, BTreeMap::<String, Usage>::new());
     let mut page = PageRequest { limit: PAGE, after: None };
     loop {
-        let found = caller.client.runs(filter.clone(), page).await?;
+        let found = caller.service.storage.executions(caller.org(), filter.clone(), page).await?;
         runs += found.items.len() as u64;
         for (model, usage) in found.items.iter().flat_map(|run| &run.usage.0) {
             models.entry(model.clone()).or_default().add(usage);

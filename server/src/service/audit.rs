@@ -2,28 +2,13 @@
 //! not done.
 
 use super::Service;
-use crate::Identity;
-use crate::request_id::RequestId;
+use super::requester::Requester;
 use flovyn_core::error::Result;
-use flovyn_core::id::OrgId;
-use std::fmt;
-
-/// The caller of an act, and the id of its request.
-#[derive(Debug, Clone)]
-pub(crate) struct Requester {
-    pub(crate) who: Identity,
-    pub(crate) request: RequestId,
-}
-
-impl fmt::Display for Requester {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} request {}", self.who.name(), self.request)
-    }
-}
+use std::fmt::Display;
 
 /// The acts that are recorded, each by a name that programs search for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Act {
+pub(super) enum Act {
     Cancel,
     Remove,
     Resume,
@@ -57,15 +42,9 @@ impl Act {
 
 impl Service {
     /// Writes down what is about to be done to something of an org. A refusal that follows leaves the row: it was asked.
-    pub(crate) async fn audit(
-        &self,
-        org: OrgId,
-        requester: &Requester,
-        act: Act,
-        subject: impl fmt::Display,
-    ) -> Result<()> {
+    pub(super) async fn audit(&self, by: &Requester, act: Act, subject: impl Display) -> Result<()> {
         match self.storage.directory() {
-            Some(directory) => directory.record(org, &requester.to_string(), act.word(), &subject.to_string()).await,
+            Some(directory) => directory.record(by.org, &by.to_string(), act.word(), &subject.to_string()).await,
             None => Ok(()),
         }
     }

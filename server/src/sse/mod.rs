@@ -86,9 +86,9 @@ async fn stream(
         Some(id) => id.parse()?,
         None => EventId::default(),
     };
-    let run = caller.run().await?.id();
+    let run = caller.run().await?.new.id;
     let open = caller.open_stream().await?;
-    let mut watching = caller.client.watch(run, after).with_content_up_to(CONTENT);
+    let mut watching = caller.service.watch(caller.org(), run, after).with_content_up_to(CONTENT);
     if !watching.begin().await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }

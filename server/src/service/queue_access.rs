@@ -1,9 +1,8 @@
 //! Access by queue: a key with the scope `worker:QUEUE` reads, publishes and acts only for runs, tasks and workers of that queue.
 
-use super::{Grpc, to_status};
-use crate::Identity;
-use flovyn_core::Error;
-use flovyn_core::error::Code;
+use super::Service;
+use crate::access::Identity;
+use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{ExecutionId, OpId, OrgId, Slot, TaskId, WorkerId};
 use flovyn_core::model::{Chunk, ClaimedTask, Cursor, PageRequest, Scope};
 use parking_lot::Mutex;
@@ -11,7 +10,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 use tokio::time::{Duration, Instant};
-use tonic::Status;
 
 /// Entries of one cache.
 const MAX_CACHED: usize = 10_000;
@@ -46,7 +44,7 @@ type QueueNames = Arc<BTreeSet<String>>;
 
 /// The queues of runs, tasks and workers, as far as they are known.
 #[derive(Default)]
-pub(super) struct QueueCache {
+pub(crate) struct QueueCache {
     runs: Cache<Run, Arc<str>>,
     /// By the op that scheduled the task.
     tasks: Cache<(Run, Slot), Arc<str>>,
@@ -59,48 +57,52 @@ fn serves_all(who: &Identity) -> bool {
 }
 
 /// None instead of an error where there is no such run or task.
-fn found_or_none<T>(found: Result<T, Error>) -> Result<Option<T>, Status> {
+fn found_or_none<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if matches!(error.code(), Code::ExecutionNotFound | Code::NotFound) => Ok(None),
-        Err(error) => Err(to_status(error)),
+        Err(error) => Err(error),
     }
 }
 
-impl Grpc {
+fn denied(message: String) -> Error {
+    Error::new(Code::PermissionDenied, message)
+}
+
+impl Service {
     /// Allows callers to read a run that may read all runs, or that serve its queue.
     ///
     /// Errors: `PermissionDenied`; `NotFound` where the org has no such run.
-    pub(super) async fn check_may_read(&self, who: &Identity, org: OrgId, run: ExecutionId) -> Result<(), Status> {
+    pub(crate) async fn check_may_read(&self, who: &Identity, org: OrgId, run: ExecutionId) -> Result<()> {
         if who.scopes().allows(&Scope::Read) || serves_all(who) {
             return Ok(());
         }
-        let queue = self.queue_of(org, run).await.map_err(to_status)?;
+        let queue = self.queue_of(org, run).await?;
         if who.serves(&queue) {
             return Ok(());
         }
-        Err(Status::permission_denied(format!("the token may not read runs of the queue {queue:?}")))
+        Err(denied(format!("the token may not read runs of the queue {queue:?}")))
     }
 
     /// Allows a caller to act for a worker if it serves all queues of that worker. A worker that is not known holds nothing.
     ///
     /// This suffices, since a worker has claimed all that it holds from its queues, and the store accepts calls about a run or a
     /// task from its holder alone.
-    pub(super) async fn check_may_act_for(&self, who: &Identity, org: OrgId, worker: WorkerId) -> Result<(), Status> {
+    pub(crate) async fn check_may_act_for(&self, who: &Identity, org: OrgId, worker: WorkerId) -> Result<()> {
         if serves_all(who) {
             return Ok(());
         }
-        let queues = self.queues_of_worker(org, worker).await.map_err(to_status)?;
+        let queues = self.queues_of_worker(org, worker).await?;
         match queues.iter().find(|queue| !who.serves(queue)) {
             None => Ok(()),
-            Some(queue) => Err(Status::permission_denied(format!(
-                "the token may not act for the worker {worker}, which serves the queue {queue:?}"
-            ))),
+            Some(queue) => {
+                Err(denied(format!("the token may not act for the worker {worker}, which serves the queue {queue:?}")))
+            }
         }
     }
 
     /// Whether a caller may publish a preview: of a run or of a task of its queue.
-    pub(super) async fn may_publish(&self, who: &Identity, org: OrgId, chunk: &Chunk) -> Result<bool, Status> {
+    pub(crate) async fn may_publish(&self, who: &Identity, org: OrgId, chunk: &Chunk) -> Result<bool> {
         if serves_all(who) {
             return Ok(true);
         }
@@ -114,7 +116,7 @@ impl Grpc {
     }
 
     /// Remembers the queue of tasks that a caller was given: a task in a `once` cannot be looked up by its slot.
-    pub(super) fn remember_task_queues(&self, who: &Identity, tasks: &[ClaimedTask]) {
+    pub(crate) fn remember_task_queues(&self, who: &Identity, tasks: &[ClaimedTask]) {
         if serves_all(who) {
             return;
         }
@@ -123,29 +125,29 @@ impl Grpc {
         }
     }
 
-    async fn queue_of(&self, org: OrgId, run: ExecutionId) -> Result<Arc<str>, Error> {
+    async fn queue_of(&self, org: OrgId, run: ExecutionId) -> Result<Arc<str>> {
         if let Some(queue) = self.queues.runs.get(&(org, run)) {
             return Ok(queue);
         }
-        let queue: Arc<str> = self.service.storage.execution(org, run).await?.new.queue.into();
+        let queue: Arc<str> = self.storage.execution(org, run).await?.new.queue.into();
         self.queues.runs.insert((org, run), queue.clone());
         Ok(queue)
     }
 
-    async fn queue_of_task(&self, org: OrgId, execution: ExecutionId, slot: Slot) -> Result<Option<Arc<str>>, Status> {
+    async fn queue_of_task(&self, org: OrgId, execution: ExecutionId, slot: Slot) -> Result<Option<Arc<str>>> {
         let key = ((org, execution), slot);
         if let Some(queue) = self.queues.tasks.get(&key) {
             return Ok(Some(queue));
         }
         let id = TaskId(OpId { execution, slot, once: None }.uuid());
-        let Some(task) = found_or_none(self.service.storage.task(org, execution, id).await)? else { return Ok(None) };
+        let Some(task) = found_or_none(self.storage.task(org, execution, id).await)? else { return Ok(None) };
         let queue: Arc<str> = task.new.queue.into();
         self.queues.tasks.insert(key, queue.clone());
         Ok(Some(queue))
     }
 
     /// The queues that a worker has registered for or has taken work of; none for a worker that is not known.
-    async fn queues_of_worker(&self, org: OrgId, worker: WorkerId) -> Result<QueueNames, Error> {
+    async fn queues_of_worker(&self, org: OrgId, worker: WorkerId) -> Result<QueueNames> {
         let cached = self.queues.workers.get(&(org, worker)).filter(|(at, _)| at.elapsed() < WORKER_QUEUES_TTL);
         if let Some((_, queues)) = cached {
             return Ok(queues);
@@ -153,7 +155,7 @@ impl Grpc {
         // The listing is ordered by id: the first one after the preceding id is this worker, or there is none.
         let before = uuid::Uuid::from_u128(worker.0.as_u128().saturating_sub(1));
         let page = PageRequest { limit: 1, after: Some(Cursor(before.to_string())) };
-        let listed = self.service.storage.workers(org, page).await?;
+        let listed = self.storage.workers(org, page).await?;
         let Some(known) = listed.items.into_iter().find(|known| known.id == worker) else { return Ok(Arc::default()) };
         let queues = known.queues.into_iter().chain(known.serves.into_iter().map(|(_, queue)| queue)).collect();
         let queues = Arc::new(queues);
