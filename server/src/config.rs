@@ -1,6 +1,7 @@
 //! The file that `flovyn server --config` reads.
 
-use crate::{Certificate, Limits};
+use crate::certificate::Certificate;
+use crate::limits::Limits;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::runtime::parse_age;
 use serde::Deserialize;

@@ -1,8 +1,11 @@
 //! The server of one developer: loopback only, one org, one token that the SDKs and the CLI of this machine find.
 
+use crate::access::{Access, Identity};
 use crate::disk;
+use crate::extensions::Extensions;
+use crate::options::ServeOptions;
+use crate::serving::{Bound, Serving};
 use crate::startup_log;
-use crate::{Access, Bound, Extensions, Identity, ServeOptions, Serving};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::runtime::{Runtime, dev_token_file};

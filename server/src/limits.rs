@@ -1,7 +1,7 @@
 //! The limits of a key: starts, signals and polls a second, and open event streams. Each key has token buckets of its own in its
 //! org; an empty bucket refuses a call, with the time until there is a token again.
 
-use crate::Identity;
+use crate::access::Identity;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
 use governor::clock::{Clock, DefaultClock};

@@ -30,6 +30,10 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Handshakes at a time.
 const MAX_HANDSHAKES: usize = 256;
 
+/// The address that a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) Option<IpAddr>);
+
 /// A listener, and its connections that are ready to be served.
 pub(crate) struct Listener {
     accepted: mpsc::Receiver<Connection>,

@@ -1,6 +1,6 @@
 //! Logs workers that are refused work: they get none, which looks as if there were none.
 
-use crate::Identity;
+use crate::access::Identity;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,8 +1,13 @@
 //! One server of an installation. Any number serve one database, and none needs to know of the others.
 
+use crate::access::Access;
+use crate::config::Config;
 use crate::disk;
+use crate::extensions::Extensions;
+use crate::limits::Limits;
+use crate::options::{ServeOptions, ServerConfig};
+use crate::serving::{Serving, serve_with};
 use crate::startup_log;
-use crate::{Access, Config, Extensions, Limits, ServeOptions, ServerConfig, Serving, serve_with};
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
 use parking_lot::Mutex;

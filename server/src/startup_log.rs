@@ -1,6 +1,8 @@
 //! Logs the settings of a server when it starts, without secrets.
 
-use crate::{Config, Limits, Serving};
+use crate::config::Config;
+use crate::limits::Limits;
+use crate::serving::Serving;
 use std::net::SocketAddr;
 use tracing::info;
 

@@ -1,6 +1,6 @@
 //! The limits of callers, which may change while the server runs.
 
-use crate::Identity;
+use crate::access::Identity;
 use crate::addresses::AuthFailureLimiter;
 use crate::limits::{KeyLimiter, Limits, OpenStream, Rate};
 use flovyn_core::error::Result;

@@ -12,6 +12,7 @@ mod crates;
 #[path = "gen.rs"]
 mod generated;
 mod paths;
+mod server;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is inside the repository").to_owned()

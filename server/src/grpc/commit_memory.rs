@@ -1,6 +1,6 @@
 //! Bounds the memory of commits that are being received, for all callers together and for each key.
 
-use crate::Identity;
+use crate::access::Identity;
 use flovyn_core::error::{Code, Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -2,7 +2,6 @@
 
 use super::v1::V1;
 use super::{AgentDispatchServer, AgentsServer, Grpc, TaskExecutionServer, WorkerLifecycleServer, WorkerServer};
-use crate::http::check_storage;
 use crate::service::Service;
 use std::pin::pin;
 use std::time::Duration;
@@ -43,7 +42,7 @@ pub(super) async fn maintain(mut health: HealthReporter, service: &Service) {
     loop {
         let checked = async {
             tokio::time::sleep(CHECK_INTERVAL).await;
-            check_storage(service).await
+            service.check_storage().await
         };
         let status = tokio::select! {
             () = &mut drained => break,
@@ -80,8 +79,9 @@ async fn set_all(health: &HealthReporter, status: ServingStatus) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Access;
+    use crate::options::ServeOptions;
     use crate::shutdown::Shutdown;
-    use crate::{Access, ServeOptions};
     use flovyn_core::clock::SystemClock;
     use flovyn_core::error::{Code, Error, Result};
     use flovyn_core::storage::guarded::{Call, Gate, Guarded};
@@ -110,7 +110,7 @@ mod tests {
         let storage = Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())));
         let storage = Arc::new(Guarded::over(storage, Gone(gone.clone())));
         let shutdown = Shutdown::default();
-        let service = crate::service(storage, Chunks::default(), Access::of([]), &ServeOptions::default(), &shutdown);
+        let service = Service::over(storage, Chunks::default(), Access::of([]), &ServeOptions::default(), &shutdown);
         let (reporter, served) = health_service().await;
         let maintained = tokio::spawn(async move { maintain(reporter, &service).await });
         let mut client = HealthClient::new(served);

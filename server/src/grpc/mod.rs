@@ -13,11 +13,10 @@ mod worker;
 use self::commit_memory::CommitMemory;
 use self::hint_streams::HintStreams;
 use self::v1::V1;
-use crate::Identity;
-use crate::faults::{self, contain_grpc};
+use crate::access::Identity;
+use crate::faults;
 use crate::limits::retry_after;
 use crate::listen::ListenerCloser;
-use crate::metrics::grpc_calls;
 use crate::policy::{self, Need};
 use crate::request_id::{self, RequestId};
 use crate::service::{Refusal, Requester, Service};
@@ -86,7 +85,7 @@ where
         .into_axum_router()
         .layer(from_fn(contain_grpc))
         .layer(from_fn_with_state(grpc.service.clone(), admit))
-        .layer(from_fn_with_state(grpc.service.metrics.clone(), grpc_calls))
+        .layer(from_fn_with_state(grpc.service.clone(), count_calls))
         .layer(from_fn(request_id::mark));
     let connections = Mutex::new(connections);
     let next = || stream::poll_fn(|cx| connections.lock().poll_next_unpin(cx));
@@ -220,6 +219,27 @@ async fn identify(
     Ok(Some(identity))
 }
 
+/// Answers a call whose code panics.
+async fn contain_grpc(request: axum::extract::Request, next: Next) -> axum::response::Response {
+    faults::contained(request, next, |fault| status_of_error(&fault).into_http()).await
+}
+
+/// Counts the answers by method. One that fails after it began counts as `Ok`.
+async fn count_calls(
+    State(service): State<Service>,
+    request: axum::extract::Request,
+    next: Next,
+) -> axum::response::Response {
+    let path = request.uri().path();
+    let is_known = path.starts_with("/flovyn.") && policy::need_of_method(path).is_some();
+    let method = if is_known { path.trim_start_matches('/').to_owned() } else { "other".to_owned() };
+    let answer = next.run(request).await;
+    let status = answer.headers().get("grpc-status");
+    let code = status.map_or(tonic::Code::Ok, |code| tonic::Code::from_bytes(code.as_bytes()));
+    service.metrics.answered(method, format!("{code:?}"));
+    answer
+}
+
 /// The gRPC status of an error of a check of access. Where the token allows too little, clients add which one they have sent, and
 /// where; they leave alone what has a code of its own.
 fn refused(error: Error) -> Status {
@@ -237,4 +257,17 @@ fn to_status(error: Error) -> Status {
         status.metadata_mut().insert("retry-after", seconds.into());
     }
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_one_call_and_tells_nothing() {
+        let response = faults::tests::answer_to_a_panic(|app| app.layer(from_fn(contain_grpc))).await;
+        let status = Status::from_header_map(response.headers()).unwrap();
+        assert_eq!(status.code(), tonic::Code::Internal);
+        assert!(!status.message().contains("secret"), "{status}");
+    }
 }

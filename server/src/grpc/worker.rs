@@ -5,7 +5,7 @@ use super::hint_streams::StreamName;
 use super::lost_leases;
 use super::streams::{ResponseStream, from_items, split_by_size, to_wire, until};
 use super::{Grpc, refused, to_status};
-use crate::Identity;
+use crate::access::Identity;
 use crate::service::IDLE;
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use flovyn_core::model::{Chunk, CommitRequest, Fact, Lease, TaskReport};

@@ -1,5 +1,6 @@
 //! ETags: an answer that the client has already is not sent again (304).
 
+use crate::rest::Version;
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::Request;
 use axum::http::response::Parts;
@@ -11,17 +12,6 @@ use axum::response::{IntoResponse, Response};
 const MAX_TAGGED_BYTES: u64 = 8 << 20;
 /// The client may cache the answer, and has to revalidate it each time.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("private, no-cache");
-
-/// An extension of an answer: the hash to make the tag of, where a part of the answer changes with time.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Version(blake3::Hash);
-
-impl Version {
-    /// The version with this content.
-    pub(crate) fn of(text: &[u8]) -> Self {
-        Self(blake3::hash(text))
-    }
-}
 
 /// Adds a tag to answers of `GET`, and answers 304 where the client has the same version.
 pub(super) async fn revalidate(request: Request, next: Next) -> Response {
@@ -37,7 +27,7 @@ pub(super) async fn revalidate(request: Request, next: Next) -> Response {
         let Ok(bytes) = to_bytes(body, MAX_TAGGED_BYTES as usize).await else {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         };
-        let hash = parts.extensions.get::<Version>().map_or_else(|| blake3::hash(&bytes), |version| version.0);
+        let hash = parts.extensions.get::<Version>().map_or_else(|| blake3::hash(&bytes), |version| version.hash());
         // Weak: what is sent may be compressed.
         let tag = format!("W/\"{}\"", &hash.to_hex()[..32]);
         if let Ok(tag) = HeaderValue::from_str(&tag) {

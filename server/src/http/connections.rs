@@ -3,7 +3,7 @@
 //! HTTP/1.1 has `Connection: close` in an answer ([`announce_close`]): a client that has read it sends no further request. On a
 //! connection that is closed without it a request may be on its way. HTTP/2 has GOAWAY, which names the last call that is answered.
 
-use super::Peer;
+use crate::listen::Peer;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{Request, State};

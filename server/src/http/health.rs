@@ -1,34 +1,16 @@
 //! Health, readiness and metrics over HTTP.
 
-use super::Peer;
 use crate::access::bearer;
+use crate::listen::Peer;
 use crate::metrics;
 use crate::rest::Problem;
 use crate::service::Service;
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::error::{Code, Error};
 use flovyn_core::id::OrgId;
-use flovyn_core::model::{ExecutionFilter, PageRequest, Scope};
-use std::time::Duration;
-
-/// How long the backend may take to answer a check.
-const TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Checks that the backend answers and accepts writes.
-pub(crate) async fn check_storage(service: &Service) -> Result<()> {
-    let page = PageRequest { limit: 1, after: None };
-    let checked = service.storage.executions(OrgId::DEFAULT, ExecutionFilter::default(), page);
-    let timed_out =
-        |_| Error::new(Code::StorageUnavailable, "the storage has not answered within 5 s; ask again later");
-    tokio::time::timeout(TIMEOUT, checked).await.map_err(timed_out)?.map(drop)?;
-    // A backend that can be read but accepts no writes is no use to workers or clients.
-    match service.storage.hints().outage().now() {
-        Some(refusal) => Err(Error::new(Code::StorageUnavailable, refusal.to_string())),
-        None => Ok(()),
-    }
-}
+use flovyn_core::model::Scope;
 
 /// The server lives.
 #[utoipa::path(get, path = "/_/health", tag = "server", responses((status = 200, content_type = "text/plain")))]
@@ -45,7 +27,7 @@ pub(super) async fn ready(State(service): State<Service>) -> (StatusCode, String
     if *service.draining.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "the server was told to end".into());
     }
-    match check_storage(&service).await {
+    match service.check_storage().await {
         Ok(()) => (StatusCode::OK, "ready".into()),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.message().to_owned()),
     }

@@ -5,17 +5,14 @@ mod connections;
 mod health;
 mod hosts;
 
-pub(crate) use cached::Version;
-pub(crate) use health::check_storage;
 pub(crate) use hosts::Hosts;
 
 use self::connections::Connections;
 use self::hosts::loopback_only;
-use crate::faults::contain_http;
 use crate::listen::ListenerCloser;
 use crate::metrics::http_calls;
 use crate::request_id;
-use crate::rest::{self, MAX_BODY, Problem, openapi};
+use crate::rest::{self, MAX_BODY, Problem, contain_http, openapi};
 use crate::service::Service;
 use crate::sse;
 use axum::Router;
@@ -51,10 +48,6 @@ const RAW: &str = "application/octet-stream";
 
 /// How long the handshakes of the last connections may take.
 const LAST_HANDSHAKES: Duration = Duration::from_secs(1);
-
-/// The address that a request comes from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) Option<IpAddr>);
 
 /// Serves until the server stops, and then until the calls in flight have ended, here and where `calls_ended` waits for them.
 /// Connections that come meanwhile are answered; then the listener is closed. With `loopback_hosts` only calls to names of this

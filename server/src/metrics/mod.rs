@@ -160,6 +160,11 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// A call over gRPC was answered.
+    pub(crate) fn answered(&self, method: String, code: String) {
+        self.0.grpc_calls.get_or_create(&[("method", method), ("code", code)]).inc();
+    }
+
     /// The id of this server for as long as it runs: in metrics, in traces, in the log.
     pub(crate) fn instance(&self) -> &str {
         &self.0.instance
@@ -271,21 +276,6 @@ pub(crate) async fn http_calls(State(metrics): State<Metrics>, request: Request,
     let answer = next.run(request).await;
     let code = answer.status().as_u16().to_string();
     metrics.0.http_calls.get_or_create(&[("method", method), ("route", route), ("code", code)]).inc();
-    answer
-}
-
-/// Counts the answers over gRPC by method. One that fails after it began counts as `Ok`.
-pub(crate) async fn grpc_calls(State(metrics): State<Metrics>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let method = if path.starts_with("/flovyn.") && crate::policy::need_of_method(path).is_some() {
-        path.trim_start_matches('/').to_owned()
-    } else {
-        "other".to_owned()
-    };
-    let answer = next.run(request).await;
-    let code =
-        answer.headers().get("grpc-status").map_or(tonic::Code::Ok, |code| tonic::Code::from_bytes(code.as_bytes()));
-    metrics.0.grpc_calls.get_or_create(&[("method", method), ("code", format!("{code:?}"))]).inc();
     answer
 }
 

@@ -5,7 +5,7 @@ use super::problem::Problem;
 use super::request::{Caller, Json, QueryParams, idempotency_key};
 use super::summary::SummaryView;
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, payload_from, present, to_optional_value, to_value};
-use crate::http::Version;
+use super::version::Version;
 use crate::service::{AgentInput, DEFINITION, checkpoint_id};
 use axum::Extension;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};

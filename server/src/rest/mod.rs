@@ -20,9 +20,11 @@ mod summary;
 mod tasks;
 mod usage;
 mod value;
+mod version;
 
-pub(crate) use problem::Problem;
+pub(crate) use problem::{Problem, contain_http};
 pub(crate) use request::{Caller, MAX_BODY, QueryParams};
+pub(crate) use version::Version;
 
 use crate::service::Service;
 use utoipa_axum::router::OpenApiRouter;

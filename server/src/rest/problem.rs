@@ -3,7 +3,9 @@
 use crate::faults;
 use crate::limits::retry_after;
 use axum::Json;
+use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use flovyn_core::error::{Code, Error, Kind};
 use serde::Serialize;
@@ -116,9 +118,24 @@ impl IntoResponse for Problem {
     }
 }
 
+/// Answers a call whose code panics.
+pub(crate) async fn contain_http(request: Request, next: Next) -> Response {
+    faults::contained(request, next, |fault| Problem::from(fault).into_response()).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::to_bytes;
+    use axum::middleware::from_fn;
+
+    #[tokio::test]
+    async fn a_panic_ends_one_call_and_tells_nothing() {
+        let response = faults::tests::answer_to_a_panic(|app| app.layer(from_fn(contain_http))).await;
+        assert_eq!(response.status(), 500);
+        let body = String::from_utf8(to_bytes(response.into_body(), 10_000).await.unwrap().to_vec()).unwrap();
+        assert!(body.contains("\"code\":\"Internal\"") && !body.contains("secret"), "{body}");
+    }
 
     #[test]
     fn every_code_has_a_status_that_says_who_has_to_act() {

@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use crate::access::bearer;
-use crate::http::Peer;
+use crate::listen::Peer;
 use crate::policy;
 use crate::request_id::RequestId;
 use crate::service::{Refusal, Requester, Service, StreamPermit};

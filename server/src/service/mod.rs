@@ -4,6 +4,7 @@
 mod admission;
 mod audit;
 mod definitions;
+mod health;
 mod queue_access;
 mod requester;
 mod runs;
@@ -20,13 +21,15 @@ pub(crate) use upload::{IDLE, Upload, check as check_size};
 
 use crate::access::Access;
 use crate::catalog::Catalog;
-use crate::metrics::Metrics;
+use crate::metrics::{Measured, Metrics};
+use crate::options::ServeOptions;
 use crate::org_limiter::OrgLimiter;
 use crate::refusal_log::RefusalLog;
-use crate::shutdown::signalled;
+use crate::shutdown::{Shutdown, signalled};
 use crate::throttle::Throttle;
 use flovyn_core::id::ExecutionId;
 use flovyn_core::storage::Storage;
+use flovyn_core::storage::guarded::Guarded;
 use flovyn_core::streaming::Chunks;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -57,6 +60,36 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// The service over a backend.
+    pub(crate) fn over(
+        storage: Arc<dyn Storage>,
+        chunks: Chunks,
+        access: Access,
+        options: &ServeOptions,
+        shutdown: &Shutdown,
+    ) -> Self {
+        let metrics = Metrics::default();
+        let storage: Arc<dyn Storage> =
+            Arc::new(Guarded::over(storage, Measured::new(metrics.clone(), options.slow_call)));
+        let (draining, stopping) = shutdown.subscribe();
+        let (throttle, org_limiter) = (Throttle::of(&options.limits), OrgLimiter::default());
+        let (catalog, refusals, steps) = (options.extensions.catalog.clone(), RefusalLog::default(), Steps::default());
+        Self {
+            storage,
+            chunks,
+            access,
+            throttle,
+            org_limiter,
+            metrics,
+            catalog,
+            refusals,
+            steps,
+            queues: Arc::default(),
+            draining,
+            stopping,
+        }
+    }
+
     /// Resolves when the server stops.
     pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
         signalled(self.stopping.clone())

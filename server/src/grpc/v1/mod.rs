@@ -25,7 +25,7 @@ use self::leased_run::JournalPositions;
 use self::previews::PreviewPositions;
 use self::workers::Workers;
 use super::{Grpc, to_status};
-use crate::Identity;
+use crate::access::Identity;
 use crate::service::Service;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{Execution, Status as RunStatus};
