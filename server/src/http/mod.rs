@@ -1,9 +1,11 @@
 //! HTTP: the server, its routes, and the layers of every request.
 
+mod bounds;
 mod cached;
 mod connections;
 mod health;
 mod hosts;
+mod openapi;
 
 pub(crate) use hosts::Hosts;
 
@@ -12,7 +14,7 @@ use self::hosts::loopback_only;
 use crate::listen::ListenerCloser;
 use crate::metrics::http_calls;
 use crate::request_id;
-use crate::rest::{self, MAX_BODY, Problem, contain_http, openapi};
+use crate::rest::{self, MAX_BODY, Problem, contain_http};
 use crate::service::Service;
 use crate::sse;
 use axum::Router;

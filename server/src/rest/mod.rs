@@ -1,14 +1,12 @@
 //! REST: `/api/orgs/{org}/…` in camelCase JSON, one file per resource. Decides nothing: it reads requests, asks the service
 //! or the backend, and writes answers.
 
-mod bounds;
 mod budget;
 mod catalog;
 mod definitions;
 mod entries;
 mod executions;
 mod keys;
-pub(crate) mod openapi;
 mod operators;
 mod payloads;
 mod problem;
@@ -22,7 +20,7 @@ mod usage;
 mod value;
 mod version;
 
-pub(crate) use problem::{Problem, contain_http};
+pub(crate) use problem::{Problem, ProblemBody, contain_http};
 pub(crate) use request::{Caller, MAX_BODY, QueryParams};
 pub(crate) use version::Version;
 

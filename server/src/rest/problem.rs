@@ -22,7 +22,7 @@ pub(crate) struct Problem {
 /// The body of an error.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
-pub(super) struct ProblemBody {
+pub(crate) struct ProblemBody {
     /// Names the code for programs that know problem+json.
     #[schema(example = "urn:flovyn:error:NotFound")]
     r#type: String,

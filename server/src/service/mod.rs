@@ -5,6 +5,7 @@ mod admission;
 mod audit;
 mod definitions;
 mod health;
+mod keys;
 mod queue_access;
 mod requester;
 mod runs;
@@ -14,6 +15,7 @@ mod upload;
 
 pub(crate) use admission::{Refusal, StreamPermit};
 pub(crate) use definitions::{AgentInput, DEFINITION};
+pub(crate) use keys::{KEY_DAYS, KEY_NAME, KeyLifetime};
 pub(crate) use queue_access::QueueCache;
 pub(crate) use requester::Requester;
 pub(crate) use steps::Steps;

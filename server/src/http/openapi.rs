@@ -1,9 +1,7 @@
 //! The OpenAPI document of the routes, and the page that shows it.
 
-use super::bounds;
-use super::problem::ProblemBody;
-use super::request::MAX_BODY;
-use crate::http::routes;
+use super::{bounds, routes};
+use crate::rest::{MAX_BODY, ProblemBody};
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use serde_json::{Value, json};
@@ -28,13 +26,13 @@ struct Problems;
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "server", responses((status = 200, content_type = "application/json")))]
-pub(crate) async fn openapi() -> impl IntoResponse {
+pub(super) async fn openapi() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str())
 }
 
 /// This document as a page.
 #[utoipa::path(get, path = "/docs", tag = "server", responses((status = 200, content_type = "text/html")))]
-pub(crate) async fn docs() -> impl IntoResponse {
+pub(super) async fn docs() -> impl IntoResponse {
     ([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(PAGE))
 }
 

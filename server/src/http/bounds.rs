@@ -1,6 +1,6 @@
 //! Adds the limits of fields and parameters to the OpenAPI document; the numbers are the constants that the server checks.
 
-use super::keys::{DAYS, KEY_NAME};
+use crate::service::{KEY_DAYS, KEY_NAME};
 use flovyn_core::model::{MAX_ID, MAX_NAME, MAX_PAGE};
 use flovyn_core::storage::MAX_METADATA;
 use flovyn_core::storage::directory::MAX_SLUG;
@@ -40,7 +40,7 @@ const FIELDS: &[(&str, &str, Bound)] = &[
     ("Fork", "id", ID),
     ("Cancel", "timeoutSeconds", From(0.0)),
     ("CreateKey", "name", Length(1, KEY_NAME)),
-    ("CreateKey", "expiresInDays", Between(1.0, DAYS.1 as f64)),
+    ("CreateKey", "expiresInDays", Between(1.0, KEY_DAYS.1 as f64)),
     ("NewSchedule", "id", ID),
     ("NewSchedule", "kind", NAME),
     ("NewSchedule", "queue", NAME),

@@ -1,0 +1,111 @@
+//! Keys of an org. A key with the scope `keys` may create and revoke others, but never gives more than it has itself. The store
+//! records what is done to them.
+
+use super::Service;
+use super::requester::Requester;
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::id::{KeyId, OrgId};
+use flovyn_core::model::{ApiKey, NewKey, Scopes, TokenHash, fresh_token};
+use flovyn_core::storage::Directory;
+use std::time::Duration;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// The longest name of a key, in characters.
+pub(crate) const KEY_NAME: usize = 200;
+/// Days that a key works where nothing is said, and at most.
+pub(crate) const KEY_DAYS: (u32, u32) = (90, 365);
+/// What a key may do where nothing is said.
+const SCOPES: &str = "member,worker";
+
+/// How long a new key is to work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum KeyLifetime {
+    /// Nobody asked for a time.
+    Usual,
+    /// So many days.
+    Days(u32),
+    /// Until it is revoked.
+    Unlimited,
+}
+
+impl Service {
+    /// All keys of an org, oldest first.
+    pub(crate) async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>> {
+        self.directory()?.keys(org).await
+    }
+
+    /// Makes a key; its token is shown this once.
+    ///
+    /// Errors: `InvalidArgument` for a wrong name, scope or time; `PermissionDenied` for more than the caller's key has.
+    pub(crate) async fn create_key(
+        &self,
+        by: &Requester,
+        name: String,
+        scopes: Option<&str>,
+        lifetime: KeyLifetime,
+    ) -> Result<(ApiKey, String)> {
+        if !(1..=KEY_NAME).contains(&name.chars().count()) {
+            return Err(invalid(format!("the name of a key has 1 to {KEY_NAME} characters")));
+        }
+        let scopes: Scopes = scopes.unwrap_or(SCOPES).parse()?;
+        if !by.who.scopes().cover(&scopes) {
+            return Err(denied(format!(
+                "a key gives no more than it has: {scopes} was asked for, the caller has {}",
+                by.who.scopes()
+            )));
+        }
+        let expires_in = self.expiry(by, lifetime)?;
+        let (token, not_after) = (fresh_token(), by.who.expires_at());
+        let (org, hash, actor) = (by.org, TokenHash::of(&token), by.to_string());
+        let key = NewKey { org, name, scopes, expires_in, not_after, hash, actor };
+        Ok((self.directory()?.create_key(key).await?, token))
+    }
+
+    /// Revokes a key: every server refuses it within five seconds. One that was revoked before stays as it is.
+    ///
+    /// Errors: `NotFound`.
+    pub(crate) async fn revoke_key(&self, by: &Requester, id: KeyId) -> Result<ApiKey> {
+        let revoked = self.directory()?.revoke_key(by.org, id, &by.to_string()).await;
+        revoked.map_err(|error| match error.code() {
+            Code::NotFound => Error::new(Code::NotFound, format!("no key of this org has the id {id}")),
+            _ => error,
+        })
+    }
+
+    /// How long a key lives that a key makes: what leaks shall not outlive the day on which it ends.
+    fn expiry(&self, by: &Requester, lifetime: KeyLifetime) -> Result<Option<Duration>> {
+        let requested = match lifetime {
+            KeyLifetime::Usual => Some(DAY * KEY_DAYS.0),
+            KeyLifetime::Days(days) if (1..=KEY_DAYS.1).contains(&days) => Some(DAY * days),
+            KeyLifetime::Days(_) => {
+                let max = KEY_DAYS.1;
+                return Err(invalid(format!("give expiresInDays from 1 to {max}, or neverExpires alone")));
+            }
+            KeyLifetime::Unlimited => None,
+        };
+        let Some(end) = by.who.expires_at() else { return Ok(requested) };
+        let remaining = end.since(self.storage.clock().now());
+        if requested.is_some_and(|requested| requested <= remaining) {
+            return Ok(requested);
+        }
+        if matches!(lifetime, KeyLifetime::Usual) {
+            return Ok(Some(remaining));
+        }
+        Err(denied(format!(
+            "a key makes none that outlives it, and this one ends at {end}: give fewer expiresInDays, or none"
+        )))
+    }
+
+    fn directory(&self) -> Result<&dyn Directory> {
+        let missing = || Error::new(Code::NotFound, "this server keeps no keys; its backend knows nobody");
+        self.storage.directory().ok_or_else(missing)
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(Code::InvalidArgument, message)
+}
+
+fn denied(message: String) -> Error {
+    Error::new(Code::PermissionDenied, message)
+}
