@@ -1,7 +1,7 @@
 //! A worker of the first protocol on a server that is killed between any two of its commands, and during one.
 #![allow(missing_docs, dead_code)]
 
-#[path = "../../server/tests/v1/worker.rs"]
+#[path = "../../server-v1/tests/v1/worker.rs"]
 mod worker;
 
 use flovyn_core::Payload;

@@ -90,7 +90,7 @@ impl Identity {
     }
 
     /// Whether it may take work of a queue.
-    pub(crate) fn serves(&self, queue: &str) -> bool {
+    pub fn serves(&self, queue: &str) -> bool {
         self.scopes.allows(&Scope::Worker(Some(queue.to_owned())))
     }
 }

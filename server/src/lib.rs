@@ -44,3 +44,12 @@ pub use limits::Limits;
 pub use options::{ServeOptions, ServerConfig};
 pub use replica::Replica;
 pub use serving::{Serving, serve, serve_connections, serve_with};
+
+/// What a further protocol over gRPC is made of, and what it calls: for crates that [`Extensions`] take.
+pub mod protocol {
+    pub use crate::extensions::Protocol;
+    pub use crate::grpc::{ResponseStream, identity, org, to_status};
+    pub use crate::limits::Rate;
+    pub use crate::policy::Need;
+    pub use crate::service::{DEFINITION, IDLE, Service, Upload, check_size, checkpoint_id};
+}

@@ -60,9 +60,12 @@ impl Limits {
 
 /// A kind of call that is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rate {
+pub enum Rate {
+    /// A start or a fork.
     Create,
+    /// A signal.
     Signal,
+    /// A poll for work.
     Poll,
 }
 

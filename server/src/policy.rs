@@ -1,4 +1,5 @@
-//! The permissions that each call needs, in one table: a call that is not in it is refused. `GET /metrics` is of no org and checks
+//! The permissions that each call needs, in one table: a call that is not in it is refused. A protocol that is added to a server
+//! brings a table of its own. `GET /metrics` is of no org and checks
 //! its scope itself; on a port of its own it needs no token.
 
 use crate::limits::Rate;
@@ -7,7 +8,7 @@ use flovyn_core::model::{Scope, Scopes};
 
 /// The permission that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
+pub enum Need {
     /// None: it needs no token.
     Nothing,
     /// A known token.
@@ -32,7 +33,7 @@ pub(crate) enum Need {
 
 impl Need {
     /// Whether the scopes of a caller suffice.
-    pub(crate) fn is_met(self, scopes: &Scopes) -> bool {
+    pub fn is_met(self, scopes: &Scopes) -> bool {
         match self {
             Self::Nothing | Self::Token => true,
             Self::Read => scopes.allows(&Scope::Read),
@@ -70,9 +71,6 @@ pub(crate) fn need_of_method(path: &str) -> Option<Need> {
         ("grpc.reflection.v1.ServerReflection", _) => return Some(Need::Token),
         _ => {}
     }
-    if let Some((service, method)) = path.strip_prefix("/flovyn.v1.").and_then(|path| path.split_once('/')) {
-        return v1_method(service, method);
-    }
     let (service, method) = path.strip_prefix("/flovyn.v2.")?.split_once('/')?;
     Some(match (service, method) {
         ("Agents", "Identify") => Need::Token,
@@ -96,30 +94,12 @@ pub(crate) fn need_of_method(path: &str) -> Option<Need> {
     })
 }
 
-/// The permission of a `flovyn.v1` method: its workers take work of one queue and act on runs of that queue.
-fn v1_method(service: &str, method: &str) -> Option<Need> {
-    Some(match (service, method) {
-        ("WorkerLifecycle", "RegisterWorker" | "SendHeartbeat") => Need::Work,
-        ("TaskExecution", "PollTask" | "CompleteTask" | "FailTask" | "CancelTask") => Need::Work,
-        ("TaskExecution", "ReportProgress" | "LogMessage" | "StreamTaskData" | "Heartbeat") => Need::Work,
-        ("AgentDispatch", "PollAgent" | "ResumeAgent" | "SuspendAgent" | "CompleteAgent" | "FailAgent") => Need::Work,
-        ("AgentDispatch", "GetEntries" | "AppendEntry" | "GetLatestCheckpoint" | "SubmitCheckpoint") => Need::Work,
-        ("AgentDispatch", "ScheduleAgentTask" | "CancelAgentTask" | "StreamAgentData") => Need::Work,
-        ("AgentDispatch", "GetAgentTaskResult" | "GetAgentTaskResults" | "GetAgentTaskCount") => Need::Work,
-        ("AgentDispatch", "ConsumeSignals" | "HasSignal" | "SendParentSignal" | "SendChildSignal") => Need::Work,
-        ("AgentDispatch", "SpawnChildAgent" | "PollChildEvents") => Need::Work,
-        ("AgentDispatch", "SignalAgent") => Need::Signal,
-        _ => return None,
-    })
-}
-
 /// The rate limit that calls of a method count for.
 pub(crate) fn rate_of_method(path: &str) -> Option<Rate> {
     match path.strip_prefix("/flovyn.")? {
-        "v2.Agents/Start" | "v2.Agents/Fork" | "v1.AgentDispatch/SpawnChildAgent" => Some(Rate::Create),
-        "v2.Agents/Signal" | "v1.AgentDispatch/SignalAgent" => Some(Rate::Signal),
+        "v2.Agents/Start" | "v2.Agents/Fork" => Some(Rate::Create),
+        "v2.Agents/Signal" => Some(Rate::Signal),
         "v2.Worker/PollAgents" | "v2.Worker/PollTasks" => Some(Rate::Poll),
-        "v1.AgentDispatch/PollAgent" | "v1.TaskExecution/PollTask" => Some(Rate::Poll),
         _ => None,
     }
 }
@@ -203,8 +183,6 @@ mod tests {
     fn every_method_has_a_need() {
         let mut methods = 0;
         for (package, text) in [
-            ("flovyn.v1", include_str!("../../proto/flovyn/v1/agent.proto")),
-            ("flovyn.v1", include_str!("../../proto/flovyn/v1/flovyn.proto")),
             ("flovyn.v2", include_str!("../../proto/flovyn/v2/agents.proto")),
             ("flovyn.v2", include_str!("../../proto/flovyn/v2/worker.proto")),
         ] {
@@ -219,9 +197,8 @@ mod tests {
                 methods += 1;
             }
         }
-        assert!(methods > 60);
+        assert!(methods > 35);
         assert_eq!(need_of_method("/flovyn.v2.Agents/Unheard"), None);
-        assert_eq!(need_of_method("/flovyn.v1.WorkflowDispatch/PollWorkflow"), None);
         assert_eq!(need_of_method("/grpc.health.v1.Health/Check"), Some(Need::Nothing));
         assert_eq!(need_of_method("/other.Service/Check"), None);
     }
@@ -274,14 +251,7 @@ mod tests {
         assert_eq!(route(Method::POST, "agent-executions"), Some(Rate::Create));
         assert_eq!(route(Method::GET, "agent-executions"), None);
         assert_eq!(route(Method::POST, "agent-executions/{id}/signal"), Some(Rate::Signal));
-        for (method, rate) in [
-            ("v2.Agents/Start", Rate::Create),
-            ("v2.Worker/PollTasks", Rate::Poll),
-            ("v1.AgentDispatch/SpawnChildAgent", Rate::Create),
-            ("v1.AgentDispatch/SignalAgent", Rate::Signal),
-            ("v1.AgentDispatch/PollAgent", Rate::Poll),
-            ("v1.TaskExecution/PollTask", Rate::Poll),
-        ] {
+        for (method, rate) in [("v2.Agents/Start", Rate::Create), ("v2.Worker/PollTasks", Rate::Poll)] {
             assert_eq!(rate_of_method(&format!("/flovyn.{method}")), Some(rate), "{method}");
         }
         assert_eq!(rate_of_method("/flovyn.v2.Worker/Commit"), None);

@@ -22,7 +22,8 @@ use flovyn_core::wire::raw;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
 use flovyn_core::wire::v2::{Hint, HintsRequest};
 use flovyn_core::worker::WorkerOptions;
-use flovyn_server::{Access, ServerConfig, serve};
+use flovyn_server::{Access, Extensions, ServeOptions, ServerConfig, serve_with};
+use flovyn_server_v1::FirstProtocol;
 use futures::StreamExt;
 use house::{House, agent, job};
 use serde_json::{Value, json};
@@ -73,7 +74,9 @@ impl Matrix {
         directory.revoke_key(own, row.id, "a test").await.unwrap();
         let access = Access::keys_of(storage.clone());
         let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-        let serving = serve(storage.clone(), house.runtime.chunks().clone(), config).await.unwrap();
+        let extensions = Extensions { protocols: vec![Arc::new(FirstProtocol)], ..Extensions::default() };
+        let options = ServeOptions { extensions, ..ServeOptions::default() };
+        let serving = serve_with(storage.clone(), house.runtime.chunks().clone(), config, options).await.unwrap();
         Self { house: House { serving, ..house }, own, other, keys, expired, revoked, foreign }
     }
 

@@ -11,7 +11,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("flovyn-toolkit", &["flovyn-core"]),
     // It never runs agent code; what it lists of the toolkit it is given by whoever starts it.
     ("flovyn-server", &["flovyn-core", "flovyn-proto"]),
-    ("flovyn-cli", &["flovyn-core", "flovyn-server", "flovyn-toolkit"]),
+    // A protocol that can be dropped: nothing but the command knows of it.
+    ("flovyn-server-v1", &["flovyn-core", "flovyn-proto", "flovyn-server"]),
+    ("flovyn-cli", &["flovyn-core", "flovyn-server", "flovyn-server-v1", "flovyn-toolkit"]),
     ("flovyn-python", &["flovyn-cli", "flovyn-core", "flovyn-toolkit"]),
     ("flovyn-node", &["flovyn-cli", "flovyn-core", "flovyn-toolkit"]),
 ];

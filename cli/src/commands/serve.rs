@@ -5,6 +5,7 @@ use crate::args::{Dev, Server};
 use crate::catalog::ToolkitCatalog;
 use crate::logs::{self, Format};
 use crate::print::Output;
+use flovyn_server::protocol::Protocol;
 use flovyn_server::{Config, DevOptions, Extensions, Replica};
 use serde_json::json;
 use std::pin::pin;
@@ -93,7 +94,17 @@ pub async fn server(args: Server, out: &mut Output) -> Result {
 
 /// What this command adds to a server.
 fn extensions() -> Extensions {
-    Extensions { catalog: Arc::new(ToolkitCatalog::default()) }
+    Extensions { catalog: Arc::new(ToolkitCatalog::default()), protocols: protocols() }
+}
+
+#[cfg(feature = "v1")]
+fn protocols() -> Vec<Arc<dyn Protocol>> {
+    vec![Arc::new(flovyn_server_v1::FirstProtocol)]
+}
+
+#[cfg(not(feature = "v1"))]
+fn protocols() -> Vec<Arc<dyn Protocol>> {
+    Vec::new()
 }
 
 /// Stops a server gracefully, unless a second signal comes.

@@ -1,9 +1,10 @@
 //! `grpc.health.v1`: not serving when the server drains, or when its database has been away for a while.
 
-use super::v1::V1;
-use super::{AgentDispatchServer, AgentsServer, Grpc, TaskExecutionServer, WorkerLifecycleServer, WorkerServer};
+use super::{AgentsServer, Grpc, WorkerServer};
+use crate::extensions::Protocol;
 use crate::service::Service;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::server::NamedService;
@@ -19,19 +20,17 @@ const OUTAGE_GRACE: Duration = Duration::from_secs(10);
 const NOT_SERVING_TIME: Duration = Duration::from_millis(500);
 
 /// The names of health checks: the server as a whole, then each service.
-const NAMES: [&str; 6] = [
-    "",
-    AgentsServer::<Grpc>::NAME,
-    WorkerServer::<Grpc>::NAME,
-    AgentDispatchServer::<V1>::NAME,
-    TaskExecutionServer::<V1>::NAME,
-    WorkerLifecycleServer::<V1>::NAME,
-];
+fn names(protocols: &[Arc<dyn Protocol>]) -> impl Iterator<Item = &'static str> {
+    let own = ["", AgentsServer::<Grpc>::NAME, WorkerServer::<Grpc>::NAME];
+    own.into_iter().chain(protocols.iter().flat_map(|protocol| protocol.services().iter().copied()))
+}
 
 /// The health service, which reports all as serving, and the reporter that changes that.
-pub(super) async fn health_service() -> (HealthReporter, HealthServer<impl Health>) {
+pub(super) async fn health_service(
+    protocols: &[Arc<dyn Protocol>],
+) -> (HealthReporter, HealthServer<impl Health + use<>>) {
     let (reporter, service) = tonic_health::server::health_reporter();
-    set_all(&reporter, Serving).await;
+    set_all(&reporter, protocols, Serving).await;
     (reporter, service)
 }
 
@@ -57,21 +56,21 @@ pub(super) async fn maintain(mut health: HealthReporter, service: &Service) {
         };
         if status != signalled {
             warn!(?status, "what health says of this server has changed with its database");
-            set_all(&health, status).await;
+            set_all(&health, &service.protocols, status).await;
             signalled = status;
         }
     }
-    set_all(&health, NotServing).await;
+    set_all(&health, &service.protocols, NotServing).await;
     service.stopped().await;
     tokio::time::sleep(NOT_SERVING_TIME).await;
     // Ends the streams of watchers, which would keep the server from stopping.
-    for name in NAMES {
+    for name in names(&service.protocols) {
         health.clear_service_status(name).await;
     }
 }
 
-async fn set_all(health: &HealthReporter, status: ServingStatus) {
-    for name in NAMES {
+async fn set_all(health: &HealthReporter, protocols: &[Arc<dyn Protocol>], status: ServingStatus) {
+    for name in names(protocols) {
         health.set_service_status(name, status).await;
     }
 }
@@ -87,7 +86,6 @@ mod tests {
     use flovyn_core::storage::guarded::{Call, Gate, Guarded};
     use flovyn_core::storage::memory::MemoryStorage;
     use flovyn_core::streaming::Chunks;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use tonic_health::pb::HealthCheckRequest;
     use tonic_health::pb::health_client::HealthClient;
@@ -111,15 +109,15 @@ mod tests {
         let storage = Arc::new(Guarded::over(storage, Gone(gone.clone())));
         let shutdown = Shutdown::default();
         let service = Service::over(storage, Chunks::default(), Access::of([]), &ServeOptions::default(), &shutdown);
-        let (reporter, served) = health_service().await;
+        let (reporter, served) = health_service(&[]).await;
         let maintained = tokio::spawn(async move { maintain(reporter, &service).await });
         let mut client = HealthClient::new(served);
-        for name in NAMES {
+        for name in names(&[]) {
             let check = HealthCheckRequest { service: name.into() };
             let signalled = client.check(check).await.unwrap().into_inner();
             assert_eq!(signalled.status, Serving as i32, "{name:?}");
         }
-        let check = HealthCheckRequest { service: NAMES[1].into() };
+        let check = HealthCheckRequest { service: AgentsServer::<Grpc>::NAME.into() };
         let mut watching = client.watch(check).await.unwrap().into_inner();
         let mut next = async || watching.message().await.unwrap().map(|signalled| signalled.status);
         assert_eq!(next().await, Some(Serving as i32));

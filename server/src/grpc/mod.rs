@@ -1,4 +1,4 @@
-//! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing. `v1/` serves the first protocol.
+//! `flovyn.v2` over gRPC: reads messages, asks the storage, writes messages. Decides nothing. Other protocols are served beside it.
 
 mod agents;
 mod commit_memory;
@@ -7,17 +7,17 @@ mod hint_streams;
 mod lost_leases;
 mod payloads;
 mod streams;
-mod v1;
 mod worker;
 
 use self::commit_memory::CommitMemory;
 use self::hint_streams::HintStreams;
-use self::v1::V1;
+pub use self::streams::ResponseStream;
 use crate::access::Identity;
+use crate::extensions::Protocol;
 use crate::faults;
 use crate::limits::retry_after;
 use crate::listen::ListenerCloser;
-use crate::policy::{self, Need};
+use crate::policy::Need;
 use crate::request_id::{self, RequestId};
 use crate::service::{Refusal, Requester, Service};
 use axum::extract::State;
@@ -29,13 +29,11 @@ use flovyn_core::storage::remote::ORG_HEADER;
 use flovyn_core::wire::v2::agents_server::AgentsServer;
 use flovyn_core::wire::v2::worker_server::WorkerServer;
 use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
-use flovyn_proto::v1::agent_dispatch_server::AgentDispatchServer;
-use flovyn_proto::v1::task_execution_server::TaskExecutionServer;
-use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycleServer;
 use futures::future::join3;
 use futures::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::service::Routes;
@@ -72,16 +70,16 @@ where
     C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
 {
     let grpc = Grpc { service, hint_streams: HintStreams::default(), commit_memory: CommitMemory::default() };
-    let first = V1::over(grpc.clone());
-    let (health, healthy) = health::health_service().await;
+    let protocols = grpc.service.protocols.clone();
+    let (health, healthy) = health::health_service(&protocols).await;
     let agents = AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE);
     let routes = Routes::new(agents.max_encoding_message_size(MAX_MESSAGE))
-        .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
-        .add_service(AgentDispatchServer::new(first.clone()).max_decoding_message_size(MAX_MESSAGE))
-        .add_service(TaskExecutionServer::new(first.clone()).max_decoding_message_size(MAX_MESSAGE))
-        .add_service(WorkerLifecycleServer::new(first).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE));
+    let routes = protocols
+        .iter()
+        .fold(routes, |routes, protocol| protocol.add_to(routes, &grpc.service))
         .add_service(healthy)
-        .add_service(reflection()?)
+        .add_service(reflection(&protocols)?)
         .into_axum_router()
         .layer(from_fn(contain_grpc))
         .layer(from_fn_with_state(grpc.service.clone(), admit))
@@ -121,10 +119,9 @@ fn protocol() -> Server {
 }
 
 impl Grpc {
-    /// The caller that [`admit`] has authenticated.
+    /// The caller of a request.
     fn identity<T>(&self, request: &Request<T>) -> Result<Identity, Status> {
-        let identity = request.extensions().get::<Identity>().cloned();
-        identity.ok_or_else(|| Status::unauthenticated("nobody was admitted"))
+        identity(request)
     }
 
     /// The caller, its org and the id of its request.
@@ -147,9 +144,24 @@ impl Grpc {
 
     /// The org of a call.
     fn org<T>(&self, request: &Request<T>) -> Result<OrgId, Status> {
-        let identity = self.identity(request)?;
-        resolve_org(&identity, request.metadata().get(ORG_HEADER).map(|named| named.as_encoded_bytes()))
+        org(request)
     }
+}
+
+/// The caller of a request: [`admit`] has authenticated it.
+///
+/// Errors: `UNAUTHENTICATED` for a request that was not let in.
+pub fn identity<T>(request: &Request<T>) -> Result<Identity, Status> {
+    let identity = request.extensions().get::<Identity>().cloned();
+    identity.ok_or_else(|| Status::unauthenticated("nobody was admitted"))
+}
+
+/// The org of a request.
+///
+/// Errors: `PERMISSION_DENIED` where it names one that is not its caller's.
+pub fn org<T>(request: &Request<T>) -> Result<OrgId, Status> {
+    let identity = identity(request)?;
+    resolve_org(&identity, request.metadata().get(ORG_HEADER).map(|named| named.as_encoded_bytes()))
 }
 
 /// The org of a call, whether the caller names one in the header or not.
@@ -161,8 +173,11 @@ fn resolve_org(identity: &Identity, named: Option<&[u8]>) -> Result<OrgId, Statu
 }
 
 /// Tells tools such as grpcurl what is served.
-fn reflection() -> Result<ServerReflectionServer<impl ServerReflection>> {
-    tonic_reflection::server::Builder::configure()
+fn reflection(protocols: &[Arc<dyn Protocol>]) -> Result<ServerReflectionServer<impl ServerReflection + use<>>> {
+    let described = tonic_reflection::server::Builder::configure();
+    protocols
+        .iter()
+        .fold(described, |described, protocol| described.register_encoded_file_descriptor_set(protocol.descriptors()))
         .register_encoded_file_descriptor_set(flovyn_proto::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()
@@ -197,7 +212,7 @@ async fn identify(
     from: Option<IpAddr>,
     named: Option<HeaderValue>,
 ) -> Result<Option<Identity>, Status> {
-    let Some(need) = policy::need_of_method(path) else {
+    let Some(need) = service.need_of_method(path) else {
         return Err(Status::unimplemented(format!("this server has no method {path}")));
     };
     if need == Need::Nothing {
@@ -212,7 +227,7 @@ async fn identify(
         }
         Refusal::Failed(error) => to_status(error),
     })?;
-    if let Some(rate) = policy::rate_of_method(path) {
+    if let Some(rate) = service.rate_of_method(path) {
         let org = resolve_org(&identity, named.as_ref().map(HeaderValue::as_bytes))?;
         service.count(rate, org, &identity).await.map_err(to_status)?;
     }
@@ -231,7 +246,7 @@ async fn count_calls(
     next: Next,
 ) -> axum::response::Response {
     let path = request.uri().path();
-    let is_known = path.starts_with("/flovyn.") && policy::need_of_method(path).is_some();
+    let is_known = path.starts_with("/flovyn.") && service.need_of_method(path).is_some();
     let method = if is_known { path.trim_start_matches('/').to_owned() } else { "other".to_owned() };
     let answer = next.run(request).await;
     let status = answer.headers().get("grpc-status");
@@ -250,7 +265,7 @@ fn refused(error: Error) -> Status {
 }
 
 /// The gRPC status of an error.
-fn to_status(error: Error) -> Status {
+pub fn to_status(error: Error) -> Status {
     faults::log_hidden(&error);
     let mut status = status_of_error(&error);
     if let Some(seconds) = retry_after(&error) {

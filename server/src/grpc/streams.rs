@@ -9,7 +9,7 @@ use std::pin::Pin;
 use tonic::{Response, Status};
 
 /// The stream of an answer.
-pub(super) type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// A page holds about so many bytes.
 pub(super) const PAGE_BYTES: usize = 1 << 20;

@@ -4,7 +4,7 @@ use super::Service;
 use crate::access::Identity;
 use crate::limits::{OpenStream, Rate};
 use crate::org_limiter::OrgStream;
-use crate::policy::Need;
+use crate::policy::{self, Need};
 use flovyn_core::error::{Error, Result};
 use flovyn_core::id::OrgId;
 use flovyn_core::model::Scopes;
@@ -62,6 +62,23 @@ impl Service {
         Err(Refusal::NotAllowed { needs, scopes: Box::new(identity.scopes().clone()) })
     }
 
+    /// The permission that a gRPC method needs, by its path.
+    pub(crate) fn need_of_method(&self, path: &str) -> Option<Need> {
+        let added = || self.protocols.iter().find_map(|protocol| protocol.need_of_method(path));
+        policy::need_of_method(path).or_else(added)
+    }
+
+    /// The rate limit that calls of a gRPC method count for.
+    pub(crate) fn rate_of_method(&self, path: &str) -> Option<Rate> {
+        let added = || self.protocols.iter().find_map(|protocol| protocol.rate_of_method(path));
+        policy::rate_of_method(path).or_else(added)
+    }
+
+    /// Logs that a worker asked for what its key does not allow.
+    pub fn log_refusal(&self, who: &Identity, requested: &str) {
+        self.refusals.log(who, requested);
+    }
+
     /// The identity of a bearer token that came from an address.
     ///
     /// Errors: `RateLimited` after too many unknown tokens from that address; those of the store.
@@ -94,7 +111,7 @@ impl Service {
     }
 
     /// The org that a slug or an id names, where the backend can know.
-    pub(crate) async fn org_named(&self, name: &str) -> Result<Option<OrgId>> {
+    pub async fn org_named(&self, name: &str) -> Result<Option<OrgId>> {
         if name == "default" {
             return Ok(Some(OrgId::DEFAULT));
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// The metadata of a run that has the id of its predefined agent.
-pub(crate) const DEFINITION: &str = "agentDefinition";
+pub const DEFINITION: &str = "agentDefinition";
 
 /// What a start says of an agent, beside or instead of a definition. Without one it is the input: what is not said is not in it.
 #[derive(Serialize)]

@@ -14,22 +14,25 @@ mod steps;
 mod upload;
 
 pub(crate) use admission::{Refusal, StreamPermit};
-pub(crate) use definitions::{AgentInput, DEFINITION};
+pub(crate) use definitions::AgentInput;
+pub use definitions::DEFINITION;
 pub(crate) use keys::{KEY_DAYS, KEY_NAME, KeyLifetime};
 pub(crate) use queue_access::QueueCache;
 pub(crate) use requester::Requester;
 pub(crate) use steps::Steps;
-pub(crate) use upload::{IDLE, Upload, check as check_size};
+pub use upload::{IDLE, Upload, check as check_size};
 
 use crate::access::Access;
 use crate::catalog::Catalog;
+use crate::extensions::Protocol;
 use crate::metrics::{Measured, Metrics};
 use crate::options::ServeOptions;
 use crate::org_limiter::OrgLimiter;
 use crate::refusal_log::RefusalLog;
 use crate::shutdown::{Shutdown, signalled};
 use crate::throttle::Throttle;
-use flovyn_core::id::ExecutionId;
+use flovyn_core::id::{ExecutionId, OrgId};
+use flovyn_core::model::Chunk;
 use flovyn_core::storage::Storage;
 use flovyn_core::storage::guarded::Guarded;
 use flovyn_core::streaming::Chunks;
@@ -38,13 +41,13 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 /// The id of a checkpoint in REST and `flovyn.v1`.
-pub(crate) fn checkpoint_id(run: ExecutionId, sequence: u32) -> Uuid {
+pub fn checkpoint_id(run: ExecutionId, sequence: u32) -> Uuid {
     Uuid::new_v5(&run.0, format!("checkpoint-{sequence}").as_bytes())
 }
 
 /// One backend, served. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Service {
+pub struct Service {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) chunks: Chunks,
     pub(crate) access: Access,
@@ -55,6 +58,7 @@ pub(crate) struct Service {
     pub(crate) refusals: RefusalLog,
     pub(crate) steps: Steps,
     pub(crate) queues: Arc<QueueCache>,
+    pub(crate) protocols: Arc<[Arc<dyn Protocol>]>,
     /// True once the server drains: callers are asked to connect elsewhere.
     pub(crate) draining: watch::Receiver<bool>,
     /// True once the server stops: every stream ends.
@@ -87,13 +91,24 @@ impl Service {
             refusals,
             steps,
             queues: Arc::default(),
+            protocols: options.extensions.protocols.clone().into(),
             draining,
             stopping,
         }
     }
 
+    /// The backend.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// Shows a preview of a run to its readers, after its events up to a number.
+    pub fn publish(&self, after: u64, org: OrgId, chunk: Chunk) {
+        self.chunks.publish(after, org, chunk);
+    }
+
     /// Resolves when the server stops.
-    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
         signalled(self.stopping.clone())
     }
 

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// An upload that sends nothing for so long is cut.
-pub(crate) const IDLE: Duration = Duration::from_secs(30);
+pub const IDLE: Duration = Duration::from_secs(30);
 
 /// An upload: the bytes received so far.
-pub(crate) struct Upload {
+pub struct Upload {
     file: BufWriter<File>,
     hasher: blake3::Hasher,
     size: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Upload {
 
 impl Upload {
     /// Nothing yet, of at most so many bytes.
-    pub(crate) fn new(ceiling: u64) -> Result<Self> {
+    pub fn new(ceiling: u64) -> Result<Self> {
         let file = tempfile::tempfile().map_err(unavailable)?;
         Ok(Self { file: BufWriter::with_capacity(1 << 20, file), hasher: blake3::Hasher::new(), size: 0, ceiling })
     }
@@ -30,7 +30,7 @@ impl Upload {
     /// Takes the next bytes.
     ///
     /// Errors: `PayloadTooLarge` before more than the ceiling is written.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn take(&mut self, bytes: &[u8]) -> Result<()> {
         check(self.size + bytes.len() as u64, self.ceiling)?;
         self.size += bytes.len() as u64;
         self.hasher.update(bytes);
@@ -38,24 +38,19 @@ impl Upload {
     }
 
     /// The bytes taken.
-    pub(crate) fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.size
     }
 
     /// The name of what was taken.
-    pub(crate) fn hash(&self) -> ContentHash {
+    pub fn hash(&self) -> ContentHash {
         ContentHash(*self.hasher.finalize().as_bytes())
     }
 
     /// Stores it, for a call that will refer to it within a day.
     ///
     /// Errors: `InvalidArgument` for one that is so small that it is sent in place.
-    pub(crate) async fn store(
-        self,
-        storage: &dyn Storage,
-        org: OrgId,
-        encoding: Encoding,
-    ) -> Result<(ContentHash, u64)> {
+    pub async fn store(self, storage: &dyn Storage, org: OrgId, encoding: Encoding) -> Result<(ContentHash, u64)> {
         let size = self.size;
         let file = self.file.into_inner().map_err(|error| unavailable(error.into_error()))?;
         let spooled = FileSource::of(file).map_err(unavailable)?;
@@ -69,7 +64,7 @@ impl Upload {
     }
 
     /// Refuses what is no JSON.
-    pub(crate) fn check_json(mut self) -> Result<Self> {
+    pub fn check_json(mut self) -> Result<Self> {
         use std::io::Seek;
         self.file.flush().map_err(unavailable)?;
         let mut file = self.file.get_ref().try_clone().map_err(unavailable)?;
@@ -86,7 +81,7 @@ impl Upload {
 }
 
 /// Refuses a payload over the ceiling.
-pub(crate) fn check(size: u64, ceiling: u64) -> Result<()> {
+pub fn check(size: u64, ceiling: u64) -> Result<()> {
     Payload { encoding: Encoding::Raw, body: Body::Stored { hash: ContentHash([0; 32]), size } }.check_size(ceiling)
 }
 

@@ -58,7 +58,7 @@ impl Catalog for Offered {
 async fn offering(house: House, is_wrong: bool) -> House {
     let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-    let extensions = Extensions { catalog: Arc::new(Offered { is_wrong }) };
+    let extensions = Extensions { catalog: Arc::new(Offered { is_wrong }), ..Extensions::default() };
     let (storage, chunks) = (house.runtime.storage().clone(), house.runtime.chunks().clone());
     let serving = serve_with(storage, chunks, config, ServeOptions { extensions, ..ServeOptions::default() });
     House { serving: serving.await.unwrap(), ..house }

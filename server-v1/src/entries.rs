@@ -2,12 +2,11 @@
 
 use super::leased_run::{CommitPlan, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, V1, convert};
-use crate::grpc::streams::ResponseStream;
-use crate::grpc::to_status;
 use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::EntryId;
 use flovyn_core::model::{Cursor, Entry, Execution, NewEntry, OpBody, OpKind, PageRequest};
 use flovyn_proto::v1;
+use flovyn_server::protocol::{ResponseStream, to_status};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

@@ -2,11 +2,11 @@
 
 use super::leased_run::{CommitPlan, LeasedRun, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, convert, glob};
-use crate::grpc::to_status;
 use flovyn_core::Payload;
 use flovyn_core::id::{ExecutionId, SignalId};
 use flovyn_core::model::{CHILD_SIGNALS, Delivery, NewSignal, OpBody, OpKind, Signal, SignalStored};
 use flovyn_proto::v1;
+use flovyn_server::protocol::to_status;
 use tonic::Status;
 
 /// Which signals a call consumes.

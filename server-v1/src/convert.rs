@@ -1,7 +1,6 @@
 //! Conversions between the wire and the model.
 
 use super::Adapter;
-use crate::grpc::to_status;
 use bytes::Bytes;
 use flovyn_core::Payload;
 use flovyn_core::clock::Timestamp;
@@ -9,6 +8,7 @@ use flovyn_core::error::{Code, Error};
 use flovyn_core::id::OrgId;
 use flovyn_core::model::{Failure, TaskStatus};
 use flovyn_core::wire::MAX_MESSAGE;
+use flovyn_server::protocol::to_status;
 use serde::de::IgnoredAny;
 use tonic::Status;
 use uuid::Uuid;

@@ -1,4 +1,5 @@
-//! `flovyn.v1` over gRPC, mapped to the storage contract.
+//! `flovyn.v1`, the protocol of workers that were in the field before the engine, over gRPC: mapped to the storage contract. A server
+//! is given it as [`FirstProtocol`] and knows nothing else of it.
 //!
 //! Calls of its workers carry no lease, so the server renews the leases: all leases of a worker last [`LEASE`] from its last call.
 //! Each call reads the run's row and commits one batch as the run's holder; where something was written between read and commit,
@@ -14,6 +15,7 @@ mod entries;
 mod glob;
 mod leased_run;
 mod lifecycle;
+mod policy;
 mod previews;
 mod signals;
 mod suspend;
@@ -24,27 +26,62 @@ mod workers;
 use self::leased_run::JournalPositions;
 use self::previews::PreviewPositions;
 use self::workers::Workers;
-use super::{Grpc, to_status};
-use crate::access::Identity;
-use crate::service::Service;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{Execution, Status as RunStatus};
 use flovyn_core::storage::{Storage, Unfenced};
+use flovyn_core::wire::MAX_MESSAGE;
+use flovyn_proto::v1::agent_dispatch_server::AgentDispatchServer;
+use flovyn_proto::v1::task_execution_server::TaskExecutionServer;
+use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycleServer;
+use flovyn_server::Identity;
+use flovyn_server::protocol::{self, Need, Protocol, Rate, Service, to_status};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
+use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic::{Request, Status};
 
 /// How long leases last from the last call of their worker. It sends a heartbeat every 30 s, the first after 30 s.
 const LEASE: Duration = Duration::from_secs(90);
 
+/// The protocol, to be added to a server.
+#[derive(Debug)]
+pub struct FirstProtocol;
+
+impl Protocol for FirstProtocol {
+    fn services(&self) -> &'static [&'static str] {
+        &[AgentDispatchServer::<V1>::NAME, TaskExecutionServer::<V1>::NAME, WorkerLifecycleServer::<V1>::NAME]
+    }
+
+    fn descriptors(&self) -> &'static [u8] {
+        flovyn_proto::v1::DESCRIPTORS
+    }
+
+    fn need_of_method(&self, path: &str) -> Option<Need> {
+        policy::need_of_method(path)
+    }
+
+    fn rate_of_method(&self, path: &str) -> Option<Rate> {
+        policy::rate_of_method(path)
+    }
+
+    fn add_to(&self, routes: Routes, service: &Service) -> Routes {
+        let adapter = V1::over(service.clone());
+        routes
+            .add_service(AgentDispatchServer::new(adapter.clone()).max_decoding_message_size(MAX_MESSAGE))
+            .add_service(TaskExecutionServer::new(adapter.clone()).max_decoding_message_size(MAX_MESSAGE))
+            .add_service(WorkerLifecycleServer::new(adapter).max_decoding_message_size(MAX_MESSAGE))
+    }
+}
+
 /// The adapter; clones share it.
 #[derive(Clone)]
-pub(super) struct V1(Arc<Adapter>);
+struct V1(Arc<Adapter>);
 
 /// The state that the three services share.
-pub(super) struct Adapter {
-    grpc: Grpc,
+struct Adapter {
+    service: Service,
     positions: JournalPositions,
     preview_positions: PreviewPositions,
     workers: Workers,
@@ -58,10 +95,10 @@ struct Caller {
 
 impl V1 {
     /// The adapter over a backend.
-    pub(super) fn over(grpc: Grpc) -> Self {
+    fn over(service: Service) -> Self {
         let (positions, preview_positions, workers) =
             (JournalPositions::default(), PreviewPositions::default(), Workers::default());
-        Self(Arc::new(Adapter { grpc, positions, preview_positions, workers }))
+        Self(Arc::new(Adapter { service, positions, preview_positions, workers }))
     }
 }
 
@@ -75,11 +112,11 @@ impl Deref for V1 {
 
 impl Adapter {
     fn service(&self) -> &Service {
-        &self.grpc.service
+        &self.service
     }
 
     fn storage(&self) -> &Arc<dyn Storage> {
-        &self.service().storage
+        self.service.storage()
     }
 
     fn unfenced(&self) -> Result<&dyn Unfenced, Status> {
@@ -89,7 +126,7 @@ impl Adapter {
 
     /// The caller of a request that names no org.
     fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
-        Ok(Caller { org: self.grpc.org(request)?, identity: self.grpc.identity(request)? })
+        Ok(Caller { org: protocol::org(request)?, identity: protocol::identity(request)? })
     }
 
     /// The caller of a request whose body names an org, by id or slug; it has to be the token's org.
@@ -118,7 +155,7 @@ impl Adapter {
     fn check_may_poll(&self, caller: &Caller, queue: &str) -> Result<(), Status> {
         let allowed = caller.check_may_serve(queue);
         if allowed.is_err() {
-            self.service().refusals.log(&caller.identity, &format!("the queue {queue:?}"));
+            self.service().log_refusal(&caller.identity, &format!("the queue {queue:?}"));
         }
         allowed
     }

@@ -1,11 +1,11 @@
 //! Previews of runs and attempts for their readers. A lost preview does no harm, so errors here do not fail a worker.
 
 use super::{Adapter, Caller};
-use crate::grpc::to_status;
 use flovyn_core::error::Kind;
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{Chunk, ChunkKind, Task};
 use flovyn_proto::v1;
+use flovyn_server::protocol::to_status;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -85,7 +85,7 @@ impl Adapter {
     }
 
     fn publish(&self, org: OrgId, after: u64, chunk: Chunk) {
-        self.service().chunks.publish(after, org, chunk);
+        self.service().publish(after, org, chunk);
     }
 
     /// The position for the next preview of a run; none where there is no such run. It is read for each preview: one that is

@@ -2,12 +2,12 @@
 
 use super::leased_run::{CommitPlan, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, convert};
-use crate::grpc::to_status;
-use crate::service::checkpoint_id;
 use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::EntryId;
 use flovyn_core::model::{BatchEnd, Cursor, NewCheckpoint, PageRequest};
 use flovyn_proto::v1;
+use flovyn_server::protocol::checkpoint_id;
+use flovyn_server::protocol::to_status;
 use std::collections::BTreeMap;
 use tonic::Status;
 

@@ -1,13 +1,13 @@
 //! Child runs: started, signalled, and asked how they ended.
 
 use super::{Adapter, Caller, convert};
-use crate::grpc::to_status;
-use crate::service::DEFINITION;
 use flovyn_core::Payload;
 use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{Definition, Execution, NewExecution, Status as RunStatus};
 use flovyn_proto::v1;
+use flovyn_server::protocol::DEFINITION;
+use flovyn_server::protocol::to_status;
 use std::collections::BTreeMap;
 use tonic::Status;
 

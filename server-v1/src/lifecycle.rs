@@ -1,11 +1,11 @@
 //! The service `WorkerLifecycle`: registration and heartbeats of workers.
 
 use super::{V1, convert, workers};
-use crate::grpc::to_status;
 use flovyn_core::id::WorkerId;
 use flovyn_core::storage::unfenced::Serves;
 use flovyn_proto::v1;
 use flovyn_proto::v1::worker_lifecycle_server::WorkerLifecycle;
+use flovyn_server::protocol::to_status;
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]

@@ -2,14 +2,14 @@
 
 use crate::house::{BASE, House, TOKEN};
 use crate::worker::{Wire, Worker};
-use crate::{house_over, on_each};
+use crate::{house_over, on_each, serve_first};
 use flovyn_core::clock::{ManualClock, Timestamp};
 use flovyn_core::id::OrgId;
 use flovyn_core::model::{NewKey, TokenHash, fresh_token};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::memory::MemoryStorage;
 use flovyn_proto::v1;
-use flovyn_server::{Access, ServerConfig, serve};
+use flovyn_server::{Access, ServerConfig};
 use serde_json::json;
 use std::slice::from_ref;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ async fn a_key_of_one_queue_acts_on_runs_of_that_queue() {
     let foreign = key(OrgId::DEFAULT, "worker").await;
     let access = Access::keys_of(storage.clone());
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-    let serving = serve(storage.clone(), house.runtime.chunks().clone(), config).await.unwrap();
+    let serving = serve_first(&house.runtime, config).await;
     let house = House { serving, ..house };
     let bearer = format!("Bearer {member}");
     let body = json!({ "kind": "chat", "queue": "default" }).to_string();

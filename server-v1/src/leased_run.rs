@@ -1,13 +1,13 @@
 //! A run that a call advances: its row, the lease of its holder, and commits as that holder.
 
 use super::{Adapter, Caller, holder};
-use crate::grpc::to_status;
 use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::{ExecutionId, OrgId, RequestId, SignalId, Slot};
 use flovyn_core::model::{
     Batch, BatchEnd, CommitAnswer, CommitRequest, Consumed, Execution, Label, LabelKey, Lease, NewOp, OpBody, OpKind,
 };
 use flovyn_core::payload::Digest;
+use flovyn_server::protocol::to_status;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;

@@ -2,13 +2,13 @@
 
 use super::suspend::is_transport_failure;
 use super::{Adapter, Caller, LEASE, V1, convert, previews};
-use crate::grpc::to_status;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::TaskId;
 use flovyn_core::model::{AttemptResult, ChunkKind, Failure, Task, TaskReport, TaskStatus};
 use flovyn_core::storage::Heartbeat;
 use flovyn_proto::v1;
 use flovyn_proto::v1::task_execution_server::TaskExecution;
+use flovyn_server::protocol::to_status;
 use serde_json::json;
 use tonic::{Request, Response, Status};
 

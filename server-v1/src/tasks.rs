@@ -2,8 +2,6 @@
 
 use super::leased_run::{CommitPlan, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, convert};
-use crate::grpc::to_status;
-use crate::service::{IDLE, Upload, check_size};
 use bytes::BytesMut;
 use flovyn_core::Payload;
 use flovyn_core::error::Kind;
@@ -14,6 +12,8 @@ use flovyn_core::model::{
 use flovyn_core::payload::{Body, Encoding};
 use flovyn_proto::v1;
 use flovyn_proto::v1::schedule_agent_task_chunk::Chunk;
+use flovyn_server::protocol::to_status;
+use flovyn_server::protocol::{IDLE, Upload, check_size};
 use std::time::Duration;
 use tonic::{Status, Streaming};
 use uuid::Uuid;

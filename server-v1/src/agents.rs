@@ -3,12 +3,11 @@
 use super::leased_run::LeasedRun;
 use super::suspend::{failure, is_transport_failure};
 use super::{Adapter, V1, convert};
-use crate::grpc::streams::ResponseStream;
-use crate::grpc::to_status;
 use flovyn_core::id::ExecutionId;
 use flovyn_core::model::BatchEnd;
 use flovyn_proto::v1;
 use flovyn_proto::v1::agent_dispatch_server::AgentDispatch;
+use flovyn_server::protocol::{ResponseStream, to_status};
 use tonic::{Request, Response, Status, Streaming};
 
 type RpcResult<T> = Result<Response<T>, Status>;

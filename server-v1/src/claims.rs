@@ -3,8 +3,6 @@
 
 use super::leased_run::{CommitPlan, JournalPosition, LeasedRun};
 use super::{Adapter, Caller, LEASE, convert, workers};
-use crate::grpc::to_status;
-use crate::service::DEFINITION;
 use flovyn_core::error::{Code, Result};
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{
@@ -14,6 +12,8 @@ use flovyn_core::storage::unfenced::{Serves, Work};
 use flovyn_core::storage::{ClaimRequest, Storage};
 use flovyn_core::streaming::Follow;
 use flovyn_proto::v1;
+use flovyn_server::protocol::DEFINITION;
+use flovyn_server::protocol::to_status;
 use futures::future::BoxFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -5,7 +5,6 @@
 
 use super::leased_run::{CommitPlan, LeasedRun, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, convert};
-use crate::grpc::to_status;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, TaskId};
 use flovyn_core::model::{
@@ -14,6 +13,7 @@ use flovyn_core::model::{
 };
 use flovyn_proto::v1;
 use flovyn_proto::v1::suspend_agent_request::WaitCondition;
+use flovyn_server::protocol::to_status;
 use std::collections::BTreeSet;
 use tonic::Status;
 use uuid::Uuid;

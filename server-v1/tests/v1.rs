@@ -5,6 +5,7 @@
 mod facts;
 #[path = "v1/guards.rs"]
 mod guards;
+#[path = "../../server/tests/house/mod.rs"]
 mod house;
 #[path = "v1/lives.rs"]
 mod lives;
@@ -15,9 +16,11 @@ mod worker;
 
 use flovyn_core::id::OrgId;
 use flovyn_core::runtime::Runtime;
-use flovyn_server::{Access, Identity, ServerConfig, serve};
+use flovyn_server::{Access, Extensions, Identity, ServeOptions, ServerConfig, Serving, serve_with};
+use flovyn_server_v1::FirstProtocol;
 use house::{BASE, House, TOKEN};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use worker::Worker;
 
 /// A server over a fresh backend, with a worker of the agent `chat` and the task `double`.
@@ -73,8 +76,15 @@ impl Rig {
 async fn house_over(runtime: Runtime, folder: tempfile::TempDir) -> House {
     let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-    let serving = serve(runtime.storage().clone(), runtime.chunks().clone(), config).await.unwrap();
+    let serving = serve_first(&runtime, config).await;
     House { runtime, serving, folder }
+}
+
+/// Serves a backend to workers of the first protocol.
+async fn serve_first(runtime: &Runtime, config: ServerConfig) -> Serving {
+    let extensions = Extensions { protocols: vec![Arc::new(FirstProtocol)], ..Extensions::default() };
+    let options = ServeOptions { extensions, ..ServeOptions::default() };
+    serve_with(runtime.storage().clone(), runtime.chunks().clone(), config, options).await.unwrap()
 }
 
 /// Runs a test on every backend that needs no server of its own.
