@@ -232,7 +232,7 @@ async fn key(db: &str) -> Result<String> {
         hash: TokenHash::of(&token),
         actor,
     };
-    let directory = runtime.storage().directory().expect("PostgreSQL knows who may call");
+    let directory = runtime.storage().server_side().unwrap();
     directory.create_key(key).await?;
     runtime.close().await?;
     Ok(token)

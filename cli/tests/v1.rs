@@ -94,7 +94,7 @@ async fn a_server_that_is_killed_loses_nothing() -> Result<()> {
         hash: TokenHash::of(&token),
         actor,
     };
-    rows.storage().directory().expect("SQLite knows who may call").create_key(key).await?;
+    rows.storage().server_side().unwrap().create_key(key).await?;
 
     let mut server = Mortal::start(&folder, token.clone());
     let mut worker = Worker::start(&server.url, &token, &["chat"], &["double"]).await;

@@ -53,9 +53,8 @@ impl Adapter {
 
     /// The predefined agent with this slug, if there is one.
     async fn template(&self, org: OrgId, slug: Option<&str>) -> Result<Option<Definition>, Status> {
-        let definitions = self.storage().definitions();
-        let Some((slug, definitions)) = slug.filter(|slug| !slug.is_empty()).zip(definitions) else { return Ok(None) };
-        match definitions.definition(org, slug).await {
+        let Some(slug) = slug.filter(|slug| !slug.is_empty()) else { return Ok(None) };
+        match self.unfenced()?.definition(org, slug).await {
             Ok(definition) => Ok(Some(definition)),
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             Err(error) => Err(to_status(error)),

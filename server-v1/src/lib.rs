@@ -119,9 +119,8 @@ impl Adapter {
         self.service.storage()
     }
 
-    fn unfenced(&self) -> Result<&dyn Unfenced, Status> {
-        let not_found = || Status::unimplemented("the backend behind this server does not serve flovyn.v1");
-        self.storage().unfenced().ok_or_else(not_found)
+    fn unfenced(&self) -> Result<&dyn ServerSide, Status> {
+        self.storage().server_side().map_err(to_status)
     }
 
     /// The caller of a request that names no org.

@@ -182,8 +182,7 @@ impl Keys {
         {
             return Ok(key.clone());
         }
-        let Some(directory) = self.storage.directory() else { return Ok(None) };
-        let key = directory.key_of(hash).await?;
+        let key = self.storage.server_side()?.key_of(hash).await?;
         let mut seen = self.seen.lock();
         if seen.len() >= MAX_CACHED {
             seen.retain(|_, (at, _)| at.elapsed() < KEY_TTL);
@@ -203,7 +202,7 @@ impl Keys {
                 return;
             }
         }
-        let Some(directory) = self.storage.directory() else { return };
+        let Ok(directory) = self.storage.server_side() else { return };
         let (actor, why) = (format!("key {}", key.id), if key.revoked_at.is_some() { "revoked" } else { "expired" });
         if let Err(error) = directory.record(key.org, &actor, "key.refused", why).await {
             warn!(%error, key = %key.id, "a sign-in was refused, and the audit could not be told");

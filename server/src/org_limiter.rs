@@ -92,9 +92,9 @@ impl OrgLimiter {
         {
             return buckets.clone();
         }
-        let organization = match storage.directory() {
-            Some(directory) => directory.organization(org).await.ok(),
-            None => None,
+        let organization = match storage.server_side() {
+            Ok(directory) => directory.organization(org).await.ok(),
+            Err(_) => None,
         };
         let mut cached = self.0.lock();
         if cached.len() >= MAX_CACHED {

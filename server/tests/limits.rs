@@ -39,7 +39,7 @@ async fn limited(limits: Limits) -> (House, [String; 2]) {
         let (name, scopes, actor) = ("k".to_owned(), "admin".parse().unwrap(), "a test".to_owned());
         let hash = TokenHash::of(token);
         let key = NewKey { org: OrgId::DEFAULT, name, scopes, expires_in: None, not_after: None, hash, actor };
-        storage.directory().unwrap().create_key(key).await.unwrap();
+        storage.server_side().unwrap().create_key(key).await.unwrap();
     }
     let access = Access::keys_of(storage.clone());
     let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
@@ -154,8 +154,8 @@ async fn a_revoked_key_ends_its_streams() {
         open.push((events.into_body(), watch, hints));
     }
     let (mut theirs, (events, mut watch, mut hints)) = (open.pop().unwrap(), open.pop().unwrap());
-    let key = storage.directory().unwrap().key_of(TokenHash::of(&one)).await.unwrap().unwrap();
-    storage.directory().unwrap().revoke_key(OrgId::DEFAULT, key.id, "a test").await.unwrap();
+    let key = storage.server_side().unwrap().key_of(TokenHash::of(&one)).await.unwrap().unwrap();
+    storage.server_side().unwrap().revoke_key(OrgId::DEFAULT, key.id, "a test").await.unwrap();
     let ended = async {
         let events = events.collect().await.unwrap().to_bytes();
         assert!(events.starts_with(b"id: 1\nevent: agent.started\n"), "{events:?}");

@@ -60,7 +60,7 @@ impl Matrix {
     async fn open() -> Self {
         let house = House::open().await;
         let storage = house.runtime.storage().clone();
-        let directory = storage.directory().expect("SQLite knows who may call");
+        let directory = storage.server_side().unwrap();
         let own = directory.create_organization("own", "a test").await.unwrap().id;
         let other = directory.create_organization("foreign", "a test").await.unwrap().id;
         let mut keys = BTreeMap::new();

@@ -155,7 +155,7 @@ async fn what_was_committed_is_counted() {
 async fn the_port_of_http_tells_those_who_may_know_of_every_org() {
     let house = House::open().await;
     let storage = house.runtime.storage().clone();
-    let directory = storage.directory().unwrap();
+    let directory = storage.server_side().unwrap();
     let otters = directory.create_organization("otters", "a test").await.unwrap().id;
     let mut tokens = Vec::new();
     for (org, scopes) in [(OrgId::DEFAULT, "admin"), (OrgId::DEFAULT, "member"), (otters, "admin")] {

@@ -55,7 +55,7 @@ async fn a_run_is_started_here_worked_there_and_followed_anywhere() -> Result<()
     let (one, two) = (replica(&db).await?, replica(&db).await?);
 
     let keeper = Runtime::open(&db).await?;
-    let directory = keeper.storage().directory().expect("PostgreSQL knows who may call");
+    let directory = keeper.storage().server_side().unwrap();
     let org = directory.create_organization("otters", "a test").await?;
     let token = fresh_token();
     let (name, scopes, actor) = ("both".to_owned(), "member worker".parse()?, "a test".to_owned());

@@ -452,7 +452,7 @@ async fn a_call_in_doubt_is_answered() {
 async fn a_key_allows_what_its_scopes_say() {
     let house = House::open().await;
     let storage = house.runtime.storage().clone();
-    let directory = storage.directory().unwrap();
+    let directory = storage.server_side().unwrap();
     let acme = directory.create_organization("acme", "a test").await.unwrap();
     let token = fresh_token();
     let hash = TokenHash::of(&token);

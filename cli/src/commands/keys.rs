@@ -112,14 +112,8 @@ async fn revoke(args: RevokeKey, out: &mut Output) -> Result {
     out.line(&format!("{} ({}) is revoked; servers refuse it within 5 s", key.name, key.id))
 }
 
-pub(super) fn directory(runtime: &Runtime) -> Result<&dyn Directory> {
-    runtime.storage().directory().ok_or_else(|| {
-        let message = format!(
-            "{} tells nobody who may call it; give the URL of its database (postgres://… or sqlite:FILE)",
-            runtime.storage().describe()
-        );
-        Error::new(Code::InvalidArgument, message).into()
-    })
+pub(super) fn directory(runtime: &Runtime) -> Result<&dyn ServerSide> {
+    Ok(runtime.storage().server_side()?)
 }
 
 /// The organization of a name; that of calls that name none is always there.

@@ -3,8 +3,8 @@
 //! Owns the forwarding of the whole contract, so that whoever injects crashes or faults writes only what it does to a call.
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping,
-    Load, Previews, Queues, Schedules, Standing, Storage, Unfenced, WorkSource, WorkerInfo,
+    AgentServerSide, Catalog, ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
+    Queues, Schedules, Standing, Storage, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -351,16 +351,8 @@ impl<G: Gate> Queues for Guarded<G> {
 }
 
 impl<G: Gate> Storage for Guarded<G> {
-    fn directory(&self) -> Option<&dyn Directory> {
-        self.inner.directory()
-    }
-
-    fn unfenced(&self) -> Option<&dyn Unfenced> {
-        self.inner.unfenced()
-    }
-
-    fn definitions(&self) -> Option<&dyn Definitions> {
-        self.inner.definitions()
+    fn server_side(&self) -> Result<&dyn ServerSide> {
+        self.inner.server_side()
     }
 
     fn hints(&self) -> &Hints {

@@ -349,6 +349,12 @@ fn unserved_of(loads: Vec<crate::model::QueueLoad>) -> Vec<(String, String, u64)
     unserved.map(|load| (load.kind, load.queue, load.queued)).collect()
 }
 
+/// What a server keeps in its backend beside runs: who may call, predefined agents, and what calls need that name no claim.
+#[doc(hidden)]
+pub trait ServerSide: Directory + Definitions + Unfenced {}
+
+impl<T: Directory + Definitions + Unfenced> ServerSide for T {}
+
 /// Everything a runtime needs of a backend.
 pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedules + Queues {
     /// Where the backend says that something changed.
@@ -360,12 +366,8 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedule
     /// The events of a run after a position from a server, which reads and fences them itself; none where this process reads.
     /// Entries with more bytes come without their content.
     fn event_stream(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<EventStream>;
-    /// Who may call, where the backend knows; a server's is the server's matter.
-    fn directory(&self) -> Option<&dyn Directory>;
-    /// What callers need whose calls name no claim; a server's is the server's matter.
-    fn unfenced(&self) -> Option<&dyn Unfenced>;
-    /// Predefined agents, where the backend keeps them; a server's are the server's matter.
-    fn definitions(&self) -> Option<&dyn Definitions>;
+    /// What a server keeps in the backend beside runs. `InvalidArgument` where the backend is itself a server.
+    fn server_side(&self) -> Result<&dyn ServerSide>;
     /// The org of callers that name none: of a server's token, else the default.
     fn org(&self) -> OrgId;
     /// The backend's clock.

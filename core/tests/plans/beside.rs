@@ -76,9 +76,9 @@ fn serves() -> Serves {
 
 /// One row of each table that no run has part in.
 pub async fn templates(storage: &dyn Storage) {
-    storage.definitions().unwrap().create_definition(ORG, definition("first")).await.unwrap();
+    storage.server_side().unwrap().create_definition(ORG, definition("first")).await.unwrap();
     storage.put_schedule(ORG, schedule("first")).await.unwrap();
-    storage.directory().unwrap().create_key(key("first")).await.unwrap();
+    storage.server_side().unwrap().create_key(key("first")).await.unwrap();
     storage.limit_queue(ORG, "first", limit()).await.unwrap();
     let worker = WorkerInfo {
         org: ORG,
@@ -88,7 +88,7 @@ pub async fn templates(storage: &dyn Storage) {
         elsewhere: false,
     };
     storage.register_worker(worker).await.unwrap();
-    storage.unfenced().unwrap().enroll(ORG, WorkerId::fresh(), serves()).await.unwrap();
+    storage.server_side().unwrap().enroll(ORG, WorkerId::fresh(), serves()).await.unwrap();
 }
 
 /// A day of all that is no run.
@@ -103,7 +103,7 @@ pub async fn day(storage: &Arc<dyn Storage>, client: &Client) {
 }
 
 async fn definitions(storage: &dyn Storage) {
-    let definitions = storage.definitions().unwrap();
+    let definitions = storage.server_side().unwrap();
     let made = definitions.create_definition(ORG, definition("otter")).await.unwrap();
     let taken = definitions.create_definition(ORG, definition("otter")).await.unwrap_err();
     assert_eq!(taken.code(), Code::AlreadyExists);
@@ -128,7 +128,7 @@ async fn schedules(storage: &dyn Storage) {
 }
 
 async fn keys(storage: &dyn Storage) {
-    let directory = storage.directory().unwrap();
+    let directory = storage.server_side().unwrap();
     let otters = directory.create_organization("otters", "a test").await.unwrap().id;
     directory.organizations().await.unwrap();
     assert!(directory.organization(otters).await.unwrap().is_some());
@@ -190,7 +190,7 @@ fn claim(kind: &str, queue: &str, worker: WorkerId) -> ClaimRequest {
 
 /// What the server asks for workers that name no claim.
 async fn first_protocol(storage: &dyn Storage, client: &Client) {
-    let (unfenced, worker) = (storage.unfenced().unwrap(), WorkerId::fresh());
+    let (unfenced, worker) = (storage.server_side().unwrap(), WorkerId::fresh());
     unfenced.enroll(ORG, worker, serves()).await.unwrap();
     assert_eq!(unfenced.enrolled(ORG, worker).await.unwrap(), Some(serves()));
     assert!(unfenced.waiting_kinds(ORG, "default", Work::Agents).await.unwrap().contains(&"nobody".into()));

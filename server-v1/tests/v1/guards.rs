@@ -128,7 +128,7 @@ async fn an_org_that_a_call_names_is_that_of_its_token() {
 async fn a_key_of_one_queue_acts_on_runs_of_that_queue() {
     let house = House::open().await;
     let storage = house.runtime.storage().clone();
-    let directory = storage.directory().unwrap();
+    let directory = storage.server_side().unwrap();
     let org = directory.create_organization("otters", "a test").await.unwrap().id;
     let key = async |org: OrgId, scopes: &str| {
         let token = fresh_token();

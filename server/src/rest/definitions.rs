@@ -127,7 +127,7 @@ pub(super) async fn create(
 pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<DefinitionView>>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let page = caller.service.definitions()?.definitions(caller.org(), page).await?;
+    let page = caller.service.storage.server_side()?.definitions(caller.org(), page).await?;
     let items = page.items.into_iter().map(Into::into).collect();
     Ok(axum::Json(Items { items, next_cursor: page.next.map(|cursor| cursor.0) }))
 }

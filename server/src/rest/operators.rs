@@ -145,9 +145,7 @@ pub(super) struct AuditView {
 pub(super) async fn audit(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<AuditView>>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let directory = caller.service.storage.directory();
-    let directory = directory.ok_or_else(|| Problem::not_found("this server's backend keeps no audit"))?;
-    let rows = directory.audit(caller.org(), page).await?;
+    let rows = caller.service.storage.server_side()?.audit(caller.org(), page).await?;
     Ok(items(rows, |AuditRow { number, at, actor, action, subject, seal }| AuditView {
         id: number,
         at: at.to_string(),

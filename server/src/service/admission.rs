@@ -118,8 +118,7 @@ impl Service {
         if let Ok(id) = name.parse() {
             return Ok(Some(id));
         }
-        let Some(directory) = self.storage.directory() else { return Ok(None) };
-        let organizations = directory.organizations().await?;
+        let organizations = self.storage.server_side()?.organizations().await?;
         Ok(organizations.into_iter().find(|org| org.name == name).map(|org| org.id))
     }
 }

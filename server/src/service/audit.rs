@@ -43,9 +43,6 @@ impl Act {
 impl Service {
     /// Writes down what is about to be done to something of an org. A refusal that follows leaves the row: it was asked.
     pub(super) async fn audit(&self, by: &Requester, act: Act, subject: impl Display) -> Result<()> {
-        match self.storage.directory() {
-            Some(directory) => directory.record(by.org, &by.to_string(), act.word(), &subject.to_string()).await,
-            None => Ok(()),
-        }
+        self.storage.server_side()?.record(by.org, &by.to_string(), act.word(), &subject.to_string()).await
     }
 }

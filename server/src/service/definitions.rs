@@ -42,17 +42,9 @@ impl AgentInput {
 }
 
 impl Service {
-    /// Where the backend keeps definitions.
-    ///
-    /// Errors: `InvalidArgument` where it keeps none.
-    pub(crate) fn definitions(&self) -> Result<&dyn Definitions> {
-        let unable = || Error::new(Code::InvalidArgument, "the database of this server keeps no definitions");
-        self.storage.definitions().ok_or_else(unable)
-    }
-
     /// One predefined agent, by its id or slug.
     pub(crate) async fn definition(&self, org: OrgId, name: &str) -> Result<Definition> {
-        self.definitions()?.definition(org, name).await
+        self.storage.server_side()?.definition(org, name).await
     }
 
     /// The id of a predefined agent that is named by its id or slug. An id is that of one also when it is no longer there.
@@ -66,7 +58,7 @@ impl Service {
     /// Makes a predefined agent.
     pub(crate) async fn create_definition(&self, by: &Requester, spec: DefinitionSpec) -> Result<Definition> {
         self.audit(by, Act::Define, &spec.slug).await?;
-        self.definitions()?.create_definition(by.org, spec).await
+        self.storage.server_side()?.create_definition(by.org, spec).await
     }
 
     /// Replaces a predefined agent; runs that have started keep what they started with.
@@ -78,14 +70,14 @@ impl Service {
     ) -> Result<Definition> {
         let id = self.definition(by.org, name).await?.id;
         self.audit(by, Act::Define, id).await?;
-        self.definitions()?.replace_definition(by.org, id, spec).await
+        self.storage.server_side()?.replace_definition(by.org, id, spec).await
     }
 
     /// Removes a predefined agent; its runs stay.
     pub(crate) async fn delete_definition(&self, by: &Requester, name: &str) -> Result<()> {
         let id = self.definition(by.org, name).await?.id;
         self.audit(by, Act::Undefine, id).await?;
-        self.definitions()?.delete_definition(by.org, id).await
+        self.storage.server_side()?.delete_definition(by.org, id).await
     }
 
     /// What a run of a predefined agent starts with: its kind, queue and metadata, and the input, which is all that its agent

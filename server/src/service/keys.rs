@@ -31,7 +31,7 @@ pub(crate) enum KeyLifetime {
 impl Service {
     /// All keys of an org, oldest first.
     pub(crate) async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>> {
-        self.directory()?.keys(org).await
+        self.storage.server_side()?.keys(org).await
     }
 
     /// Makes a key; its token is shown this once.
@@ -58,14 +58,14 @@ impl Service {
         let (token, not_after) = (fresh_token(), by.who.expires_at());
         let (org, hash, actor) = (by.org, TokenHash::of(&token), by.to_string());
         let key = NewKey { org, name, scopes, expires_in, not_after, hash, actor };
-        Ok((self.directory()?.create_key(key).await?, token))
+        Ok((self.storage.server_side()?.create_key(key).await?, token))
     }
 
     /// Revokes a key: every server refuses it within five seconds. One that was revoked before stays as it is.
     ///
     /// Errors: `NotFound`.
     pub(crate) async fn revoke_key(&self, by: &Requester, id: KeyId) -> Result<ApiKey> {
-        let revoked = self.directory()?.revoke_key(by.org, id, &by.to_string()).await;
+        let revoked = self.storage.server_side()?.revoke_key(by.org, id, &by.to_string()).await;
         revoked.map_err(|error| match error.code() {
             Code::NotFound => Error::new(Code::NotFound, format!("no key of this org has the id {id}")),
             _ => error,
@@ -94,11 +94,6 @@ impl Service {
         Err(denied(format!(
             "a key makes none that outlives it, and this one ends at {end}: give fewer expiresInDays, or none"
         )))
-    }
-
-    fn directory(&self) -> Result<&dyn Directory> {
-        let missing = || Error::new(Code::NotFound, "this server keeps no keys; its backend knows nobody");
-        self.storage.directory().ok_or_else(missing)
     }
 }
 

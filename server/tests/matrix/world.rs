@@ -124,7 +124,7 @@ impl World {
             idempotency_key: None,
         };
         storage.store_signal(signal).await.unwrap();
-        world.child = storage.unfenced().unwrap().spawn(run, new_run(org)).await.unwrap().execution.new.id;
+        world.child = storage.server_side().unwrap().spawn(run, new_run(org)).await.unwrap().execution.new.id;
         let bytes = format!("{org} ").repeat(1_000).into_bytes();
         let stored = Payload { encoding: Encoding::Raw, body: Body::Inline(bytes.into()) };
         match storage.store_payload(org, stored).await.unwrap().body {
@@ -143,12 +143,12 @@ impl World {
             config: serde_json::Map::new(),
             metadata: [].into(),
         };
-        world.definition = storage.definitions().unwrap().create_definition(org, spec).await.unwrap().id;
+        world.definition = storage.server_side().unwrap().create_definition(org, spec).await.unwrap().id;
         storage.put_schedule(org, schedule(&world.schedule)).await.unwrap();
         let hash = TokenHash::of(&fresh_token());
         let (name, scopes, actor) = ("of a world".to_owned(), "viewer".parse().unwrap(), "a test".to_owned());
         let key = NewKey { org, name, scopes, expires_in: None, not_after: None, hash, actor };
-        world.key = storage.directory().unwrap().create_key(key).await.unwrap().id;
+        world.key = storage.server_side().unwrap().create_key(key).await.unwrap().id;
         world.known = storage.events(org, run, 0, 1_000).await.unwrap().last().unwrap().number;
         world
     }
@@ -191,8 +191,8 @@ impl World {
         let task = storage.task(self.org, self.run, self.task).await.unwrap();
         let events = storage.events(self.org, self.run, 0, 1_000).await.unwrap();
         let schedule = storage.schedule(self.org, &self.schedule).await.is_ok();
-        let definition = storage.definitions().unwrap().definition(self.org, &self.definition.to_string()).await;
-        let keys = storage.directory().unwrap().keys(self.org).await.unwrap();
+        let definition = storage.server_side().unwrap().definition(self.org, &self.definition.to_string()).await;
+        let keys = storage.server_side().unwrap().keys(self.org).await.unwrap();
         let live = keys.iter().any(|key| key.id == self.key && key.revoked_at.is_none());
         let runs = storage.executions(self.org, Default::default(), Default::default()).await.unwrap().items.len();
         format!(

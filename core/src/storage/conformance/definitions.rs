@@ -26,7 +26,7 @@ fn spec(slug: &str) -> DefinitionSpec {
 /// A definition is found by its id and its slug until it is removed; other orgs never see it.
 pub async fn a_definition_is_kept(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let definitions = rig.keeper().definitions().expect("the store keeps definitions");
+    let definitions = rig.keeper().server_side().unwrap();
     let made = definitions.create_definition(ORG, spec("otters")).await.unwrap();
     assert_eq!((&made.spec, made.created_at, made.updated_at), (&spec("otters"), rig.now(), rig.now()));
     for name in ["otters".to_owned(), made.id.to_string()] {
@@ -67,7 +67,7 @@ pub async fn a_definition_is_kept(factory: &dyn Factory) {
 /// What makes no definition is refused.
 pub async fn a_definition_has_a_form(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let definitions = rig.keeper().definitions().expect("the store keeps definitions");
+    let definitions = rig.keeper().server_side().unwrap();
     let large = json!("x".repeat(300 << 10));
     for wrong in [
         spec(""),

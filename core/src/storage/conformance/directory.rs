@@ -21,7 +21,7 @@ fn new(org: OrgId, name: &str, scopes: &str, token: &str) -> NewKey {
 /// An organization has one name and keeps its id.
 pub async fn an_organization_has_a_name(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let directory = rig.keeper().directory().expect("the store knows who may call");
+    let directory = rig.keeper().server_side().unwrap();
     let made = directory.create_organization("otters", "me").await.unwrap();
     assert_eq!(directory.create_organization("otters", "me").await.unwrap(), made);
     let default = directory.create_organization("default", "me").await.unwrap();
@@ -35,7 +35,7 @@ pub async fn an_organization_has_a_name(factory: &dyn Factory) {
 /// An organization is renamed, limited and removed; what was never made, and the one of calls that name none, is not.
 pub async fn an_organization_changes_and_ends(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let directory = rig.keeper().directory().expect("the store knows who may call");
+    let directory = rig.keeper().server_side().unwrap();
     let own = directory.create_organization("otters", "me").await.unwrap();
     let other = directory.create_organization("seals", "me").await.unwrap();
     let nobody = OrgId(rig.uuid());
@@ -84,7 +84,7 @@ pub async fn an_organization_changes_and_ends(factory: &dyn Factory) {
 /// A key is found by its token, works for its time, and ends when it is revoked; other orgs never see it.
 pub async fn a_key_lives_and_ends(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let directory = rig.keeper().directory().expect("the store knows who may call");
+    let directory = rig.keeper().server_side().unwrap();
     let (own, other) = (OrgId(rig.uuid()), OrgId(rig.uuid()));
     let token = fresh_token();
     let key = directory.create_key(new(own, "ci", "member worker:gpu", &token)).await.unwrap();
@@ -117,7 +117,7 @@ pub async fn a_key_lives_and_ends(factory: &dyn Factory) {
 /// What is done to an org stands in its audit, newest first, page by page, and in no other's.
 pub async fn what_is_done_is_kept(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let directory = rig.keeper().directory().expect("the store knows who may call");
+    let directory = rig.keeper().server_side().unwrap();
     let own = directory.create_organization("otters", "ann").await.unwrap().id;
     directory.create_organization("otters", "ben").await.unwrap();
     let key = directory.create_key(new(own, "ci", "viewer", &fresh_token())).await.unwrap().id;

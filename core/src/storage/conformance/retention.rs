@@ -29,7 +29,7 @@ pub async fn ended_runs_are_removed(factory: &dyn Factory) {
     let young = ended(&rig).await;
     assert_eq!(rig.keeper().remove_ended(DAY + Duration::from_micros(1)).await.unwrap(), 0);
     assert_eq!(rig.keeper().remove_ended(DAY).await.unwrap(), 1);
-    let told = rig.keeper().directory().unwrap().audit(ORG, PageRequest::default()).await.unwrap().items;
+    let told = rig.keeper().server_side().unwrap().audit(ORG, PageRequest::default()).await.unwrap().items;
     let told: Vec<_> = told.iter().map(|row| (row.actor.as_str(), row.action.as_str(), row.subject.as_str())).collect();
     assert_eq!(told, [("retention", "executions.removed", "ended runs: 1")]);
     assert_eq!(refused(rig.storage.execution(ORG, old.id).await), Code::ExecutionNotFound);

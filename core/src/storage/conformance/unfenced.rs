@@ -20,7 +20,7 @@ fn named(names: &[&str]) -> Vec<String> {
 /// What a worker can run is remembered for its org, the last word of it, for a week after its last sign.
 pub async fn a_worker_is_enrolled(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let Some(unfenced) = rig.storage.unfenced() else { return };
+    let Ok(unfenced) = rig.storage.server_side() else { return };
     let (worker, other) = (rig.worker(), rig.worker());
     let serves = |tasks: &[&str]| Serves { agents: named(&["a"]), tasks: named(tasks), known_as: Some(other) };
     assert_eq!(unfenced.enrolled(ORG, worker).await.unwrap(), None);
@@ -43,7 +43,7 @@ pub async fn a_worker_is_enrolled(factory: &dyn Factory) {
 /// Kinds are told once, of what can be claimed now, of one queue of one org.
 pub async fn what_waits_has_kinds(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let Some(unfenced) = rig.storage.unfenced() else { return };
+    let Ok(unfenced) = rig.storage.server_side() else { return };
     let kinds = async |queue: &str, of: Work| {
         let mut kinds = unfenced.waiting_kinds(ORG, queue, of).await.unwrap();
         kinds.sort();
@@ -71,7 +71,7 @@ pub async fn what_waits_has_kinds(factory: &dyn Factory) {
 /// sign is of.
 pub async fn a_worker_keeps_its_leases(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let Some(unfenced) = rig.storage.unfenced() else { return };
+    let Ok(unfenced) = rig.storage.server_side() else { return };
     let id = rig.start().await;
     let mut holder = rig.claim(id).await;
     let op = holder.queued(TaskOptions { detached: true, ..TaskOptions::default() });
@@ -103,7 +103,7 @@ pub async fn a_worker_keeps_its_leases(factory: &dyn Factory) {
 /// A task is cancelled from outside, claimed or not, of whatever segment; its end is a fact, and a late report is refused.
 pub async fn a_task_is_cancelled_from_outside(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let Some(unfenced) = rig.storage.unfenced() else { return };
+    let Ok(unfenced) = rig.storage.server_side() else { return };
     let mut holder = rig.running().await;
     let (id, tasks) = (holder.id, [holder.task_id(0), holder.task_id(1)]);
     let detached = || TaskOptions { detached: true, ..TaskOptions::default() };
@@ -138,7 +138,7 @@ pub async fn a_task_is_cancelled_from_outside(factory: &dyn Factory) {
 /// A mailbox holds what nothing has consumed, oldest first.
 pub async fn a_mailbox_holds_what_nothing_took(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let Some(unfenced) = rig.storage.unfenced() else { return };
+    let Ok(unfenced) = rig.storage.server_side() else { return };
     let mut holder = rig.running().await;
     let mut sent = Vec::new();
     for name in ["a", "b", "a"] {
@@ -162,7 +162,7 @@ pub async fn a_mailbox_holds_what_nothing_took(factory: &dyn Factory) {
 /// A run below another is one of its family; its end, however it comes, is told to the parent in the same transaction.
 pub async fn a_child_tells_its_parent(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
-    let Some(unfenced) = rig.storage.unfenced() else { return };
+    let Ok(unfenced) = rig.storage.server_side() else { return };
     let spawn = async |parent: ExecutionId| {
         let new = NewExecution::new(ExecutionId(rig.uuid()), AGENT, json(&"child")).unwrap();
         unfenced.spawn(parent, new).await.unwrap().execution

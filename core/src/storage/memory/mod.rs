@@ -27,8 +27,8 @@ mod unfenced;
 mod unserved;
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, Definitions, Directory, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping,
-    Load, Previews, Standing, Storage, Unfenced, WorkSource, WorkerInfo, no_backup, unserved_of,
+    AgentServerSide, Catalog, ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
+    Standing, Storage, WorkSource, WorkerInfo, no_backup, unserved_of,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -299,16 +299,8 @@ impl Housekeeping for MemoryStorage {
 }
 
 impl Storage for MemoryStorage {
-    fn directory(&self) -> Option<&dyn Directory> {
-        Some(self)
-    }
-
-    fn unfenced(&self) -> Option<&dyn Unfenced> {
-        Some(self)
-    }
-
-    fn definitions(&self) -> Option<&dyn Definitions> {
-        Some(self)
+    fn server_side(&self) -> Result<&dyn ServerSide> {
+        Ok(self)
     }
 
     fn hints(&self) -> &Hints {

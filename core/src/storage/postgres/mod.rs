@@ -46,8 +46,8 @@ use super::sql::previews::{Beside, commit_beside, end_attempt};
 use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release, superseded};
 use super::{
-    ClaimRequest, Definitions, Directory, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Storage, Unfenced,
-    WorkSource, WorkerInfo, no_backup,
+    ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, ServerSide, Storage, WorkSource,
+    WorkerInfo, no_backup,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -424,16 +424,8 @@ impl Housekeeping for PostgresStorage {
 }
 
 impl Storage for PostgresStorage {
-    fn directory(&self) -> Option<&dyn Directory> {
-        Some(self)
-    }
-
-    fn unfenced(&self) -> Option<&dyn Unfenced> {
-        Some(self)
-    }
-
-    fn definitions(&self) -> Option<&dyn Definitions> {
-        Some(self)
+    fn server_side(&self) -> Result<&dyn ServerSide> {
+        Ok(self)
     }
 
     fn hints(&self) -> &Hints {

@@ -25,9 +25,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::EventId;
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
-use crate::storage::{
-    Definitions, Directory, EventStream, Housekeeping, Load, Previews, Storage, Unfenced, no_backup, tls_roots,
-};
+use crate::storage::{EventStream, Housekeeping, Load, Previews, ServerSide, Storage, no_backup, tls_roots};
 use crate::streaming::{Chunks, Hints};
 use crate::wire::v2::agents_client::AgentsClient;
 use crate::wire::v2::worker_client::WorkerClient;
@@ -269,16 +267,12 @@ impl Storage for RemoteStorage {
     }
 
     /// Who may call is the server's matter, and so are predefined agents and callers without a claim.
-    fn directory(&self) -> Option<&dyn Directory> {
-        None
-    }
-
-    fn unfenced(&self) -> Option<&dyn Unfenced> {
-        None
-    }
-
-    fn definitions(&self) -> Option<&dyn Definitions> {
-        None
+    fn server_side(&self) -> Result<&dyn ServerSide> {
+        let message = format!(
+            "{} tells nobody who may call it; give the URL of its database (postgres://… or sqlite:FILE)",
+            self.describe()
+        );
+        Err(Error::new(Code::InvalidArgument, message))
     }
 
     fn org(&self) -> OrgId {

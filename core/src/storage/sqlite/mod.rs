@@ -49,8 +49,8 @@ use super::sql::previews::{Beside, commit_beside, end_attempt};
 use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release};
 use super::{
-    ClaimRequest, Definitions, Directory, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
-    Storage, Unfenced, WorkSource, WorkerInfo,
+    ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, ServerSide, Storage,
+    WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -401,16 +401,8 @@ impl Housekeeping for SqliteStorage {
 }
 
 impl Storage for SqliteStorage {
-    fn directory(&self) -> Option<&dyn Directory> {
-        Some(self)
-    }
-
-    fn unfenced(&self) -> Option<&dyn Unfenced> {
-        Some(self)
-    }
-
-    fn definitions(&self) -> Option<&dyn Definitions> {
-        Some(self)
+    fn server_side(&self) -> Result<&dyn ServerSide> {
+        Ok(self)
     }
 
     fn hints(&self) -> &Hints {
