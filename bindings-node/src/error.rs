@@ -32,17 +32,17 @@ pub(crate) fn of_value(error: napi::Error) -> napi::Result<String> {
         return Err(error);
     }
     Ok(match error.reason.strip_prefix(MARK) {
-        Some(told) => told.to_owned(),
+        Some(text) => text.to_owned(),
         None => text(&Error::new(Code::NotSerializable, format!("a value cannot be shown: {}", error.reason))),
     })
 }
 
 /// A failure of a task by the JSON text of an error, and whether it may be tried again.
 pub(crate) fn failure_of(text: &str) -> (Failure, bool) {
-    let told: Value = serde_json::from_str(text).unwrap_or_default();
-    let code = told["code"].as_str().and_then(Code::parse).unwrap_or(Code::TaskFailed);
-    let message = told["message"].as_str().unwrap_or_default();
-    (Failure::new(code, code.as_str(), message), told["retryable"] == true)
+    let parsed: Value = serde_json::from_str(text).unwrap_or_default();
+    let code = parsed["code"].as_str().and_then(Code::parse).unwrap_or(Code::TaskFailed);
+    let message = parsed["message"].as_str().unwrap_or_default();
+    (Failure::new(code, code.as_str(), message), parsed["retryable"] == true)
 }
 
 /// An argument is wrong.

@@ -1,28 +1,23 @@
 //! One run in the hands of a caller.
 
-use crate::error::{invalid, thrown};
+use crate::error::thrown;
 use crate::hub::{Abort, Hub, Reply};
-use crate::session::{FailureDraft, told};
-use crate::value::{Given, Shown, duration, payload};
+use crate::session::{FailureDraft, failure_json};
+use crate::value::{Wire, WireOut, duration, payload};
 use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
 use flovyn_core::error::Code;
-use flovyn_core::host::shown;
-use flovyn_core::id::{ExecutionId, OpId, RequestId};
+use flovyn_core::host::shown::{self, EVENT_BATCH};
+use flovyn_core::host::{EndCode, Language, fork_from, op_id};
+use flovyn_core::id::{ExecutionId, RequestId};
 use flovyn_core::model::{
-    CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
+    CancelMode, Cancellation, ChunkKind, Cursor, Delivery, Divergence, Execution, PageRequest, Resolution,
+    ResumeRequest,
 };
 use flovyn_core::view::{self, Event, Show, Style, Task};
 use napi::Env;
 use napi::bindgen_prelude::Array;
 use napi_derive::napi;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// Events handed over at a time.
-const BATCH: usize = 256;
-
-/// How long a run may tidy up when nothing else is said.
-const GRACE: Duration = Duration::from_secs(30);
 
 /// Where a fork starts.
 #[napi(object)]
@@ -59,7 +54,7 @@ impl Handle {
     }
 }
 
-/// How a run ended, or where it waits: `[0, value]`, `[1, failure]`, `[2, what was kept]`, `[3, facts]`.
+/// How a run ended, or where it waits: an `EndCode` with its value.
 pub(crate) struct Ended(std::result::Result<Outcome, Box<Execution>>);
 
 impl Ended {
@@ -67,21 +62,21 @@ impl Ended {
         let mut list = env.create_array(0)?;
         match self.0 {
             Ok(Outcome::Completed(output)) => {
-                list.insert(0u32)?;
-                list.insert(Shown(output))?;
+                list.insert(EndCode::Completed.number())?;
+                list.insert(WireOut(output))?;
             }
             Ok(Outcome::Failed(failure)) => {
-                list.insert(1u32)?;
-                list.insert(told(&failure))?;
+                list.insert(EndCode::Failed.number())?;
+                list.insert(failure_json(&failure))?;
             }
             Ok(Outcome::Cancelled(kept)) => {
-                list.insert(2u32)?;
+                list.insert(EndCode::Cancelled.number())?;
                 if let Some(kept) = kept {
-                    list.insert(Shown(kept))?;
+                    list.insert(WireOut(kept))?;
                 }
             }
             Err(run) => {
-                list.insert(3u32)?;
+                list.insert(EndCode::Waiting.number())?;
                 list.insert(view::Run::of(&run).show(Style::TypeScript).to_string())?;
             }
         }
@@ -158,19 +153,11 @@ impl Handle {
         hub: &Hub,
         token: u32,
         name: String,
-        value: Given<'_>,
+        value: Wire<'_>,
         delivery: String,
         idempotency_key: Option<String>,
     ) -> napi::Result<Abort> {
-        let delivery = match &*delivery {
-            "next_step" => Delivery::NextStep,
-            "next_turn" => Delivery::NextTurn,
-            "now" => Delivery::Now,
-            other => {
-                let known = "pass \"next_step\", \"next_turn\" or \"now\"";
-                return Err(invalid(format!("delivery: {other:?} is unknown; {known}")));
-            }
-        };
+        let delivery: Delivery = Language::TypeScript.word("delivery", &delivery).map_err(thrown)?;
         let (core, value) = (self.core.clone(), payload(value));
         Ok(hub.inbox.spawn(&self.threads, token, async move {
             Ok(Reply::Text(core.signal(&name, value, delivery, idempotency_key).await?.id.to_string()))
@@ -180,12 +167,9 @@ impl Handle {
     /// Ends with the status word.
     #[napi]
     pub fn cancel(&self, hub: &Hub, token: u32, mode: String, timeout_ms: Option<f64>) -> napi::Result<Abort> {
-        let mode = match &*mode {
-            "graceful" => CancelMode::Graceful,
-            "hard" => CancelMode::Hard,
-            other => return Err(invalid(format!("mode: {other:?} is unknown; pass \"graceful\" or \"hard\""))),
-        };
-        let (core, grace) = (self.core.clone(), timeout_ms.map(duration).transpose()?.unwrap_or(GRACE));
+        let mode: CancelMode = Language::TypeScript.word("mode", &mode).map_err(thrown)?;
+        let (core, grace) =
+            (self.core.clone(), timeout_ms.map(duration).transpose()?.unwrap_or(Cancellation::USUAL_GRACE));
         Ok(hub.inbox.spawn(&self.threads, token, async move {
             Ok(Reply::Text(core.cancel(mode, grace).await?.status.as_str().to_owned()))
         }))
@@ -193,7 +177,7 @@ impl Handle {
 
     /// Ends with the status word.
     #[napi]
-    pub fn resume(&self, hub: &Hub, token: u32, settings: ResumeSettings, message: Option<Given<'_>>) -> Abort {
+    pub fn resume(&self, hub: &Hub, token: u32, settings: ResumeSettings, message: Option<Wire<'_>>) -> Abort {
         let ResumeSettings { retry, max_steps, max_tail, budget } = settings;
         let message = message.map(payload);
         let request =
@@ -211,20 +195,10 @@ impl Handle {
         hub: &Hub,
         token: u32,
         place: ForkPlace,
-        state: Option<Given<'_>>,
-        input: Option<Given<'_>>,
+        state: Option<Wire<'_>>,
+        input: Option<Wire<'_>>,
     ) -> napi::Result<Abort> {
-        let from = match (place.checkpoint, place.entry, place.op) {
-            (None, None, None) => ForkFrom::Latest,
-            (Some(sequence), None, None) => ForkFrom::Checkpoint(sequence),
-            (None, Some(entry), None) => {
-                ForkFrom::Entry(entry.parse().map_err(|_| invalid(format!("{entry:?} is no entry id")))?)
-            }
-            (None, None, Some(op)) => {
-                ForkFrom::Op(OpId::parse(&op).ok_or_else(|| invalid(format!("{op:?} is no op id")))?.slot)
-            }
-            _ => return Err(invalid("a fork starts at one place: give checkpoint, entry or op, not several")),
-        };
+        let from = fork_from(place.checkpoint, place.entry.as_deref(), place.op.as_deref()).map_err(thrown)?;
         let (state, input) = (state.map(payload), input.map(payload));
         let (core, threads, id) = (self.core.clone(), self.threads.clone(), place.id);
         Ok(hub.inbox.spawn(&self.threads, token, async move {
@@ -240,11 +214,10 @@ impl Handle {
         hub: &Hub,
         token: u32,
         op: String,
-        result: Option<Given<'_>>,
+        result: Option<Wire<'_>>,
         failure: Option<FailureDraft>,
     ) -> napi::Result<Abort> {
-        let op =
-            OpId::parse(&op).ok_or_else(|| invalid(format!("{op:?} is no op id; describe() and tasks() name them")))?;
+        let op = op_id(&op).map_err(thrown)?;
         let resolution = match (result, failure) {
             (Some(value), _) => Resolution::Result(payload(value)),
             (None, Some(failure)) => Resolution::Error(failure.into_failure(Code::TaskFailed)),
@@ -259,14 +232,7 @@ impl Handle {
     /// Ends with the `Handle` that goes on.
     #[napi]
     pub fn resolve_divergence(&self, hub: &Hub, token: u32, decision: String) -> napi::Result<Abort> {
-        let decision = match &*decision {
-            "continue" => Divergence::Continue,
-            "fork" => Divergence::Fork,
-            "stay" => Divergence::Stay,
-            other => {
-                return Err(invalid(format!("{other:?} is no decision; pass \"continue\", \"fork\" or \"stay\"")));
-            }
-        };
+        let decision: Divergence = Language::TypeScript.word("decision", &decision).map_err(thrown)?;
         let (core, threads) = (self.core.clone(), self.threads.clone());
         Ok(hub.inbox.spawn(&self.threads, token, async move {
             Ok(Reply::Handle(Run(Handle::of(core.resolve_divergence(decision).await?, threads))))
@@ -288,11 +254,7 @@ impl Handle {
     pub fn value(&self, hub: &Hub, token: u32, what: String, checkpoint: Option<u32>) -> Abort {
         let core = self.core.clone();
         hub.inbox.spawn(&self.threads, token, async move {
-            let value = match &*what {
-                "input" => Some(core.input().await?),
-                "output" => core.output().await?,
-                _ => core.state(checkpoint).await?,
-            };
+            let value = shown::value(&core, &what, checkpoint).await?;
             Ok(Reply::Values(value.into_iter().collect()))
         })
     }
@@ -341,7 +303,7 @@ impl Watching {
     pub fn next(&self, hub: &Hub, token: u32) -> Abort {
         let reader = self.reader.clone();
         hub.inbox.spawn(&self.threads, token, async move {
-            Ok(Reply::Events(Events(reader.lock().await.next_batch(BATCH).await?)))
+            Ok(Reply::Events(Events(reader.lock().await.next_batch(EVENT_BATCH).await?)))
         })
     }
 
@@ -350,7 +312,7 @@ impl Watching {
     pub fn next_sent(&self, hub: &Hub, token: u32) -> Abort {
         let (reader, execution) = (self.reader.clone(), self.execution);
         hub.inbox.spawn(&self.threads, token, async move {
-            let events = reader.lock().await.next_batch(BATCH).await?;
+            let events = reader.lock().await.next_batch(EVENT_BATCH).await?;
             Ok(Reply::Bytes(events.iter().flat_map(|event| server_sent(execution, event)).collect()))
         })
     }

@@ -3,7 +3,7 @@
 use crate::error;
 use crate::handle::{Ended, Events, Run};
 use crate::session::messages;
-use crate::value::{Shown, shown};
+use crate::value::{WireOut, to_js};
 use flovyn_core::Result;
 use flovyn_core::host::Wake;
 use flovyn_core::model::Entry;
@@ -46,8 +46,8 @@ impl ToNapiValue for Reply {
                 Self::Nothing => <()>::to_napi_value(raw, ()),
                 Self::Text(text) => String::to_napi_value(raw, text),
                 Self::Values(values) => {
-                    let values: Vec<_> = values.into_iter().map(Shown).collect();
-                    Vec::<Shown>::to_napi_value(raw, values)
+                    let values: Vec<_> = values.into_iter().map(WireOut).collect();
+                    Vec::<WireOut>::to_napi_value(raw, values)
                 }
                 Self::Facts(facts) => String::to_napi_value(raw, facts.to_string()),
                 Self::Bytes(bytes) => {
@@ -140,7 +140,7 @@ impl Hub {
         for (token, result) in ended {
             list.insert(token)?;
             match result {
-                Ok(reply) => match shown(env, reply)? {
+                Ok(reply) => match to_js(env, reply)? {
                     Ok(value) => {
                         list.insert(true)?;
                         list.insert(value)?;

@@ -3,10 +3,10 @@
 use crate::error::{invalid, thrown};
 use crate::handle::{Handle, Run};
 use crate::hub::{Abort, Hub, Reply};
-use crate::value::{Given, duration, payload};
+use crate::value::{Wire, duration, payload};
 use flovyn_core::client::{Client, StartOptions};
-use flovyn_core::host::stage::{Mortal, bury};
-use flovyn_core::host::{HostRuntime, desk, shown};
+use flovyn_core::host::test_world::{CrashableStore, kill};
+use flovyn_core::host::{HostRuntime, requests, shown};
 use flovyn_core::model::StartLimits;
 use flovyn_core::runtime::Runtime as Core;
 use flovyn_core::view::Style;
@@ -39,18 +39,18 @@ pub struct Runtime {
     pub(crate) host: HostRuntime,
     pub(crate) core: Core,
     pub(crate) threads: tokio::runtime::Handle,
-    life: Option<Arc<Mortal>>,
+    crashable: Option<Arc<CrashableStore>>,
     client: Client,
 }
 
 impl Runtime {
-    /// A life on a stage.
-    pub(crate) fn of_life(host: HostRuntime, core: Core, life: Arc<Mortal>) -> Self {
-        Self { threads: host.handle(), client: core.client(), host, core, life: Some(life) }
+    /// A process of a test world.
+    pub(crate) fn of_process(host: HostRuntime, core: Core, store: Arc<CrashableStore>) -> Self {
+        Self { threads: host.handle(), client: core.client(), host, core, crashable: Some(store) }
     }
 
-    fn mortal(&self) -> napi::Result<&Arc<Mortal>> {
-        self.life.as_ref().ok_or_else(|| invalid("only a life on a stage can crash"))
+    fn crashable(&self) -> napi::Result<&Arc<CrashableStore>> {
+        self.crashable.as_ref().ok_or_else(|| invalid("only a process of a test world can crash"))
     }
 }
 
@@ -62,39 +62,39 @@ impl Runtime {
         hub.inbox.on_thread(token, move || {
             let host = HostRuntime::open(url.as_deref())?;
             let (client, core, threads) = (host.client(), host.runtime().clone(), host.handle());
-            Ok(Reply::Runtime(Box::new(Self { host, core, threads, life: None, client })))
+            Ok(Reply::Runtime(Box::new(Self { host, core, threads, crashable: None, client })))
         })
     }
 
-    // ── a life on a stage ───────────────────────────────────────────────────────────────────────────────────────
+    // ── a process of a test world ───────────────────────────────────────────────────────────────────────────────────────
 
-    /// Ends the life at its `n`-th commit: `before` it, `after` it, or with its `answer_lost`.
+    /// Lets the process crash at its `n`-th commit: `before` it, `after` it, or with only its `answer_lost`.
     #[napi]
     pub fn crash_at(&self, n: u32, how: String) -> napi::Result<()> {
-        self.mortal()?.crash_at(u64::from(n), &how).map_err(thrown)
+        self.crashable()?.crash_at(u64::from(n), &how).map_err(thrown)
     }
 
-    /// Commits of the life so far.
+    /// Commits of the process so far.
     #[napi]
     pub fn commits(&self) -> napi::Result<u32> {
-        Ok(self.mortal()?.commits() as u32)
+        Ok(self.crashable()?.commits() as u32)
     }
 
-    /// Ends with the life.
+    /// Ends when the process has crashed.
     #[napi]
-    pub fn ended(&self, hub: &Hub, token: u32) -> napi::Result<Abort> {
-        let mortal = self.mortal()?.clone();
+    pub fn crashed(&self, hub: &Hub, token: u32) -> napi::Result<Abort> {
+        let store = self.crashable()?.clone();
         Ok(hub.inbox.spawn(&self.threads, token, async move {
-            mortal.ended().await;
+            store.crashed().await;
             Ok(Reply::Nothing)
         }))
     }
 
-    /// Ends the life, and lets the store notice.
+    /// Kills the process, and lets the store notice.
     #[napi]
-    pub fn bury(&self, hub: &Hub, token: u32) -> napi::Result<Abort> {
-        let mortal = self.mortal()?.clone();
-        Ok(hub.inbox.spawn(&self.threads, token, async move { bury(&mortal).await.map(|()| Reply::Nothing) }))
+    pub fn kill(&self, hub: &Hub, token: u32) -> napi::Result<Abort> {
+        let store = self.crashable()?.clone();
+        Ok(hub.inbox.spawn(&self.threads, token, async move { kill(&store).await.map(|()| Reply::Nothing) }))
     }
 
     /// Ends with the recorded ops of a run, segment by segment, as facts.
@@ -121,7 +121,7 @@ impl Runtime {
         hub: &Hub,
         token: u32,
         kind: String,
-        input: Given<'_>,
+        input: Wire<'_>,
         settings: StartSettings,
     ) -> napi::Result<Abort> {
         self.host.check_process().map_err(thrown)?;
@@ -161,13 +161,13 @@ impl Runtime {
         }))
     }
 
-    /// Asks for something beside one run, as `flovyn_core::host::desk` has it; ends with facts as JSON text.
+    /// Carries out a request beside one run, as `flovyn_core::host::requests` has them; ends with facts as JSON text.
     #[napi]
-    pub fn ask(&self, hub: &Hub, token: u32, question: String) -> napi::Result<Abort> {
+    pub fn ask(&self, hub: &Hub, token: u32, request: String) -> napi::Result<Abort> {
         self.host.check_process().map_err(thrown)?;
         let client = self.client.clone();
         Ok(hub.inbox.spawn(&self.threads, token, async move {
-            Ok(Reply::Facts(desk::ask(&client, &question, Style::TypeScript).await?))
+            Ok(Reply::Facts(requests::carry_out(&client, &request, Style::TypeScript).await?))
         }))
     }
 

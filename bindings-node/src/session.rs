@@ -3,28 +3,19 @@
 //! Every method is one quick call into the engine. Those that may give the host something to do return it, so that a
 //! step needs no turn of the loop for what happened on the loop's own thread.
 
-use crate::error::{invalid, thrown};
+use crate::error::thrown;
 use crate::hub::{Abort, Hub, Reply};
 use crate::task::TaskSpec;
-use crate::value::{Given, Perhaps, Shown, asked, duration, payload, shown};
+use crate::value::{OrNull, Wire, WireOut, duration, payload, to_js};
 use flovyn_core::error::Code;
-use flovyn_core::host::quietly;
-use flovyn_core::id::TaskId;
-use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Outside, Question};
-use flovyn_core::model::{AttemptResult, ChunkKind, Entry, Failure, Usage};
-use flovyn_core::payload::Payload;
-use flovyn_core::session::{Closed, HostEffect, Session as Core};
+use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
+use flovyn_core::journal::{Call, Ending, OnceBegin, OpRef, Outcome};
+use flovyn_core::model::{AttemptResult, Entry, Failure, Usage};
+use flovyn_core::session::{HostEffect, Session as Core};
 use napi::Env;
 use napi::bindgen_prelude::{Array, BufferSlice, ClassInstance, Either};
 use napi_derive::napi;
-use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
-
-type Once = Option<String>;
-
-/// Names that are remembered, so that the engine shares them.
-const NAMES: usize = 1_000;
 
 /// An entry on its way into the conversation.
 #[napi(object)]
@@ -58,52 +49,23 @@ pub struct FailureDraft {
 
 impl FailureDraft {
     pub(crate) fn into_failure(self, otherwise: Code) -> Failure {
-        let code = Code::parse(&self.code).unwrap_or(otherwise);
-        let mut failure = Failure::new(code, self.error_type, self.message);
-        failure.traceback = self.traceback;
-        failure
+        failure(&self.code, &self.error_type, &self.message, self.traceback, otherwise)
     }
 }
 
 /// One activation of an agent.
 #[napi]
-pub struct Session {
-    core: Arc<Core>,
-    threads: tokio::runtime::Handle,
-    names: Mutex<HashMap<String, Arc<str>>>,
-}
+pub struct Session(HostSession);
 
 impl Session {
     pub(crate) fn of(core: Arc<Core>, threads: tokio::runtime::Handle) -> Self {
-        Self { core, threads, names: Mutex::default() }
-    }
-
-    fn name(&self, name: &str) -> Arc<str> {
-        let mut names = self.names.lock();
-        if let Some(known) = names.get(name) {
-            return known.clone();
-        }
-        let shared: Arc<str> = name.into();
-        if names.len() < NAMES {
-            names.insert(name.to_owned(), shared.clone());
-        }
-        shared
-    }
-
-    fn call(&self, call: Call, once: Once) -> napi::Result<Called> {
-        let once = once.map(|name| self.name(&name));
-        self.core.call(call, once.as_ref()).map_err(thrown)
-    }
-
-    fn ask(&self, question: Question, once: Once) -> napi::Result<Answer> {
-        let once = once.map(|name| self.name(&name));
-        self.core.read(question, once.as_ref()).map_err(thrown)
+        Self(HostSession::new(core, threads))
     }
 
     /// Does something after which the effects are taken at once.
-    fn acting<'env>(&self, env: &'env Env, act: impl FnOnce(&Core)) -> napi::Result<Perhaps<Array<'env>>> {
-        quietly(&self.core, |core| act(core));
-        effects(env, &self.core)
+    fn acting<'env>(&self, env: &'env Env, act: impl FnOnce(&Core)) -> napi::Result<OrNull<Array<'env>>> {
+        self.0.acting(act);
+        effects(env, self.0.core())
     }
 }
 
@@ -111,24 +73,24 @@ impl Session {
 impl Session {
     #[napi(getter)]
     pub fn execution_id(&self) -> String {
-        self.core.execution_id().to_string()
+        self.0.core().execution_id().to_string()
     }
 
     #[napi(getter)]
     pub fn org_id(&self) -> String {
-        self.core.org().to_string()
+        self.0.core().org().to_string()
     }
 
     #[napi(getter)]
     pub fn key(&self) -> Option<String> {
-        self.core.execution().new.key.clone()
+        self.0.core().execution().new.key.clone()
     }
 
     /// Ends with input and state, as `[input]` or `[input, state]`, fetched where they are not in memory.
     #[napi]
     pub fn load(&self, hub: &Hub, token: u32) -> Abort {
-        let core = self.core.clone();
-        hub.inbox.spawn(&self.threads, token, async move {
+        let core = self.0.core().clone();
+        hub.inbox.spawn(self.0.threads(), token, async move {
             let mut values = vec![core.load(&core.execution().new.input).await?];
             if let Some(state) = core.state() {
                 values.push(core.load(state).await?);
@@ -144,44 +106,43 @@ impl Session {
     pub fn call_task(
         &self,
         spec: ClassInstance<'_, TaskSpec>,
-        input: Given<'_>,
+        input: Wire<'_>,
         key: Option<String>,
-        once: Once,
+        once: Option<String>,
     ) -> napi::Result<(u32, String)> {
-        let called = self.call(spec.call(payload(input), key.map(Into::into)), once)?;
+        let call = spec.0.call(payload(input), key.as_deref());
+        let called = self.0.call(call, once.as_deref()).map_err(thrown)?;
         Ok((called.op.0, called.task.unwrap_or_default().to_string()))
     }
 
     /// Gives the entry's UUID.
     #[napi]
-    pub fn call_entry(&self, draft: EntryDraft, content: Given<'_>, once: Once) -> napi::Result<String> {
+    pub fn call_entry(&self, draft: EntryDraft, content: Wire<'_>, once: Option<String>) -> napi::Result<String> {
         let EntryDraft { role, entry_type, turn_id, metadata, thread } = draft;
         let content = payload(content);
         let entry = Call::Entry { role, entry_type, content, turn_id, metadata, thread };
-        Ok(self.call(entry, once)?.entry.unwrap_or_default().to_string())
+        Ok(self.0.call(entry, once.as_deref()).map_err(thrown)?.entry.unwrap_or_default().to_string())
     }
 
     #[napi]
-    pub fn call_signal(&self, name: String, timeout_ms: Option<f64>, once: Once) -> napi::Result<u32> {
+    pub fn call_signal(&self, name: String, timeout_ms: Option<f64>, once: Option<String>) -> napi::Result<u32> {
         let timeout = timeout_ms.map(duration).transpose()?;
-        Ok(self.call(Call::Signal { name: self.name(&name), timeout }, once)?.op.0)
+        Ok(self.0.signal(&name, timeout, once.as_deref()).map_err(thrown)?.0)
     }
 
     #[napi]
-    pub fn call_timer(&self, ms: f64, once: Once) -> napi::Result<u32> {
-        Ok(self.call(Call::Timer { duration: duration(ms)? }, once)?.op.0)
+    pub fn call_timer(&self, ms: f64, once: Option<String>) -> napi::Result<u32> {
+        let timer = Call::Timer { duration: duration(ms)? };
+        Ok(self.0.call(timer, once.as_deref()).map_err(thrown)?.op.0)
     }
 
     #[napi]
-    pub fn call_attach(&self, task: String, once: Once) -> napi::Result<u32> {
-        let task: TaskId = task.parse().map_err(|_| {
-            invalid(format!("{task:?} is no task ref; pass what `step.ref` gave when the task was scheduled"))
-        })?;
-        Ok(self.call(Call::Attach { task }, once)?.op.0)
+    pub fn call_attach(&self, task: String, once: Option<String>) -> napi::Result<u32> {
+        Ok(self.0.attach(&task, once.as_deref()).map_err(thrown)?.0.0)
     }
 
     #[napi]
-    pub fn call_usage(&self, model: String, usage: UsageDraft, once: Once) -> napi::Result<()> {
+    pub fn call_usage(&self, model: String, usage: UsageDraft, once: Option<String>) -> napi::Result<()> {
         let usage = Usage {
             calls: 1,
             input_tokens: usage.input_tokens as u64,
@@ -190,170 +151,153 @@ impl Session {
             cache_write_tokens: usage.cache_write_tokens as u64,
             cost_micros: usage.cost_micros.map(|micros| micros as u64),
         };
-        self.call(Call::Usage { model, usage }, once).map(|_| ())
+        self.0.call(Call::Usage { model, usage }, once.as_deref()).map(|_| ()).map_err(thrown)
     }
 
     #[napi]
-    pub fn call_step(&self, once: Once) -> napi::Result<u32> {
-        Ok(self.call(Call::StepMark, once)?.op.0)
+    pub fn call_step(&self, once: Option<String>) -> napi::Result<u32> {
+        Ok(self.0.call(Call::StepMark, once.as_deref()).map_err(thrown)?.op.0)
     }
 
     #[napi]
-    pub fn call_flush(&self, once: Once) -> napi::Result<u32> {
-        Ok(self.call(Call::Flush, once)?.op.0)
+    pub fn call_flush(&self, once: Option<String>) -> napi::Result<u32> {
+        Ok(self.0.call(Call::Flush, once.as_deref()).map_err(thrown)?.op.0)
     }
 
-    /// `[0, value]`: it happened; `[1, op]`: await this op; `[2, null]`: run it.
-    #[napi]
-    pub fn once_begin<'env>(&self, env: &'env Env, name: String, input: Given<'_>) -> napi::Result<Array<'env>> {
-        let digest = payload(input).digest().map_err(thrown)?;
+    /// A `OnceCode` with the value that it has, or with the op to await.
+    #[napi(ts_return_type = "[how: number, value: unknown]")]
+    pub fn once_begin<'env>(&self, env: &'env Env, name: String, input: Wire<'_>) -> napi::Result<Array<'env>> {
+        let begun = self.0.once_begin(&name, &payload(input)).map_err(thrown)?;
         let mut answer = env.create_array(2)?;
-        match self.core.once_begin(&self.name(&name), digest).map_err(thrown)? {
-            OnceBegin::Done(value) => {
-                answer.set(0, 0u32)?;
-                answer.set(1, Shown(value))?;
-            }
-            OnceBegin::Recorded(op) => {
-                answer.set(0, 1u32)?;
-                answer.set(1, op.0)?;
-            }
-            OnceBegin::Run => answer.set(0, 2u32)?,
+        answer.set(0, OnceCode::of(&begun).number())?;
+        match begun {
+            OnceBegin::Done(value) => answer.set(1, WireOut(value))?,
+            OnceBegin::Recorded(op) => answer.set(1, op.0)?,
+            OnceBegin::Run => {}
         }
         Ok(answer)
     }
 
     #[napi]
-    pub fn once_end(&self, name: String, input: Given<'_>, value: Given<'_>) -> napi::Result<u32> {
-        let digest = payload(input).digest().map_err(thrown)?;
-        Ok(self.core.once_end(&self.name(&name), digest, payload(value)).map_err(thrown)?.0)
+    pub fn once_end(&self, name: String, input: Wire<'_>, value: Wire<'_>) -> napi::Result<u32> {
+        Ok(self.0.once_end(&name, &payload(input), payload(value)).map_err(thrown)?.0)
     }
 
     /// `metadata` is JSON text.
     #[napi]
-    pub fn checkpoint(&self, state: Given<'_>, metadata: String) -> napi::Result<u32> {
-        self.core.checkpoint(payload(state), metadata).map_err(thrown)?;
-        Ok(OpRef::CHECKPOINT.0)
+    pub fn checkpoint(&self, state: Wire<'_>, metadata: String) -> napi::Result<u32> {
+        Ok(self.0.checkpoint(payload(state), metadata).map_err(thrown)?.0)
     }
 
     // ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     #[napi]
-    pub fn has_signal(&self, name: String, once: Once) -> napi::Result<bool> {
-        Ok(is_yes(&self.ask(Question::HasSignal(self.name(&name)), once)?))
+    pub fn has_signal(&self, name: String, once: Option<String>) -> napi::Result<bool> {
+        self.0.has_signal(&name, once.as_deref()).map_err(thrown)
     }
 
     /// The values, also where they are to be loaded: code that waited for them would go on later on replay than it did.
     #[napi]
-    pub fn drain_signals(&self, name: String, turn: bool, once: Once) -> napi::Result<Vec<Shown>> {
-        let Answer::Signals(values) = self.ask(Question::Drain { name: self.name(&name), turn }, once)? else {
-            return Ok(Vec::new());
-        };
-        let load = |value: &Payload| self.threads.block_on(self.core.load(value)).map(Shown);
-        values.iter().map(load).collect::<Result<_, _>>().map_err(thrown)
+    pub fn drain_signals(&self, name: String, turn: bool, once: Option<String>) -> napi::Result<Vec<WireOut>> {
+        let values = self.0.drain_signals(&name, turn, once.as_deref()).map_err(thrown)?;
+        Ok(values.into_iter().map(WireOut).collect())
     }
 
     #[napi]
-    pub fn check_cancellation(&self, once: Once) -> napi::Result<bool> {
-        Ok(is_yes(&self.ask(Question::Cancellation, once)?))
+    pub fn check_cancellation(&self, once: Option<String>) -> napi::Result<bool> {
+        self.0.check_cancellation(once.as_deref()).map_err(thrown)
     }
 
-    /// JSON text, or nothing where there is no budget.
-    #[napi(ts_return_type = "string | null")]
-    pub fn remaining_budget(&self, once: Once) -> napi::Result<Perhaps<Shown>> {
-        Ok(match self.ask(Question::Budget, once)? {
-            Answer::Value(value) => Perhaps(Some(Shown(value))),
-            _ => Perhaps(None),
-        })
+    /// What is left of the budget, or nothing where there is none.
+    #[napi]
+    pub fn remaining_budget(&self, once: Option<String>) -> napi::Result<OrNull<WireOut>> {
+        Ok(OrNull(self.0.remaining_budget(once.as_deref()).map_err(thrown)?.map(WireOut)))
     }
 
     #[napi(getter)]
     pub fn is_cancel_requested(&self) -> bool {
-        self.core.is_cancel_requested()
+        self.0.core().is_cancel_requested()
     }
 
     /// Milliseconds since 1970 by the run's own clock.
     #[napi]
     pub fn time(&self) -> f64 {
-        self.core.time().0 as f64 / 1e3
+        self.0.core().time().0 as f64 / 1e3
     }
 
     /// A number from 0 to 1 that is the same on replay.
     #[napi]
-    pub fn random_number(&self) -> f64 {
-        self.core.random_number()
+    pub fn random_number(&self) -> napi::Result<f64> {
+        self.0.random_number().map_err(thrown)
     }
 
     /// Sixteen bytes that are the same on replay.
     #[napi]
     pub fn random<'env>(&self, env: &'env Env) -> napi::Result<BufferSlice<'env>> {
-        BufferSlice::copy_from(env, self.core.random())
+        BufferSlice::copy_from(env, self.0.random().map_err(thrown)?)
     }
 
     #[napi]
     pub fn open_thread(&self, thread: String) {
-        self.core.open_thread(&thread);
+        self.0.core().open_thread(&thread);
     }
 
     #[napi]
     pub fn leaf(&self, thread: String) -> Option<String> {
-        self.core.leaf(&thread).map(|leaf| leaf.to_string())
+        self.0.core().leaf(&thread).map(|leaf| leaf.to_string())
     }
 
     /// Ends with the branch of a thread.
     #[napi]
     pub fn branch(&self, hub: &Hub, token: u32, thread: String) -> Abort {
-        let core = self.core.clone();
-        hub.inbox.spawn(&self.threads, token, async move { Ok(Reply::Messages(core.branch(&thread).await?)) })
+        let core = self.0.core().clone();
+        hub.inbox.spawn(self.0.threads(), token, async move { Ok(Reply::Messages(core.branch(&thread).await?)) })
     }
 
     /// Reads the branch of a thread here and now.
-    #[napi]
+    #[napi(ts_return_type = "unknown[][]")]
     pub fn branch_now<'env>(&self, env: &'env Env, thread: String) -> napi::Result<Array<'env>> {
-        let entries = self.threads.block_on(self.core.branch(&thread)).map_err(thrown)?;
+        let entries = self.0.branch_now(&thread).map_err(thrown)?;
         messages(env, &entries)
     }
 
     #[napi]
     pub fn task_progress(&self, op: u32, attempt: u32, fraction: f64, message: String) {
-        self.core.task_progress(OpRef(op), attempt, fraction, &message);
+        self.0.core().task_progress(OpRef(op), attempt, fraction, &message);
     }
 
-    /// `kind` is 0 for a token, 1 for data, 2 for an error; `data` is text for a token, else JSON text.
+    /// `kind` is a `PreviewCode`; `data` is text for a token, else JSON text.
     #[napi]
     pub fn stream(&self, kind: u32, data: String, op: Option<u32>, attempt: Option<u32>) {
-        self.core.stream(chunk(kind), data.into(), op.map(|op| (OpRef(op), attempt.unwrap_or(0))));
+        self.0.stream(kind, data.into(), op.map(|op| (op, attempt.unwrap_or(0))));
     }
 
     // ── awaits and ends ─────────────────────────────────────────────────────────────────────────────────────────
 
     #[napi]
     pub fn await_op(&self, op: u32) -> napi::Result<()> {
-        self.core.await_op(OpRef(op)).map_err(thrown)
+        self.0.await_op(op).map_err(thrown)
     }
 
     #[napi(ts_return_type = "unknown[] | null")]
-    pub fn abandon<'env>(&self, env: &'env Env, op: u32) -> napi::Result<Perhaps<Array<'env>>> {
+    pub fn abandon<'env>(&self, env: &'env Env, op: u32) -> napi::Result<OrNull<Array<'env>>> {
         self.acting(env, |core| core.abandon(OpRef(op)))
     }
 
     #[napi(ts_return_type = "unknown[] | null")]
-    pub fn settle<'env>(&self, env: &'env Env, concurrent: bool, outside: u32) -> napi::Result<Perhaps<Array<'env>>> {
-        let outside = match outside {
-            0 => Outside::Nothing,
-            1 => Outside::Unknown,
-            _ => Outside::Something,
-        };
-        self.acting(env, |core| core.settle(concurrent, Some(outside)))
+    pub fn settle<'env>(&self, env: &'env Env, concurrent: bool, outside: u32) -> napi::Result<OrNull<Array<'env>>> {
+        self.0.settle(concurrent, Some(outside));
+        effects(env, self.0.core())
     }
 
     /// What waits for the host.
     #[napi(ts_return_type = "unknown[] | null")]
-    pub fn take_effects<'env>(&self, env: &'env Env) -> napi::Result<Perhaps<Array<'env>>> {
-        effects(env, &self.core)
+    pub fn take_effects<'env>(&self, env: &'env Env) -> napi::Result<OrNull<Array<'env>>> {
+        effects(env, self.0.core())
     }
 
     #[napi(ts_return_type = "unknown[] | null")]
-    pub fn completed<'env>(&self, env: &'env Env, output: Given<'_>) -> napi::Result<Perhaps<Array<'env>>> {
+    pub fn completed<'env>(&self, env: &'env Env, output: Wire<'_>) -> napi::Result<OrNull<Array<'env>>> {
         let output = payload(output);
         self.acting(env, |core| core.finish(Ending::Completed(output)))
     }
@@ -364,13 +308,13 @@ impl Session {
         env: &'env Env,
         failure: FailureDraft,
         unfit: bool,
-    ) -> napi::Result<Perhaps<Array<'env>>> {
+    ) -> napi::Result<OrNull<Array<'env>>> {
         let failure = failure.into_failure(Code::AgentFailed);
         self.acting(env, |core| core.finish(if unfit { Ending::Unfit(failure) } else { Ending::Failed(failure) }))
     }
 
     #[napi(ts_return_type = "unknown[] | null")]
-    pub fn cancelled<'env>(&self, env: &'env Env) -> napi::Result<Perhaps<Array<'env>>> {
+    pub fn cancelled<'env>(&self, env: &'env Env) -> napi::Result<OrNull<Array<'env>>> {
         self.acting(env, |core| core.finish(Ending::Cancelled))
     }
 
@@ -380,8 +324,8 @@ impl Session {
         env: &'env Env,
         op: u32,
         attempt: u32,
-        output: Given<'_>,
-    ) -> napi::Result<Perhaps<Array<'env>>> {
+        output: Wire<'_>,
+    ) -> napi::Result<OrNull<Array<'env>>> {
         let output = payload(output);
         self.acting(env, |core| core.task_ended(OpRef(op), attempt, AttemptResult::Completed(output)))
     }
@@ -395,101 +339,82 @@ impl Session {
         failure: FailureDraft,
         retryable: bool,
         pause_ms: Option<f64>,
-    ) -> napi::Result<Perhaps<Array<'env>>> {
+    ) -> napi::Result<OrNull<Array<'env>>> {
         let failure = failure.into_failure(Code::TaskFailed);
-        let result = AttemptResult::Failed { failure, retryable, pause: pause_ms.and_then(asked) };
+        let result = AttemptResult::Failed { failure, retryable, pause: Language::TypeScript.pause(pause_ms) };
         self.acting(env, |core| core.task_ended(OpRef(op), attempt, result))
     }
 
     #[napi]
     pub fn task_heartbeat(&self, op: u32) {
-        self.core.task_heartbeat(OpRef(op));
+        self.0.core().task_heartbeat(OpRef(op));
     }
 }
 
-fn is_yes(answer: &Answer) -> bool {
-    matches!(answer, Answer::Flag(true))
-}
-
-/// The kind of a preview by its number.
-pub(crate) fn chunk(kind: u32) -> ChunkKind {
-    match kind {
-        0 => ChunkKind::Token,
-        1 => ChunkKind::Data,
-        _ => ChunkKind::Error,
-    }
-}
-
-/// What the host must do: four places for each effect, the first of which is its number. Nothing where there is none.
-fn effects<'env>(env: &'env Env, core: &Core) -> napi::Result<Perhaps<Array<'env>>> {
+/// What the host must do: four places for each effect, the first of which is its `EffectCode`. Nothing where there is none.
+fn effects<'env>(env: &'env Env, core: &Core) -> napi::Result<OrNull<Array<'env>>> {
     let waiting = core.take_effects();
     if waiting.is_empty() {
-        return Ok(Perhaps(None));
+        return Ok(OrNull(None));
     }
     let mut list = env.create_array(0)?;
     for effect in waiting {
         match effect {
             HostEffect::Deliver(handed) => {
                 for one in handed {
-                    list.insert(0u32)?;
+                    list.insert(EffectCode::Deliver.number())?;
                     list.insert(one.op.0)?;
                     deliver(env, &mut list, one.outcome)?;
                 }
             }
             HostEffect::Start(start) => {
-                list.insert(1u32)?;
+                list.insert(EffectCode::Start.number())?;
                 list.insert(start.op.0)?;
                 list.insert(start.attempt)?;
                 list.insert(start.task.to_string())?;
             }
             HostEffect::CancelTask(op) => {
-                list.insert(2u32)?;
+                list.insert(EffectCode::CancelTask.number())?;
                 list.insert(op.0)?;
                 list.insert(())?;
                 list.insert(())?;
             }
             HostEffect::Ask => {
-                list.insert(4u32)?;
+                list.insert(EffectCode::Ask.number())?;
                 list.insert(0u32)?;
                 list.insert(())?;
                 list.insert(())?;
             }
             HostEffect::Warn(what) => {
-                list.insert(5u32)?;
+                list.insert(EffectCode::Warn.number())?;
                 list.insert(0u32)?;
                 list.insert(what)?;
                 list.insert(())?;
             }
-            HostEffect::Close(closed) => {
-                let (why, what) = match closed {
-                    Closed::Finished(status) => ("finished", status.as_str().to_owned()),
-                    Closed::Evicted => ("evicted", String::new()),
-                    Closed::Lost(error) => ("lost", error.to_string()),
-                };
-                list.insert(3u32)?;
+            HostEffect::Close(why) => {
+                let (why, what) = closed(&why);
+                list.insert(EffectCode::Close.number())?;
                 list.insert(0u32)?;
                 list.insert(why)?;
                 list.insert(what)?;
             }
         }
     }
-    Ok(Perhaps(Some(list)))
+    Ok(OrNull(Some(list)))
 }
 
-/// Number and value of an outcome. 0: a value, 1: a failure as JSON text, 2: out of time, 3: the run was asked to stop, 4: a
-/// value that cannot be shown, with the error as JSON text.
+/// Code and value of an outcome; a failure, and why a value cannot be shown, are JSON text.
 fn deliver(env: &Env, list: &mut Array<'_>, outcome: Outcome) -> napi::Result<()> {
-    let (tag, value) = match outcome {
-        Outcome::Value(value) | Outcome::Signal(value) => match shown(env, Shown(value))? {
-            Ok(value) => (0u32, Either::A(Perhaps(Some(value)))),
-            Err(text) => (4, Either::B(text)),
+    let code = OutcomeCode::of(&outcome);
+    let (code, value) = match outcome {
+        Outcome::Value(value) | Outcome::Signal(value) => match to_js(env, WireOut(value))? {
+            Ok(value) => (code, Either::A(OrNull(Some(value)))),
+            Err(text) => (OutcomeCode::Unreadable, Either::B(text)),
         },
-        Outcome::Fired | Outcome::Done => (0, Either::A(Perhaps(None))),
-        Outcome::Failed(failure) => (1, Either::B(told(&failure))),
-        Outcome::TimedOut => (2, Either::A(Perhaps(None))),
-        Outcome::Cancelled => (3, Either::A(Perhaps(None))),
+        Outcome::Failed(failure) => (code, Either::B(failure_json(&failure))),
+        Outcome::Fired | Outcome::Done | Outcome::TimedOut | Outcome::Cancelled => (code, Either::A(OrNull(None))),
     };
-    list.insert(tag)?;
+    list.insert(code.number())?;
     match value {
         Either::A(value) => list.insert(value),
         Either::B(text) => list.insert(text),
@@ -497,7 +422,7 @@ fn deliver(env: &Env, list: &mut Array<'_>, outcome: Outcome) -> napi::Result<()
 }
 
 /// A failure as JSON text.
-pub(crate) fn told(failure: &Failure) -> String {
+pub(crate) fn failure_json(failure: &Failure) -> String {
     serde_json::to_string(failure).unwrap_or_default()
 }
 
@@ -510,7 +435,7 @@ pub(crate) fn messages<'env>(env: &'env Env, entries: &[Entry]) -> napi::Result<
         parts.set(1, entry.new.parent.map(|parent| parent.to_string()))?;
         parts.set(2, &*entry.new.role)?;
         parts.set(3, &*entry.new.entry_type)?;
-        parts.set(4, Shown(entry.new.content.clone()))?;
+        parts.set(4, WireOut(entry.new.content.clone()))?;
         parts.set(5, entry.new.turn_id.clone())?;
         parts.set(6, entry.new.metadata.clone())?;
         parts.set(7, entry.created_at.0 as f64 / 1e3)?;

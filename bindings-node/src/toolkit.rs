@@ -4,7 +4,7 @@ use crate::error::{invalid, thrown};
 use crate::hub::{Abort, Hub, Reply};
 use crate::task::TaskSpec;
 use flovyn_core::error::{Code, Error};
-use flovyn_core::host::threads;
+use flovyn_core::host::{TaskSpec as Spec, threads};
 use flovyn_core::model::TaskOptions;
 use flovyn_toolkit::config::{ToolkitConfig, registry};
 use flovyn_toolkit::react::{GenerateInput, Generated, LlmGenerate};
@@ -15,13 +15,13 @@ use napi_derive::napi;
 #[napi]
 pub fn toolkit_task(kind: String, queue: String) -> napi::Result<Option<TaskSpec>> {
     if kind == LlmGenerate::KIND {
-        return Ok(Some(TaskSpec::queued(kind, LlmGenerate::call_options(), queue)));
+        return Ok(Some(TaskSpec(Spec::queued(&kind, LlmGenerate::call_options(), queue))));
     }
     let toolbox = Toolbox::host().map_err(thrown)?;
     let tool = toolbox.names().find(|name| ToolTask::kind_of(name) == kind).and_then(|name| toolbox.get(name));
     Ok(tool.map(|tool| {
         let options = TaskOptions { interruptible: true, ..ToolTask::options_of(&**tool) };
-        TaskSpec::queued(kind, options, queue)
+        TaskSpec(Spec::queued(&kind, options, queue))
     }))
 }
 
@@ -37,8 +37,8 @@ pub fn ask_model(hub: &Hub, token: u32, description: String, input: String) -> n
             Ok(reply) => Generated::Reply(Box::new(reply)),
             Err(error) => Generated::Failed { error },
         };
-        let told = serde_json::to_value(generated)
+        let reply = serde_json::to_value(generated)
             .map_err(|error| Error::new(Code::NotSerializable, format!("a reply has no JSON form: {error}")))?;
-        Ok(Reply::Facts(told))
+        Ok(Reply::Facts(reply))
     }))
 }

@@ -2,6 +2,7 @@
 
 use crate::error::{invalid, of_value, thrown};
 use flovyn_core::error::Code;
+use flovyn_core::host::Language;
 use flovyn_core::payload::{Body, ByteSource, Encoding, FileSource, Payload};
 use napi::bindgen_prelude::{BufferSlice, ClassInstance, Either3, Null, ToNapiValue, TypeName, Unknown, ValueType};
 use napi::{Env, sys};
@@ -14,11 +15,11 @@ use std::time::Duration;
 const PIECE: usize = 1 << 20;
 
 /// A value as JavaScript gives it: JSON text, bytes, or a blob.
-pub(crate) type Given<'a> = Either3<String, BufferSlice<'a>, ClassInstance<'a, Source>>;
+pub(crate) type Wire<'a> = Either3<String, BufferSlice<'a>, ClassInstance<'a, Source>>;
 
 /// A given value as a payload.
-pub(crate) fn payload(given: Given<'_>) -> Payload {
-    match given {
+pub(crate) fn payload(value: Wire<'_>) -> Payload {
+    match value {
         Either3::A(text) => Payload::json(text.into_bytes()),
         Either3::B(bytes) => Payload::raw(bytes.to_vec()),
         Either3::C(source) => Payload::blob(source.0.clone()),
@@ -26,9 +27,9 @@ pub(crate) fn payload(given: Given<'_>) -> Payload {
 }
 
 /// A payload on its way to JavaScript.
-pub struct Shown(pub(crate) Payload);
+pub struct WireOut(pub(crate) Payload);
 
-impl TypeName for Shown {
+impl TypeName for WireOut {
     fn type_name() -> &'static str {
         "string | Buffer | Source"
     }
@@ -38,9 +39,9 @@ impl TypeName for Shown {
     }
 }
 
-impl ToNapiValue for Shown {
-    unsafe fn to_napi_value(env: sys::napi_env, shown: Self) -> napi::Result<sys::napi_value> {
-        let payload = shown.0;
+impl ToNapiValue for WireOut {
+    unsafe fn to_napi_value(env: sys::napi_env, value: Self) -> napi::Result<sys::napi_value> {
+        let payload = value.0;
         if payload.encoding == Encoding::Blob {
             let source: Arc<dyn ByteSource> = match &payload.body {
                 Body::Source(source) => source.clone(),
@@ -71,7 +72,7 @@ impl ToNapiValue for Shown {
 }
 
 /// A value of JavaScript, or why there is none, as JSON text: so that one value costs nothing but itself.
-pub(crate) fn shown<'env>(
+pub(crate) fn to_js<'env>(
     env: &'env Env,
     value: impl ToNapiValue,
 ) -> napi::Result<std::result::Result<Unknown<'env>, String>> {
@@ -85,9 +86,9 @@ pub(crate) fn shown<'env>(
 }
 
 /// A value or nothing.
-pub struct Perhaps<T>(pub(crate) Option<T>);
+pub struct OrNull<T>(pub(crate) Option<T>);
 
-impl<T: ToNapiValue> ToNapiValue for Perhaps<T> {
+impl<T: ToNapiValue> ToNapiValue for OrNull<T> {
     unsafe fn to_napi_value(env: sys::napi_env, value: Self) -> napi::Result<sys::napi_value> {
         // SAFETY: the environment is the one that asks.
         unsafe {
@@ -169,13 +170,7 @@ impl ByteSource for Memory {
     }
 }
 
-/// Milliseconds as a duration; negative ones are over already.
+/// Milliseconds as a duration.
 pub(crate) fn duration(ms: f64) -> napi::Result<Duration> {
-    Duration::try_from_secs_f64((ms / 1e3).max(0.0))
-        .map_err(|_| invalid(format!("{ms} is no number of milliseconds that can be waited for")))
-}
-
-/// The pause that an error asks for; what cannot be waited for asks for none.
-pub(crate) fn asked(ms: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(ms / 1e3).ok()
+    Language::TypeScript.duration(ms).map_err(thrown)
 }

@@ -1,17 +1,18 @@
 //! A worker: what it serves, and what of the engine waits for the loop.
 
-use crate::error::{failure_of, invalid, thrown};
+use crate::error::{failure_of, thrown};
 use crate::hub::{Abort, Hub, Reply};
 use crate::runtime::Runtime;
-use crate::session::{FailureDraft, Session, chunk};
+use crate::session::{FailureDraft, Session};
 use crate::task::TaskSpec;
-use crate::value::{Given, Shown, asked, duration, payload, shown};
+use crate::value::{Wire, WireOut, duration, payload, to_js};
 use flovyn_core::error::Code;
-use flovyn_core::host::{Activation, Activations, AgentSpec, CompositeHost};
-use flovyn_core::id::ExecutionId;
-use flovyn_core::journal::{MachineConfig, OnDivergence, OnError, REPLAY_TIMEOUT};
+use flovyn_core::host::{
+    Activation, Activations, AgentDeclaration, CompositeHost, Language, NewsCode, PreviewCode, TaskSpec as Spec,
+    WorkerSettings as Settings,
+};
 use flovyn_core::model::AttemptResult;
-use flovyn_core::worker::{Host, Ticket as CoreTicket, Worker as CoreWorker, WorkerOptions};
+use flovyn_core::worker::{Host, Ticket as CoreTicket, Worker as CoreWorker};
 use flovyn_toolkit::config::Toolkits;
 use napi::Env;
 use napi::bindgen_prelude::Array;
@@ -40,6 +41,18 @@ pub struct WorkerSettings {
     pub max_tasks: Option<u32>,
     pub max_parked: Option<u32>,
     pub only: Option<String>,
+}
+
+impl WorkerSettings {
+    fn into_core(self) -> Settings {
+        Settings {
+            queue: self.queue,
+            max_agents: self.max_agents as usize,
+            max_tasks: self.max_tasks.map(|most| most as usize),
+            max_parked: self.max_parked.map(|most| most as usize),
+            only: self.only,
+        }
+    }
 }
 
 /// A worker: declared first, then started.
@@ -84,16 +97,10 @@ impl Worker {
 
     #[napi]
     pub fn serve_agent(&self, kind: String, settings: AgentSettings) -> napi::Result<()> {
-        let config = MachineConfig {
-            stateful: settings.stateful,
-            code: settings.code,
-            on_divergence: OnDivergence::parse(&settings.on_divergence).map_err(thrown)?,
-            on_error: OnError::parse(settings.on_error.as_deref()).map_err(thrown)?,
-            not_cancellable: !settings.cancellable,
-            blind: true,
-            replay_timeout: settings.replay_timeout_ms.map_or(Ok(REPLAY_TIMEOUT), duration)?,
-        };
-        self.activations.serve_agent(&kind, AgentSpec { config });
+        let AgentSettings { stateful, code, on_divergence, on_error, cancellable, replay_timeout_ms } = settings;
+        let replay_timeout = replay_timeout_ms;
+        let declared = AgentDeclaration { stateful, code, on_divergence, on_error, cancellable, replay_timeout };
+        self.activations.serve_agent(&kind, declared.config(Language::TypeScript).map_err(thrown)?);
         Ok(())
     }
 
@@ -136,28 +143,13 @@ impl Worker {
     /// How a task of the toolkit that is served here is scheduled; null for any other kind.
     #[napi]
     pub fn toolkit_task(&self, kind: String, queue: String) -> Option<TaskSpec> {
-        self.toolkit.options(&kind).map(|options| TaskSpec::queued(kind, options, queue))
+        self.toolkit.options(&kind).map(|options| TaskSpec(Spec::queued(&kind, options, queue)))
     }
 
     /// Starts to poll.
     #[napi]
     pub fn start(&self, hub: &Hub, token: u32, runtime: &Runtime, settings: WorkerSettings) -> napi::Result<Abort> {
-        let only = match settings.only {
-            Some(id) => {
-                Some(id.parse::<ExecutionId>().map_err(|error| invalid(format!("{id:?} is no UUID: {error}")))?)
-            }
-            None => None,
-        };
-        let mut options = WorkerOptions {
-            queue: settings.queue,
-            max_agents: settings.max_agents as usize,
-            only,
-            ..WorkerOptions::default()
-        };
-        if let Some(most) = settings.max_tasks {
-            (options.max_tasks, options.count_inline) = (most as usize, most > 0);
-        }
-        options.max_parked = settings.max_parked.map_or(options.max_parked, |most| most as usize);
+        let options = settings.into_core().options().map_err(thrown)?;
         let (host, core) = (runtime.host.clone(), runtime.core.clone());
         let (activations, toolkit, started) = (self.activations.clone(), self.toolkit.clone(), self.started.clone());
         let dropped = self.dropped.clone();
@@ -173,29 +165,30 @@ impl Worker {
         }))
     }
 
-    /// Takes what waits: `[0, id, session, kind]` to run an agent, `[1, id]` to take effects of its session,
-    /// `[2, id, ticket, kind, input, task, attempt, reconcile]` to run a task, `[3, id]` to stop it.
-    #[napi]
+    /// Takes what waits: `[code, id, session, kind]` to run an agent, `[code, id]` to take effects of its session,
+    /// `[code, id, ticket, kind, input, task, attempt, reconcile]` to run a task, `[code, id]` to stop it. The codes are
+    /// `NewsCode`s.
+    #[napi(ts_return_type = "Activated[]")]
     pub fn poll<'env>(&self, env: &'env Env) -> napi::Result<Array<'env>> {
         let mut list = env.create_array(0)?;
         for activation in self.activations.poll() {
             let mut parts = env.create_array(0)?;
             match activation {
                 Activation::Agent(id, core) => {
-                    parts.insert(0u32)?;
+                    parts.insert(NewsCode::Agent.number())?;
                     parts.insert(id as f64)?;
                     let kind = core.execution().new.kind.clone();
                     parts.insert(Session::of(core, self.threads.clone()))?;
                     parts.insert(kind)?;
                 }
-                Activation::Effects(id) => {
-                    parts.insert(1u32)?;
+                Activation::Effects(id, _) => {
+                    parts.insert(NewsCode::Effects.number())?;
                     parts.insert(id as f64)?;
                 }
                 Activation::Task(id, claimed) => {
                     let Some(core) = self.activations.ticket(id) else { continue };
                     let task = claimed.task;
-                    let input = match shown(env, Shown(task.new.input))? {
+                    let input = match to_js(env, WireOut(task.new.input))? {
                         Ok(input) => input,
                         Err(text) => {
                             // The attempt has failed; what else waits is given.
@@ -204,7 +197,7 @@ impl Worker {
                             continue;
                         }
                     };
-                    parts.insert(2u32)?;
+                    parts.insert(NewsCode::Task.number())?;
                     parts.insert(id as f64)?;
                     parts.insert(Ticket { id, core, activations: self.activations.clone() })?;
                     parts.insert(&*task.new.kind)?;
@@ -214,7 +207,7 @@ impl Worker {
                     parts.insert(claimed.reconcile)?;
                 }
                 Activation::CancelTask(id) => {
-                    parts.insert(3u32)?;
+                    parts.insert(NewsCode::CancelTask.number())?;
                     parts.insert(id as f64)?;
                 }
             }
@@ -278,21 +271,21 @@ impl Ticket {
         self.core.progress(fraction, &message);
     }
 
-    /// `kind` is 0 for a token, 1 for data.
+    /// `kind` is a `PreviewCode`.
     #[napi]
     pub fn stream(&self, kind: u32, data: String) {
-        self.core.stream(chunk(kind), &data);
+        self.core.stream(PreviewCode::kind(kind), &data);
     }
 
     #[napi]
-    pub fn completed(&self, output: Given<'_>) {
+    pub fn completed(&self, output: Wire<'_>) {
         self.activations.task_ended(self.id, AttemptResult::Completed(payload(output)));
     }
 
     #[napi]
     pub fn failed(&self, failure: FailureDraft, retryable: bool, pause_ms: Option<f64>) {
         let failure = failure.into_failure(Code::TaskFailed);
-        let pause = pause_ms.and_then(asked);
+        let pause = Language::TypeScript.pause(pause_ms);
         self.activations.task_ended(self.id, AttemptResult::Failed { failure, retryable, pause });
     }
 

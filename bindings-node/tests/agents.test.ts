@@ -382,7 +382,7 @@ test("misuse is explained", async () => {
   await run(open, undefined, { url: "memory:", timeoutMs: 10_000 }).catch((error: AgentFailed) => {
     expect(error.cause).toBeInstanceOf(OpenOperations);
   });
-  expect(() => task("both", { sideEffects: "at_most_once", retries: 1 }, async () => 1)).toThrow(/drop one of the two/);
+  expect(() => task("both", { sideEffects: "at_most_once", retries: 1 }, async () => 1)).toThrow(/drop the retries or declare it idempotent/);
   for (const maxLosses of [0, -1, 1.5, 1001, NaN]) {
     expect(() => task("lives", { maxLosses }, async () => 1)).toThrow(/maxLosses=.* from 1 to 1000/);
   }

@@ -7,6 +7,7 @@
 import { AsyncResource } from "node:async_hooks";
 
 import { type AnyAgent, UnreadableState } from "./agent.js";
+import { CHECKPOINT_OP, EffectCode } from "./codes.js";
 import { AgentContext } from "./context.js";
 import {
   Cancelled,
@@ -37,16 +38,6 @@ import { NO_OP, nowhere, PATIENCE, unmade, Untold } from "./stopping.js";
 import { type Declared, TaskContext, type TaskLink } from "./task.js";
 import { outside } from "./outside.js";
 import type { Worker } from "./worker.js";
-
-const DELIVER = 0;
-const START = 1;
-const CANCEL_TASK = 2;
-const CLOSE = 3;
-const ASK = 4;
-const WARN = 5;
-
-/** The op of a pending checkpoint, which is awaited by being asked for. */
-const CHECKPOINT = 0xffff_ffff;
 
 const PUT_AWAY = "this copy of the agent was put away; its run goes on from its journal";
 
@@ -323,14 +314,14 @@ export class Activation {
   /** Registers an await with the engine; in a copy that was put away it never ends. */
   beginAwait(step: Step<unknown>): void {
     if (this.sealed) return;
-    if (step.op === NO_OP || (this.untold?.isDue === true && step.op !== CHECKPOINT)) {
+    if (step.op === NO_OP || (this.untold?.isDue === true && step.op !== CHECKPOINT_OP)) {
       const error = new Cancelled("the run was asked to stop");
       this.untold?.raises(error, false);
       this.stir();
       throw error;
     }
     this.untold?.acts();
-    if (step.op !== CHECKPOINT) {
+    if (step.op !== CHECKPOINT_OP) {
       try {
         this.own.awaitOp(step.op);
       } catch (error) {
@@ -418,27 +409,27 @@ export class Activation {
   /** Carries out what the engine asks. */
   act(effects: Effects): void {
     if (effects === null) return;
-    const putAway = effects.at(-4) === CLOSE && effects.at(-2) !== "finished";
+    const putAway = effects.at(-4) === EffectCode.Close && effects.at(-2) !== "finished";
     for (let at = 0; at < effects.length; at += 4) {
       const op = effects[at + 1] as number;
       switch (effects[at]) {
-        case DELIVER:
+        case EffectCode.Deliver:
           this.deliver(op, effects[at + 2] as number, effects[at + 3]);
           break;
-        case START:
+        case EffectCode.Start:
           this.startAttempt(op, effects[at + 2] as number, effects[at + 3] as string);
           break;
-        case CANCEL_TASK:
+        case EffectCode.CancelTask:
           // A copy that is put away stops its attempts itself, and tells them why.
           if (!putAway) this.stopAttempt(op);
           break;
-        case ASK:
+        case EffectCode.Ask:
           this.stir();
           break;
-        case WARN:
+        case EffectCode.Warn:
           warned(this.agent.kind, this.own.executionId, String(effects[at + 2]));
           break;
-        case CLOSE:
+        case EffectCode.Close:
           if (effects[at + 2] === "finished" && effects[at + 3] !== "PAUSED") this.leave();
           this.tellClose(effects[at + 2], effects[at + 3]);
           this.drop();

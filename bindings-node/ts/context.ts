@@ -4,6 +4,7 @@
 // await that cannot be served. The others give a `Step`: await it, or hand it to `Promise.all` and the like.
 
 import type { Activation } from "./activation.js";
+import { OnceCode, PreviewCode } from "./codes.js";
 import { checkStep } from "./declared.js";
 import { Cancelled, InvalidArgument, isA, messageOf, StateNotDeclared, Suspended, Timeout, typeName } from "./errors.js";
 import { hub } from "./hub.js";
@@ -194,17 +195,17 @@ export class AgentContext<S = unknown> {
 
   /** Shows watchers a piece of text before it is durable. */
   streamToken(text: string): void {
-    this.activation.session.stream(0, text);
+    this.activation.session.stream(PreviewCode.Token, text);
   }
 
   /** Shows watchers structured data before it is durable. */
   streamData(data: unknown): void {
-    this.activation.session.stream(1, json(data));
+    this.activation.session.stream(PreviewCode.Data, json(data));
   }
 
   /** Shows watchers an error worth seeing, whatever was thrown: its type and its message. */
   streamError(error: unknown): void {
-    this.activation.session.stream(2, json({ type: typeName(error), message: messageOf(error) }));
+    this.activation.session.stream(PreviewCode.Error, json({ type: typeName(error), message: messageOf(error) }));
   }
 
   // ── tasks ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,11 +270,11 @@ export class AgentContext<S = unknown> {
     const { session } = this.activation;
     const given = encode(args);
     const [how, value] = session.onceBegin(name, given);
-    if (how === 0) {
+    if (how === OnceCode.Done) {
       this.activation.touched();
       return decode(value) as Stored<Awaited<R>>;
     }
-    if (how === 1) return this.activation.step<Stored<Awaited<R>>>(value as number, scope);
+    if (how === OnceCode.Recorded) return this.activation.step<Stored<Awaited<R>>>(value as number, scope);
     const result = await scopes.run({ ...scope, once: name }, () => fn(...args));
     return this.activation.step<Stored<Awaited<R>>>(session.onceEnd(name, given, encode(result)), this.activation.check());
   }

@@ -2,6 +2,7 @@
 
 import type { AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
+import { EndCode } from "./codes.js";
 import {
   AgentCancelled,
   AgentFailed,
@@ -269,19 +270,19 @@ export class Handle<R = unknown> {
     return more;
   }
 
-  private ended([tag, value]: [number, unknown]): R {
+  private ended([code, value]: [number, unknown]): R {
     const name = this.key ?? this.id;
-    if (tag === 0) {
+    if (code === EndCode.Completed) {
       return this.rebuilt(decode(value)) as R;
     }
-    if (tag === 1) {
+    if (code === EndCode.Failed) {
       const failure = JSON.parse(value as string) as FailureFacts;
       const { error_type: type, message, traceback } = failure;
       const context = { goOn: commandOf("retry", this.client.url, name) };
       const made = new AgentFailed(`run "${name}" failed: ${type}: ${message}`, { type, traceback, context, ...causeOf(failure) });
       throw shownFirst(made, traceback);
     }
-    if (tag === 2) throw new AgentCancelled(`run "${name}" was cancelled`, { output: decode(value) });
+    if (code === EndCode.Cancelled) throw new AgentCancelled(`run "${name}" was cancelled`, { output: decode(value) });
     const { status, waitReason, waitsFor, failure } = facts<Execution>(value as string);
     const reason = waitReason ?? status;
     const context = { status, waitReason: reason, waitsFor, failure };

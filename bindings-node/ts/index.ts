@@ -50,6 +50,7 @@ export {
   type Execution,
   type Failure,
   type ForkOptions,
+  type ModelUsage,
   type ResumeOptions,
   Handle,
   type Status,

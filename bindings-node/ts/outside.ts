@@ -9,12 +9,10 @@
 import { type AsyncHook, createHook } from "node:async_hooks";
 
 import type { Activation } from "./activation.js";
+import { OutsideCode } from "./codes.js";
 import { isA, Suspended } from "./errors.js";
 import { scopes } from "./scope.js";
 import * as timers from "./timers.js";
-
-/** As the engine counts it; that there is nothing cannot be known here. */
-const Outside = { Unknown: 1, Something: 2 } as const;
 
 /** What ends by itself, or is no wait of the code that began it. */
 const IGNORED = new Set([
@@ -52,9 +50,9 @@ const jobs = new WeakMap<Activation, number>();
 let hook: AsyncHook | undefined;
 let users = 0;
 
-/** What may make an agent's code go on. */
+/** What may make an agent's code go on; that there is nothing cannot be known here. */
 export function outside(agent: Activation): number {
-  return timers.anyLeft(agent) || (jobs.get(agent) ?? 0) > 0 || anyBegun(agent) ? Outside.Something : Outside.Unknown;
+  return timers.anyLeft(agent) || (jobs.get(agent) ?? 0) > 0 || anyBegun(agent) ? OutsideCode.Something : OutsideCode.Unknown;
 }
 
 /** Counts what the engine reads for an agent's code as such a wait: the code goes on when it has been read. */

@@ -2,6 +2,7 @@
 
 import type { AsyncResource } from "node:async_hooks";
 import type { Activation } from "./activation.js";
+import { OutcomeCode } from "./codes.js";
 import {
   Cancelled,
   type FailureFacts,
@@ -15,11 +16,6 @@ import type { NativeTaskSpec, Wire } from "./native.js";
 import type { Results } from "./results.js";
 import type { RetryIf } from "./retry.js";
 import { decode } from "./serde.js";
-
-const VALUE = 0;
-const FAILED = 1;
-const TIMED_OUT = 2;
-const UNREADABLE = 4;
 
 /** What an inline attempt of a step needs. */
 export interface StepTask {
@@ -113,23 +109,23 @@ export class Step<R> implements Promise<R> {
   }
 
   /** @internal Takes the outcome and wakes whoever awaits it; the engine calls this, once. */
-  deliver(tag: number, value: unknown): void {
+  deliver(code: number, value: unknown): void {
     let outcome: Outcome;
-    if (tag === VALUE) {
+    if (code === OutcomeCode.Value) {
       try {
         const decoded = decode(value);
         outcome = { ok: true, value: this.rebuild === undefined ? decoded : this.rebuild(decoded) };
       } catch (error) {
         outcome = { ok: false, error };
       }
-    } else if (tag === FAILED) {
+    } else if (code === OutcomeCode.Failed) {
       const facts = JSON.parse(value as string) as FailureFacts;
       // The last attempt may have ended elsewhere, or by its time limit: then what this process knows is not the cause.
       const known = this.cause !== undefined && messageOf(this.cause) === facts.message;
       outcome = { ok: false, error: taskFailed(facts, known ? this.cause : undefined, this.made) };
-    } else if (tag === TIMED_OUT) {
+    } else if (code === OutcomeCode.TimedOut) {
       outcome = { ok: false, error: new SignalTimeout(`no signal "${this.what}" came in time`) };
-    } else if (tag === UNREADABLE) {
+    } else if (code === OutcomeCode.Unreadable) {
       outcome = { ok: false, error: fromText(value as string) };
     } else {
       const error = new Cancelled("the run was asked to stop");

@@ -1,5 +1,6 @@
 // Tasks: functions whose calls inside an agent are durable steps.
 
+import { PreviewCode } from "./codes.js";
 import { declarable, givenFor, namesBefore } from "./declared.js";
 import { InvalidArgument, messageOf, NonRetryable } from "./errors.js";
 import { natively, native, type NativeTaskSpec } from "./native.js";
@@ -61,12 +62,12 @@ export class TaskContext {
 
   /** Shows watchers a piece of text; void once the task has a result. */
   streamToken(text: string): void {
-    this.link.stream(0, text);
+    this.link.stream(PreviewCode.Token, text);
   }
 
   /** Shows watchers structured data; void once the task has a result. */
   streamData(data: unknown): void {
-    this.link.stream(1, json(data));
+    this.link.stream(PreviewCode.Data, json(data));
   }
 }
 

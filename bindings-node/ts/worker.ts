@@ -3,6 +3,7 @@
 import { Activation } from "./activation.js";
 import type { AnyAgent } from "./agent.js";
 import type { Client } from "./client.js";
+import { NewsCode } from "./codes.js";
 import { Cancelled, InvalidArgument, isA, messageOf, NonRetryable, NotDone } from "./errors.js";
 import { hub, NOBODY } from "./hub.js";
 import {
@@ -387,7 +388,7 @@ export class Worker {
   take(): void {
     for (const news of this.native?.poll() ?? []) {
       switch (news[0]) {
-        case 0: {
+        case NewsCode.Agent: {
           const [, id, session, kind] = news;
           const agent = this.agents.get(kind);
           if (agent === undefined) break;
@@ -396,10 +397,10 @@ export class Worker {
           void activation.start();
           break;
         }
-        case 1:
+        case NewsCode.Effects:
           this.activations.get(news[1])?.take();
           break;
-        case 2: {
+        case NewsCode.Task: {
           const [, id, ticket, kind, input, task, attempt, reconcile] = news;
           this.overtake(task, attempt);
           const stop = new Stop();

@@ -3,7 +3,7 @@
 use crate::blob::Source;
 use crate::encode::plain_until;
 use crate::error::Failure;
-use crate::given::Given;
+use crate::memory::HostValue;
 use flovyn_core::Error;
 use flovyn_core::error::Code;
 use flovyn_core::payload::{Body, Encoding, Payload};
@@ -19,7 +19,7 @@ static BLOB: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 /// A payload as a value: what its JSON says, `bytes` where it is raw, a `flovyn.Blob` where it is one.
 pub(crate) fn payload<'py>(py: Python<'py>, payload: &Payload) -> Result<Bound<'py, PyAny>, Failure> {
     if let Body::Source(source) = &payload.body {
-        if let Some(object) = Given::object(py, &**source) {
+        if let Some(object) = HostValue::object(py, &**source) {
             return Ok(object);
         }
         if payload.encoding == Encoding::Blob {

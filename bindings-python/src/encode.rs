@@ -5,9 +5,9 @@
 use crate::blob::Source;
 use crate::error::{Failure, not_serializable};
 use crate::forms;
-use crate::given::{Given, LARGE, shared};
+use crate::memory::{HostValue, LARGE, shared};
 use flovyn_core::Error;
-use flovyn_core::model::ChunkKind;
+use flovyn_core::host::PreviewCode;
 use flovyn_core::payload::{Body, Encoding, FileSource, Payload};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -29,18 +29,18 @@ pub(crate) fn output(value: &Bound<'_, PyAny>) -> Result<Payload, Failure> {
     if let Ok(bytes) = value.cast_exact::<PyBytes>()
         && bytes.as_bytes().len() >= LARGE
     {
-        return Ok(Given::of_bytes(bytes));
+        return Ok(HostValue::of_bytes(bytes));
     }
     if let Ok(object) = value.cast_exact::<PyString>()
         && let Ok(text) = object.to_str()
         && text.len() >= LARGE
     {
         if plain_until(text.as_bytes()) == text.len() {
-            return Ok(Given::of_plain_text(object, text));
+            return Ok(HostValue::of_plain_text(object, text));
         }
         let mut json = Vec::new();
         quote(text, &mut json);
-        return Ok(Given::of_written_text(object, json));
+        return Ok(HostValue::of_written_text(object, json));
     }
     payload(value)
 }
@@ -89,22 +89,21 @@ pub(crate) fn json(value: &Bound<'_, PyAny>) -> Result<Vec<u8>, Failure> {
     Ok(out)
 }
 
-/// A preview as the engine carries it: text for a token, else JSON.
-pub(crate) fn preview(kind: u8, data: &Bound<'_, PyAny>) -> PyResult<(ChunkKind, String)> {
-    if kind == 0 {
-        return Ok((ChunkKind::Token, data.cast::<PyString>()?.to_str()?.to_owned()));
+/// A preview of a kind as the engine carries it: text for a token, else JSON.
+pub(crate) fn preview(kind: u32, data: &Bound<'_, PyAny>) -> PyResult<String> {
+    if kind == PreviewCode::Token.number() {
+        return Ok(data.cast::<PyString>()?.to_str()?.to_owned());
     }
-    let kind = if kind == 1 { ChunkKind::Data } else { ChunkKind::Error };
-    Ok((kind, String::from_utf8_lossy(&json(data)?).into_owned()))
+    Ok(String::from_utf8_lossy(&json(data)?).into_owned())
 }
 
 /// Why a value cannot be written, with the steps from the top to it in reverse.
 pub(crate) enum Stop {
-    Refused { steps: Vec<Place>, found: String, why: Cow<'static, str> },
+    Refused { steps: Vec<PathStep>, found: String, why: Cow<'static, str> },
     Python(PyErr),
 }
 
-pub(crate) enum Place {
+pub(crate) enum PathStep {
     Key(String),
     Index(usize),
 }
@@ -120,9 +119,9 @@ impl Stop {
         Self::Refused { steps: Vec::new(), found: found.into(), why: why.into() }
     }
 
-    fn at(mut self, place: impl FnOnce() -> Place) -> Self {
+    fn at(mut self, step: impl FnOnce() -> PathStep) -> Self {
         if let Self::Refused { steps, .. } = &mut self {
-            steps.push(place());
+            steps.push(step());
         }
         self
     }
@@ -135,13 +134,13 @@ impl Stop {
     }
 }
 
-fn refusal(steps: &[Place], found: &str, why: &str) -> Error {
+fn refusal(steps: &[PathStep], found: &str, why: &str) -> Error {
     let mut path = String::from("$");
     for step in steps.iter().rev() {
         let _ = match step {
-            Place::Index(index) => write!(path, "[{index}]"),
-            Place::Key(key) if is_plain(key) => write!(path, ".{key}"),
-            Place::Key(key) => write!(path, "[{key:?}]"),
+            PathStep::Index(index) => write!(path, "[{index}]"),
+            PathStep::Key(key) if is_plain(key) => write!(path, ".{key}"),
+            PathStep::Key(key) => write!(path, "[{key:?}]"),
         };
     }
     not_serializable(&path, found, why)
@@ -261,7 +260,7 @@ fn write_items<'py>(
         if index > 0 {
             out.push(b',');
         }
-        write(&item, out, depth + 1).map_err(|stop| stop.at(|| Place::Index(index)))?;
+        write(&item, out, depth + 1).map_err(|stop| stop.at(|| PathStep::Index(index)))?;
     }
     out.push(b']');
     Ok(())
@@ -323,7 +322,7 @@ fn write_pairs(mut pairs: Vec<(String, Bound<'_, PyAny>)>, out: &mut Vec<u8>, de
         }
         quote(key, out);
         out.push(b':');
-        write(value, out, depth + 1).map_err(|stop| stop.at(|| Place::Key(key.clone())))?;
+        write(value, out, depth + 1).map_err(|stop| stop.at(|| PathStep::Key(key.clone())))?;
     }
     out.push(b'}');
     Ok(())

@@ -35,6 +35,17 @@ impl From<Failure> for PyErr {
     }
 }
 
+/// Raises what the engine has against something.
+pub(crate) trait OrRaise<T> {
+    fn or_raise(self) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for flovyn_core::Result<T> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(|error| Failure::Engine(error).into())
+    }
+}
+
 /// The exception of an engine error.
 pub(crate) fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     let context = PyDict::new(py);

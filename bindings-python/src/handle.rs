@@ -2,26 +2,25 @@
 
 use crate::decode;
 use crate::encode;
-use crate::error::Failure;
+use crate::error::{Failure, OrRaise};
 use crate::hub::{Hub, spawn};
 use crate::reply::Reply;
-use crate::runtime::{GRACE, text};
-use crate::session::{duration, failed, failure};
+use crate::session::failed;
+use crate::value::{duration, text};
 use flovyn_core::Error;
 use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
 use flovyn_core::error::Code;
-use flovyn_core::host::shown;
-use flovyn_core::id::{ExecutionId, OpId, RequestId};
+use flovyn_core::host::shown::{self, EVENT_BATCH};
+use flovyn_core::host::{EndCode, Language, failure, fork_from, op_id};
+use flovyn_core::id::{ExecutionId, RequestId};
 use flovyn_core::model::{
-    CancelMode, ChunkKind, Cursor, Delivery, Divergence, Execution, ForkFrom, PageRequest, Resolution, ResumeRequest,
+    CancelMode, Cancellation, ChunkKind, Cursor, Delivery, Divergence, Execution, PageRequest, Resolution,
+    ResumeRequest,
 };
 use flovyn_core::view::{Event, Run, Show, Style, Task};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use std::sync::Arc;
-
-/// Events handed over at a time.
-const BATCH: usize = 256;
 
 /// One run.
 #[pyclass(frozen, module = "flovyn._native")]
@@ -45,20 +44,22 @@ impl From<Found> for Reply {
     }
 }
 
-/// How a run ended, or where it waits: 0 value, 1 failure, 2 what was kept, 3 facts.
+/// How a run ended, or where it waits: an `EndCode` with its value.
 struct Ended(Result<Outcome, Box<Execution>>);
 
 impl From<Ended> for Reply {
     fn from(ended: Ended) -> Self {
         Self::Object(Box::new(move |py| {
-            let (tag, value) = match &ended.0 {
-                Ok(Outcome::Completed(output)) => (0u8, decode::payload(py, output)?),
-                Ok(Outcome::Failed(failure)) => (1, failed(py, failure)?),
-                Ok(Outcome::Cancelled(Some(kept))) => (2, decode::payload(py, kept)?),
-                Ok(Outcome::Cancelled(None)) => (2, py.None().into_bound(py)),
-                Err(run) => (3, decode::json(py, Run::of(run).show(Style::Python).to_string().as_bytes())?),
+            let (code, value) = match &ended.0 {
+                Ok(Outcome::Completed(output)) => (EndCode::Completed, decode::payload(py, output)?),
+                Ok(Outcome::Failed(failure)) => (EndCode::Failed, failed(py, failure)?),
+                Ok(Outcome::Cancelled(Some(kept))) => (EndCode::Cancelled, decode::payload(py, kept)?),
+                Ok(Outcome::Cancelled(None)) => (EndCode::Cancelled, py.None().into_bound(py)),
+                Err(run) => {
+                    (EndCode::Waiting, decode::json(py, Run::of(run).show(Style::Python).to_string().as_bytes())?)
+                }
             };
-            Ok((tag, value).into_pyobject(py)?.into_any().unbind())
+            Ok((code.number(), value).into_pyobject(py)?.into_any().unbind())
         }))
     }
 }
@@ -122,15 +123,7 @@ impl Handle {
         delivery: &str,
         idempotency_key: Option<String>,
     ) -> PyResult<()> {
-        let delivery = match delivery {
-            "next_step" => Delivery::NextStep,
-            "next_turn" => Delivery::NextTurn,
-            "now" => Delivery::Now,
-            other => {
-                let known = "pass \"next_step\", \"next_turn\" or \"now\"";
-                return Err(invalid(format!("delivery={other:?} is unknown; {known}")));
-            }
-        };
+        let delivery: Delivery = Language::Python.word("delivery", delivery).or_raise()?;
         let (core, payload) = (self.core.clone(), encode::payload(payload)?);
         spawn(&self.runtime, &hub.inbox, token, async move {
             let stored = core.signal(&name, payload, delivery, idempotency_key).await?;
@@ -141,12 +134,9 @@ impl Handle {
 
     #[pyo3(signature = (hub, token, mode, timeout=None))]
     fn cancel(&self, hub: &Hub, token: u64, mode: &str, timeout: Option<f64>) -> PyResult<()> {
-        let mode = match mode {
-            "graceful" => CancelMode::Graceful,
-            "hard" => CancelMode::Hard,
-            other => return Err(invalid(format!("mode={other:?} is unknown; pass \"graceful\" or \"hard\""))),
-        };
-        let (core, grace) = (self.core.clone(), timeout.map(duration).transpose()?.unwrap_or(GRACE));
+        let mode: CancelMode = Language::Python.word("mode", mode).or_raise()?;
+        let (core, grace) =
+            (self.core.clone(), timeout.map(duration).transpose()?.unwrap_or(Cancellation::USUAL_GRACE));
         spawn(&self.runtime, &hub.inbox, token, async move {
             Ok(core.cancel(mode, grace).await?.status.as_str().to_owned())
         });
@@ -193,19 +183,7 @@ impl Handle {
         state: Option<(Bound<'_, PyAny>,)>,
         input: Option<(Bound<'_, PyAny>,)>,
     ) -> PyResult<()> {
-        let from = match (checkpoint, entry, op) {
-            (None, None, None) => ForkFrom::Latest,
-            (Some(sequence), None, None) => ForkFrom::Checkpoint(sequence),
-            (None, Some(entry), None) => {
-                ForkFrom::Entry(entry.parse().map_err(|_| invalid(format!("{entry:?} is no entry id")))?)
-            }
-            (None, None, Some(op)) => {
-                ForkFrom::Op(OpId::parse(op).ok_or_else(|| invalid(format!("{op:?} is no op id")))?.slot)
-            }
-            _ => {
-                return Err(invalid("a fork starts at one place: give checkpoint=, entry= or op=, not several".into()));
-            }
-        };
+        let from = fork_from(checkpoint, entry, op).or_raise()?;
         let state = state.map(|(state,)| encode::payload(&state)).transpose()?;
         let input = input.map(|(input,)| encode::payload(&input)).transpose()?;
         let (core, runtime) = (self.core.clone(), self.runtime.clone());
@@ -225,8 +203,7 @@ impl Handle {
         result: Option<(Bound<'_, PyAny>,)>,
         error: Option<(String, String)>,
     ) -> PyResult<()> {
-        let op =
-            OpId::parse(op).ok_or_else(|| invalid(format!("{op:?} is no op id; describe() and tasks() name them")))?;
+        let op = op_id(op).or_raise()?;
         let resolution = match (result, error) {
             (Some((value,)), _) => Resolution::Result(encode::payload(&value)?),
             (None, Some((kind, message))) => {
@@ -242,14 +219,7 @@ impl Handle {
     }
 
     fn resolve_divergence(&self, hub: &Hub, token: u64, decision: &str) -> PyResult<()> {
-        let decision = match decision {
-            "continue" => Divergence::Continue,
-            "fork" => Divergence::Fork,
-            "stay" => Divergence::Stay,
-            other => {
-                return Err(invalid(format!("{other:?} is no decision; pass \"continue\", \"fork\" or \"stay\"")));
-            }
-        };
+        let decision: Divergence = Language::Python.word("decision", decision).or_raise()?;
         let (core, runtime) = (self.core.clone(), self.runtime.clone());
         spawn(&self.runtime, &hub.inbox, token, async move {
             core.resolve_divergence(decision).await.map(|run| Handle::of(run, runtime))
@@ -274,11 +244,7 @@ impl Handle {
     fn value(&self, hub: &Hub, token: u64, what: String, checkpoint: Option<u32>) {
         let core = self.core.clone();
         spawn(&self.runtime, &hub.inbox, token, async move {
-            let value = match &*what {
-                "input" => Some(core.input().await?),
-                "output" => core.output().await?,
-                _ => core.state(checkpoint).await?,
-            };
+            let value = shown::value(&core, &what, checkpoint).await?;
             Ok(value.map_or(Reply::Nothing, Reply::Value))
         });
     }
@@ -338,7 +304,7 @@ impl Watching {
     /// Ends with a list of events; an empty one after the terminal event.
     fn next(&self, hub: &Hub, token: u64) -> Abort {
         let reader = self.reader.clone();
-        let read = async move { reader.lock().await.next_batch(BATCH).await.map(Events) };
+        let read = async move { reader.lock().await.next_batch(EVENT_BATCH).await.map(Events) };
         Abort(spawn(&self.runtime, &hub.inbox, token, read))
     }
 
@@ -346,7 +312,7 @@ impl Watching {
     fn next_sent(&self, hub: &Hub, token: u64) -> Abort {
         let (reader, execution) = (self.reader.clone(), self.execution);
         let read = async move {
-            let events = reader.lock().await.next_batch(BATCH).await?;
+            let events = reader.lock().await.next_batch(EVENT_BATCH).await?;
             Ok::<_, Error>(Sent(events.iter().flat_map(|event| server_sent(execution, event)).collect()))
         };
         Abort(spawn(&self.runtime, &hub.inbox, token, read))
@@ -398,8 +364,4 @@ fn listed<'py>(py: Python<'py>, events: &[StreamEvent]) -> PyResult<Bound<'py, P
         }
     }
     Ok(list)
-}
-
-fn invalid(message: String) -> PyErr {
-    Failure::Engine(Error::new(Code::InvalidArgument, message)).into()
 }

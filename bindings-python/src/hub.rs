@@ -5,15 +5,11 @@
 
 use crate::error::exception;
 use crate::reply::Reply;
-use crate::session::effects;
-use crate::worker::{Port, Ticket};
+use crate::worker::News;
 use flovyn_core::Error;
-use flovyn_core::id::TaskId;
-use flovyn_core::model::ClaimedTask;
-use flovyn_core::session::Session;
 use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::PyList;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,14 +19,8 @@ use std::time::Duration;
 pub(crate) enum Note {
     /// A call that was made with a token has ended.
     Done(u64, Result<Reply, Error>),
-    /// A session has something for its host.
-    Effects(u64, Arc<Session>),
-    /// A worker has claimed a run.
-    Agent(Arc<Port>, Arc<Session>),
-    /// A worker has claimed a task.
-    Task(Arc<Port>, Box<ClaimedTask>, Ticket),
-    /// A claimed task shall stop.
-    CancelTask(Arc<Port>, TaskId),
+    /// A worker has something for its loop.
+    News(News),
 }
 
 pub(crate) struct Inbox {
@@ -125,7 +115,7 @@ impl Hub {
         self.inbox.token()
     }
 
-    /// Takes all that is there: `(token, ok, value)` of calls, `(token, None, news)` of sessions and workers.
+    /// Takes all that is there: `(token, ok, value)` of calls, `(token, None, news)` of workers.
     fn drain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
         for note in self.inbox.take() {
@@ -136,23 +126,7 @@ impl Hub {
                     Err(error) => list.append((token, false, error.into_value(py)))?,
                 },
                 Note::Done(token, Err(error)) => list.append((token, false, exception(py, &error)?))?,
-                Note::Effects(token, session) => {
-                    let effects = effects(py, &session)?;
-                    if !effects.is_empty() {
-                        list.append((token, py.None(), effects))?;
-                    }
-                }
-                Note::Agent(port, session) => list.append((port.token, py.None(), port.agent(py, session)?))?,
-                Note::Task(port, task, ticket) => {
-                    let attempt = ticket.clone();
-                    match port.task(py, *task, ticket) {
-                        Ok(news) => list.append((port.token, py.None(), news))?,
-                        Err(error) => attempt.unreadable(py, &error),
-                    }
-                }
-                Note::CancelTask(port, task) => {
-                    list.append((port.token, py.None(), ("cancel", PyBytes::new(py, task.0.as_bytes()))))?;
-                }
+                Note::News(news) => news.append_to(py, &list)?,
             }
         }
         Ok(list)

@@ -5,105 +5,27 @@
 
 use crate::decode;
 use crate::encode;
-use crate::error::Failure;
-use crate::given::{Filling, LARGE};
-use crate::hub::{Hub, Inbox, Note, spawn};
+use crate::error::OrRaise;
+use crate::hub::{Hub, spawn};
 use crate::task::TaskSpec;
-use flovyn_core::Error;
+use crate::value::duration;
 use flovyn_core::error::Code;
-use flovyn_core::id::TaskId;
-use flovyn_core::journal::{Answer, Call, Called, Ending, OnceBegin, OpRef, Outcome, Outside, Question};
+use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
+use flovyn_core::journal::{Call, Ending, OnceBegin, OpRef, Outcome};
 use flovyn_core::model::{AttemptResult, Entry, Usage};
-use flovyn_core::payload::{Encoding, Payload};
-use flovyn_core::session::{Closed, HostEffect, Port, Session as Core};
-use flovyn_core::storage::stored::Room;
-use parking_lot::Mutex;
+use flovyn_core::payload::Payload;
+use flovyn_core::session::{HostEffect, Session as Core};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread::ThreadId;
-use std::time::Duration;
-
-thread_local! {
-    /// A native call on this thread will take the effects itself: the loop need not be woken for them.
-    static TAKES_EFFECTS: Cell<bool> = const { Cell::new(false) };
-}
-
-type Once = Option<String>;
-
-/// Wakes the loop of a session when the engine has something for it.
-struct Wake {
-    inbox: Arc<Inbox>,
-    token: u64,
-}
-
-impl Port for Wake {
-    fn ready(&self, session: &Arc<Core>) {
-        if !TAKES_EFFECTS.get() {
-            self.inbox.push(Note::Effects(self.token, session.clone()));
-        }
-    }
-
-    fn room(&self, value: &Payload) -> Option<Box<dyn Room>> {
-        let wanted = value.encoding == Encoding::Raw && value.size() >= LARGE as u64;
-        if wanted { Filling::for_bytes(value.size()) } else { None }
-    }
-}
 
 /// One activation of an agent.
 #[pyclass(frozen, module = "flovyn._native")]
-pub(crate) struct Session {
-    core: Arc<Core>,
-    token: u64,
-    runtime: tokio::runtime::Handle,
-    thread: Mutex<Option<ThreadId>>,
-    /// Names come again and again; the engine shares them.
-    names: Mutex<HashMap<String, Arc<str>>>,
-}
+pub(crate) struct Session(HostSession);
 
 impl Session {
-    /// Takes a session over and connects it with the loop of a hub.
-    pub(crate) fn connect(core: Arc<Core>, inbox: &Arc<Inbox>, runtime: tokio::runtime::Handle) -> Self {
-        let token = inbox.token();
-        core.connect(Arc::new(Wake { inbox: inbox.clone(), token }));
-        Self { core, token, runtime, thread: Mutex::default(), names: Mutex::default() }
-    }
-
-    fn name(&self, name: &str) -> Arc<str> {
-        let mut names = self.names.lock();
-        if let Some(known) = names.get(name) {
-            return known.clone();
-        }
-        let shared: Arc<str> = name.into();
-        if names.len() < 1_000 {
-            names.insert(name.to_owned(), shared.clone());
-        }
-        shared
-    }
-
-    fn call(&self, call: Call, once: &Once) -> Result<Called, Failure> {
-        self.check_thread()?;
-        let once = once.as_deref().map(|name| self.name(name));
-        Ok(self.core.call(call, once.as_ref())?)
-    }
-
-    fn read(&self, question: Question, once: &Once) -> Result<Answer, Failure> {
-        self.check_thread()?;
-        let once = once.as_deref().map(|name| self.name(name));
-        Ok(self.core.read(question, once.as_ref())?)
-    }
-
-    fn check_thread(&self) -> Result<(), Failure> {
-        match *self.thread.lock() {
-            Some(own) if own != std::thread::current().id() => Err(Error::new(
-                Code::WrongThread,
-                "a context was used from another thread than its agent's; make the call on the agent's own thread, or do the work in a task",
-            )
-            .into()),
-            _ => Ok(()),
-        }
+    pub(crate) fn of(core: Arc<Core>, threads: tokio::runtime::Handle) -> Self {
+        Self(HostSession::new(core, threads))
     }
 
     /// The value of a payload, fetched where it is not in memory.
@@ -111,58 +33,44 @@ impl Session {
         if payload.bytes().is_ok() {
             return Ok(decode::payload(py, payload)?);
         }
-        let payload = py.detach(|| self.runtime.block_on(self.core.load(payload))).map_err(Failure::from)?;
+        let payload = py.detach(|| self.0.loaded(payload)).or_raise()?;
         Ok(decode::payload(py, &payload)?)
     }
 
     /// Does something after which the effects are taken at once. The engine may write to its store meanwhile, so other
     /// threads of the interpreter go on.
     fn acting<'py>(&self, py: Python<'py>, act: impl FnOnce(&Core) + Send) -> PyResult<Bound<'py, PyList>> {
-        py.detach(|| {
-            TAKES_EFFECTS.set(true);
-            act(&self.core);
-            TAKES_EFFECTS.set(false);
-        });
-        effects(py, &self.core)
+        py.detach(|| self.0.acting(act));
+        effects(py, self.0.core())
     }
 }
 
 #[pymethods]
 impl Session {
-    /// Names the session among what a hub drains.
-    #[getter]
-    fn token(&self) -> u64 {
-        self.token
-    }
-
     /// From now on only the calling thread may make calls.
     fn bind_thread(&self) {
-        *self.thread.lock() = Some(std::thread::current().id());
+        self.0.bind_thread();
     }
 
     fn execution_id(&self) -> String {
-        self.core.execution_id().to_string()
+        self.0.core().execution_id().to_string()
     }
 
     fn org_id(&self) -> String {
-        self.core.org().to_string()
+        self.0.core().org().to_string()
     }
 
     fn key(&self) -> Option<String> {
-        self.core.execution().new.key.clone()
-    }
-
-    fn kind(&self) -> String {
-        self.core.execution().new.kind.clone()
+        self.0.core().execution().new.key.clone()
     }
 
     fn input<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.loaded(py, &self.core.execution().new.input)
+        self.loaded(py, &self.0.core().execution().new.input)
     }
 
     /// The state of the last checkpoint as `(value,)`; none before the first.
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>,)>> {
-        match self.core.state() {
+        match self.0.core().state() {
             Some(state) => Ok(Some((self.loaded(py, state)?,))),
             None => Ok(None),
         }
@@ -177,9 +85,9 @@ impl Session {
         spec: &TaskSpec,
         input: &Bound<'py, PyAny>,
         key: Option<&str>,
-        once: Once,
+        once: Option<&str>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        let called = self.call(spec.call(encode::payload(input)?, key.map(Into::into)), &once)?;
+        let called = self.0.call(spec.0.call(encode::payload(input)?, key), once).or_raise()?;
         let task = called.task.unwrap_or_default();
         Ok((called.op.0, PyBytes::new(py, task.0.as_bytes())))
     }
@@ -195,7 +103,7 @@ impl Session {
         turn_id: Option<String>,
         metadata: Option<&Bound<'py, PyAny>>,
         thread: &str,
-        once: Once,
+        once: Option<&str>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let metadata = match metadata {
             Some(value) => Some(String::from_utf8_lossy(&encode::json(value)?).into_owned()),
@@ -203,31 +111,31 @@ impl Session {
         };
         let content = encode::payload(content)?;
         let entry = Call::Entry { role, entry_type, content, turn_id, metadata, thread: thread.into() };
-        let called = self.call(entry, &once)?;
+        let called = self.0.call(entry, once).or_raise()?;
         Ok(PyBytes::new(py, called.entry.unwrap_or_default().0.as_bytes()))
     }
 
     #[pyo3(signature = (name, timeout=None, once=None))]
-    fn call_signal(&self, name: &str, timeout: Option<f64>, once: Once) -> PyResult<u32> {
+    fn call_signal(&self, name: &str, timeout: Option<f64>, once: Option<&str>) -> PyResult<u32> {
         let timeout = timeout.map(duration).transpose()?;
-        Ok(self.call(Call::Signal { name: self.name(name), timeout }, &once)?.op.0)
+        Ok(self.0.signal(name, timeout, once).or_raise()?.0)
     }
 
     #[pyo3(signature = (seconds, once=None))]
-    fn call_timer(&self, seconds: f64, once: Once) -> PyResult<u32> {
-        Ok(self.call(Call::Timer { duration: duration(seconds)? }, &once)?.op.0)
+    fn call_timer(&self, seconds: f64, once: Option<&str>) -> PyResult<u32> {
+        let timer = Call::Timer { duration: duration(seconds)? };
+        Ok(self.0.call(timer, once).or_raise()?.op.0)
     }
 
     #[pyo3(signature = (task, once=None))]
-    fn call_attach<'py>(&self, py: Python<'py>, task: &str, once: Once) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        let task: TaskId = task.parse().map_err(|_| {
-            Failure::Engine(Error::new(
-                Code::InvalidArgument,
-                format!("{task:?} is no task ref; pass what `step.ref` gave when the task was scheduled"),
-            ))
-        })?;
-        let called = self.call(Call::Attach { task }, &once)?;
-        Ok((called.op.0, PyBytes::new(py, task.0.as_bytes())))
+    fn call_attach<'py>(
+        &self,
+        py: Python<'py>,
+        task: &str,
+        once: Option<&str>,
+    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        let (op, task) = self.0.attach(task, once).or_raise()?;
+        Ok((op.0, PyBytes::new(py, task.0.as_bytes())))
     }
 
     #[pyo3(signature = (model, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros=None, once=None))]
@@ -240,147 +148,135 @@ impl Session {
         cache_read_tokens: u64,
         cache_write_tokens: u64,
         cost_micros: Option<u64>,
-        once: Once,
+        once: Option<&str>,
     ) -> PyResult<()> {
         let usage = Usage { calls: 1, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_micros };
-        self.call(Call::Usage { model, usage }, &once)?;
+        self.0.call(Call::Usage { model, usage }, once).or_raise()?;
         Ok(())
     }
 
     #[pyo3(signature = (once=None))]
-    fn call_step(&self, once: Once) -> PyResult<u32> {
-        Ok(self.call(Call::StepMark, &once)?.op.0)
+    fn call_step(&self, once: Option<&str>) -> PyResult<u32> {
+        Ok(self.0.call(Call::StepMark, once).or_raise()?.op.0)
     }
 
     #[pyo3(signature = (once=None))]
-    fn call_flush(&self, once: Once) -> PyResult<u32> {
-        Ok(self.call(Call::Flush, &once)?.op.0)
+    fn call_flush(&self, once: Option<&str>) -> PyResult<u32> {
+        Ok(self.0.call(Call::Flush, once).or_raise()?.op.0)
     }
 
-    /// `(0, value)`: it happened; `(1, op)`: await this op; `(2, None)`: run it.
+    /// A `OnceCode` with the value that it has, or with the op to await.
     fn once_begin<'py>(
         &self,
         py: Python<'py>,
         name: &str,
         input: &Bound<'py, PyAny>,
-    ) -> PyResult<(u8, Bound<'py, PyAny>)> {
-        self.check_thread()?;
-        let digest = encode::payload(input)?.digest().map_err(Failure::from)?;
-        Ok(match self.core.once_begin(&self.name(name), digest).map_err(Failure::from)? {
-            OnceBegin::Done(value) => (0, decode::payload(py, &value)?),
-            OnceBegin::Recorded(op) => (1, op.0.into_pyobject(py)?.into_any()),
-            OnceBegin::Run => (2, py.None().into_bound(py)),
+    ) -> PyResult<(u32, Bound<'py, PyAny>)> {
+        let begun = self.0.once_begin(name, &encode::payload(input)?).or_raise()?;
+        let code = OnceCode::of(&begun).number();
+        Ok(match begun {
+            OnceBegin::Done(value) => (code, decode::payload(py, &value)?),
+            OnceBegin::Recorded(op) => (code, op.0.into_pyobject(py)?.into_any()),
+            OnceBegin::Run => (code, py.None().into_bound(py)),
         })
     }
 
     fn once_end(&self, name: &str, input: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<u32> {
-        self.check_thread()?;
-        let digest = encode::payload(input)?.digest().map_err(Failure::from)?;
-        let value = encode::payload(value)?;
-        Ok(self.core.once_end(&self.name(name), digest, value).map_err(Failure::from)?.0)
+        let (input, value) = (encode::payload(input)?, encode::payload(value)?);
+        Ok(self.0.once_end(name, &input, value).or_raise()?.0)
     }
 
     fn checkpoint(&self, state: &Bound<'_, PyAny>, metadata: &Bound<'_, PyAny>) -> PyResult<u32> {
-        self.check_thread()?;
         let metadata = String::from_utf8_lossy(&encode::json(metadata)?).into_owned();
-        self.core.checkpoint(encode::payload(state)?, metadata).map_err(Failure::from)?;
-        Ok(OpRef::CHECKPOINT.0)
+        Ok(self.0.checkpoint(encode::payload(state)?, metadata).or_raise()?.0)
     }
 
     // ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     #[pyo3(signature = (name, once=None))]
-    fn has_signal(&self, name: &str, once: Once) -> PyResult<bool> {
-        Ok(flag(self.read(Question::HasSignal(self.name(name)), &once)?))
+    fn has_signal(&self, name: &str, once: Option<&str>) -> PyResult<bool> {
+        self.0.has_signal(name, once).or_raise()
     }
 
     #[pyo3(signature = (name, turn, once=None))]
-    fn drain_signals<'py>(&self, py: Python<'py>, name: &str, turn: bool, once: Once) -> PyResult<Bound<'py, PyList>> {
+    fn drain_signals<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        turn: bool,
+        once: Option<&str>,
+    ) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
-        if let Answer::Signals(values) = self.read(Question::Drain { name: self.name(name), turn }, &once)? {
-            let values = py.detach(|| {
-                let load = async |value: &Payload| self.core.load(value).await;
-                values.iter().map(|value| self.runtime.block_on(load(value))).collect::<Result<Vec<_>, _>>()
-            });
-            for value in values.map_err(Failure::from)? {
-                list.append(decode::payload(py, &value)?)?;
-            }
+        for value in py.detach(|| self.0.drain_signals(name, turn, once)).or_raise()? {
+            list.append(decode::payload(py, &value)?)?;
         }
         Ok(list)
     }
 
     #[pyo3(signature = (once=None))]
-    fn check_cancellation(&self, once: Once) -> PyResult<bool> {
-        Ok(flag(self.read(Question::Cancellation, &once)?))
+    fn check_cancellation(&self, once: Option<&str>) -> PyResult<bool> {
+        self.0.check_cancellation(once).or_raise()
     }
 
     #[pyo3(signature = (once=None))]
-    fn remaining_budget<'py>(&self, py: Python<'py>, once: Once) -> PyResult<Bound<'py, PyAny>> {
-        match self.read(Question::Budget, &once)? {
-            Answer::Value(value) => Ok(decode::payload(py, &value)?),
-            _ => Ok(py.None().into_bound(py)),
+    fn remaining_budget<'py>(&self, py: Python<'py>, once: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        match self.0.remaining_budget(once).or_raise()? {
+            Some(left) => Ok(decode::payload(py, &left)?),
+            None => Ok(py.None().into_bound(py)),
         }
     }
 
     fn is_cancel_requested(&self) -> bool {
-        self.core.is_cancel_requested()
+        self.0.core().is_cancel_requested()
     }
 
     /// Seconds since 1970 by the run's own clock.
     fn time(&self) -> f64 {
-        self.core.time().0 as f64 / 1e6
+        self.0.core().time().0 as f64 / 1e6
     }
 
     fn random_number(&self) -> PyResult<f64> {
-        self.check_thread()?;
-        Ok(self.core.random_number())
+        self.0.random_number().or_raise()
     }
 
     fn random<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.check_thread()?;
-        Ok(PyBytes::new(py, &self.core.random()))
+        Ok(PyBytes::new(py, &self.0.random().or_raise()?))
     }
 
     fn open_thread(&self, thread: &str) {
-        self.core.open_thread(thread);
+        self.0.core().open_thread(thread);
     }
 
     fn leaf(&self, thread: &str) -> Option<String> {
-        self.core.leaf(thread).map(|leaf| leaf.to_string())
+        self.0.core().leaf(thread).map(|leaf| leaf.to_string())
     }
 
     /// Reads the branch of a thread through the hub.
     fn branch(&self, hub: &Hub, token: u64, thread: String) {
-        let core = self.core.clone();
-        spawn(&self.runtime, &hub.inbox, token, async move { core.branch(&thread).await.map(Branch) });
+        let core = self.0.core().clone();
+        spawn(self.0.threads(), &hub.inbox, token, async move { core.branch(&thread).await.map(Branch) });
     }
 
     /// Reads the branch of a thread here and now, without the GIL.
     fn branch_now<'py>(&self, py: Python<'py>, thread: &str) -> PyResult<Bound<'py, PyList>> {
-        let entries = py.detach(|| self.runtime.block_on(self.core.branch(thread))).map_err(Failure::from)?;
+        let entries = py.detach(|| self.0.branch_now(thread)).or_raise()?;
         messages(py, &entries)
     }
 
     fn task_progress(&self, op: u32, attempt: u32, fraction: f64, message: &str) {
-        self.core.task_progress(OpRef(op), attempt, fraction, message);
+        self.0.core().task_progress(OpRef(op), attempt, fraction, message);
     }
 
     #[pyo3(signature = (kind, data, op=None, attempt=0))]
-    fn stream(&self, kind: u8, data: &Bound<'_, PyAny>, op: Option<u32>, attempt: u32) -> PyResult<()> {
-        let (kind, text) = encode::preview(kind, data)?;
-        self.core.stream(kind, text.into(), op.map(|op| (OpRef(op), attempt)));
+    fn stream(&self, kind: u32, data: &Bound<'_, PyAny>, op: Option<u32>, attempt: u32) -> PyResult<()> {
+        self.0.stream(kind, encode::preview(kind, data)?.into(), op.map(|op| (op, attempt)));
         Ok(())
     }
 
     // ── awaits and ends ─────────────────────────────────────────────────────────────────────────────────────────
 
     fn await_op(&self, op: u32) -> PyResult<()> {
-        self.check_thread()?;
-        Ok(self.core.await_op(OpRef(op)).map_err(Failure::from)?)
-    }
-
-    fn is_settled(&self, op: u32) -> bool {
-        self.core.is_settled(OpRef(op))
+        self.0.await_op(op).or_raise()
     }
 
     fn abandon<'py>(&self, py: Python<'py>, op: u32) -> PyResult<Bound<'py, PyList>> {
@@ -389,21 +285,18 @@ impl Session {
 
     /// Tells that several branches are alive, before one of them calls anything.
     fn note_concurrent(&self) {
-        self.core.note_concurrent();
+        self.0.core().note_concurrent();
     }
 
     /// Whether something recorded has not been called again yet.
     fn is_replaying(&self) -> bool {
-        self.core.is_replaying()
+        self.0.core().is_replaying()
     }
 
-    fn settle<'py>(&self, py: Python<'py>, concurrent: bool, outside: Option<u8>) -> PyResult<Bound<'py, PyList>> {
-        let outside = outside.map(|outside| match outside {
-            0 => Outside::Nothing,
-            1 => Outside::Unknown,
-            _ => Outside::Something,
-        });
-        self.acting(py, |core| core.settle(concurrent, outside))
+    /// Says that the code is quiet, and by an `OutsideCode` what may make it go on, where that was asked.
+    fn settle<'py>(&self, py: Python<'py>, concurrent: bool, outside: Option<u32>) -> PyResult<Bound<'py, PyList>> {
+        py.detach(|| self.0.settle(concurrent, outside));
+        effects(py, self.0.core())
     }
 
     fn completed<'py>(&self, py: Python<'py>, output: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
@@ -453,91 +346,57 @@ impl Session {
         pause: Option<f64>,
     ) -> PyResult<Bound<'py, PyList>> {
         let failure = failure(code, error_type, message, traceback, Code::TaskFailed);
-        let result = AttemptResult::Failed { failure, retryable, pause: asked(pause) };
+        let result = AttemptResult::Failed { failure, retryable, pause: Language::Python.pause(pause) };
         self.acting(py, |core| core.task_ended(OpRef(op), attempt, result))
     }
 
-    fn task_cancelled<'py>(&self, py: Python<'py>, op: u32, attempt: u32) -> PyResult<Bound<'py, PyList>> {
-        self.acting(py, |core| core.task_ended(OpRef(op), attempt, AttemptResult::Cancelled))
-    }
-
     fn task_heartbeat(&self, op: u32) {
-        self.core.task_heartbeat(OpRef(op));
+        self.0.core().task_heartbeat(OpRef(op));
     }
 }
 
-/// A failure as Python tells it.
-pub(crate) fn failure(
-    code: &str,
-    error_type: &str,
-    message: &str,
-    traceback: Option<String>,
-    otherwise: Code,
-) -> flovyn_core::model::Failure {
-    let code = Code::parse(code).unwrap_or(otherwise);
-    let mut failure = flovyn_core::model::Failure::new(code, error_type, message);
-    failure.traceback = traceback;
-    failure
-}
-
-fn flag(answer: Answer) -> bool {
-    matches!(answer, Answer::Flag(true))
-}
-
-/// Seconds as a duration; negative ones are over already.
-pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds.max(0.0)).map_err(|_| {
-        Failure::Engine(Error::new(
-            Code::InvalidArgument,
-            format!("{seconds} is no number of seconds that can be waited for"),
-        ))
-        .into()
-    })
-}
-
-/// The pause that an error asks for; what cannot be waited for asks for none.
-pub(crate) fn asked(seconds: Option<f64>) -> Option<Duration> {
-    Duration::try_from_secs_f64(seconds?).ok()
-}
-
-/// What the host must do, as tuples that begin with a number.
+/// What the host must do, as tuples that begin with an `EffectCode`.
 pub(crate) fn effects<'py>(py: Python<'py>, core: &Core) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for effect in core.take_effects() {
         match effect {
             HostEffect::Deliver(handed) => {
                 for one in handed {
-                    let (tag, value) = outcome(py, one.outcome)?;
-                    list.append((0u8, one.op.0, tag, value))?;
+                    let (code, value) = outcome(py, one.outcome)?;
+                    list.append((EffectCode::Deliver.number(), one.op.0, code.number(), value))?;
                 }
             }
             HostEffect::Start(start) => {
                 let task = PyBytes::new(py, start.task.0.as_bytes());
-                list.append((1u8, start.op.0, start.attempt, &*start.kind, task))?;
+                list.append((EffectCode::Start.number(), start.op.0, start.attempt, &*start.kind, task))?;
             }
-            HostEffect::CancelTask(op) => list.append((2u8, op.0))?,
-            HostEffect::Ask => list.append((4u8,))?,
-            HostEffect::Warn(what) => list.append((5u8, what))?,
-            HostEffect::Close(Closed::Finished(status)) => list.append((3u8, "finished", status.as_str()))?,
-            HostEffect::Close(Closed::Evicted) => list.append((3u8, "evicted", ""))?,
-            HostEffect::Close(Closed::Lost(error)) => list.append((3u8, "lost", error.to_string()))?,
+            HostEffect::CancelTask(op) => list.append((EffectCode::CancelTask.number(), op.0))?,
+            HostEffect::Ask => list.append((EffectCode::Ask.number(),))?,
+            HostEffect::Warn(what) => list.append((EffectCode::Warn.number(), what))?,
+            HostEffect::Close(why) => {
+                let (reason, detail) = closed(&why);
+                list.append((EffectCode::Close.number(), reason, detail))?;
+            }
         }
     }
     Ok(list)
 }
 
-/// 0: a value, 1: a failure, 2: out of time, 3: the run was asked to stop.
-fn outcome(py: Python<'_>, outcome: Outcome) -> PyResult<(u8, Bound<'_, PyAny>)> {
-    Ok(match outcome {
+/// An outcome with what comes with its code.
+fn outcome(py: Python<'_>, outcome: Outcome) -> PyResult<(OutcomeCode, Bound<'_, PyAny>)> {
+    let code = OutcomeCode::of(&outcome);
+    let value = match outcome {
         Outcome::Value(value) | Outcome::Signal(value) => match decode::payload(py, &value) {
-            Ok(value) => (0, value),
-            Err(error) => (4, PyErr::from(error).into_value(py).into_bound(py).into_any()),
+            Ok(value) => value,
+            Err(error) => {
+                let error = PyErr::from(error).into_value(py).into_bound(py).into_any();
+                return Ok((OutcomeCode::Unreadable, error));
+            }
         },
-        Outcome::Fired | Outcome::Done => (0, py.None().into_bound(py)),
-        Outcome::Failed(failure) => (1, failed(py, &failure)?),
-        Outcome::TimedOut => (2, py.None().into_bound(py)),
-        Outcome::Cancelled => (3, py.None().into_bound(py)),
-    })
+        Outcome::Failed(failure) => failed(py, &failure)?,
+        Outcome::Fired | Outcome::Done | Outcome::TimedOut | Outcome::Cancelled => py.None().into_bound(py),
+    };
+    Ok((code, value))
 }
 
 /// A failure as `(code, type, message, kind, task, attempts, traceback)`.

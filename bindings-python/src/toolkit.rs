@@ -7,7 +7,7 @@ use crate::reply::Reply;
 use crate::runtime::Runtime;
 use crate::task::TaskSpec;
 use flovyn_core::error::{Code, Error};
-use flovyn_core::host::threads;
+use flovyn_core::host::{TaskSpec as Spec, threads};
 use flovyn_core::payload::Payload;
 use flovyn_toolkit::config::{ToolkitConfig, Toolkits, registry};
 use flovyn_toolkit::fake_llm;
@@ -18,22 +18,22 @@ use std::sync::Arc;
 
 /// Native agents and tasks that a worker serves beside its own: none until they are described.
 #[pyclass(frozen, module = "flovyn._native")]
-pub(crate) struct Kit {
-    kits: Arc<Toolkits>,
+pub(crate) struct Toolkit {
+    toolkits: Arc<Toolkits>,
     threads: tokio::runtime::Handle,
 }
 
-impl Kit {
+impl Toolkit {
     pub(crate) fn host(&self) -> Arc<Toolkits> {
-        self.kits.clone()
+        self.toolkits.clone()
     }
 }
 
 #[pymethods]
-impl Kit {
+impl Toolkit {
     #[new]
     fn new(runtime: &Runtime) -> Self {
-        Self { kits: Arc::default(), threads: runtime.threads() }
+        Self { toolkits: Arc::default(), threads: runtime.threads() }
     }
 
     /// Serves what is described, in the place of what was described before; ends with what is wrong with MCP servers that
@@ -50,28 +50,28 @@ impl Kit {
         for description in &descriptions {
             texts.push(String::from_utf8_lossy(&encode::json(description)?).into_owned());
         }
-        let (store, kits) = (runtime.url().to_owned(), self.kits.clone());
+        let (store, toolkits) = (runtime.url().to_owned(), self.toolkits.clone());
         spawn(&self.threads, &hub.inbox, token, async move {
-            Ok(Reply::Facts(kits.replace(&texts, &store, &taken).await?.into()))
+            Ok(Reply::Facts(toolkits.replace(&texts, &store, &taken).await?.into()))
         });
         Ok(())
     }
 
     /// The kinds of its tasks.
     fn task_kinds(&self) -> Vec<String> {
-        self.kits.kinds_of_tasks()
+        self.toolkits.kinds_of_tasks()
     }
 
     /// How one of its tasks is scheduled for the workers of a queue; none for one that it does not serve.
     fn spec(&self, kind: &str, queue: &str) -> Option<TaskSpec> {
-        self.kits.options(kind).map(|options| TaskSpec::queued(kind, options, queue))
+        self.toolkits.options(kind).map(|options| TaskSpec(Spec::queued(kind, options, queue.to_owned())))
     }
 
     /// Ends the connections to MCP servers.
     fn close(&self, hub: &Hub, token: u64) {
-        let kits = self.kits.clone();
+        let toolkits = self.toolkits.clone();
         spawn(&self.threads, &hub.inbox, token, async move {
-            kits.close().await;
+            toolkits.close().await;
             Ok(())
         });
     }

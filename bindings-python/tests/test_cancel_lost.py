@@ -12,8 +12,9 @@ import flovyn
 import pytest
 from flovyn import AgentContext, agent, task
 from flovyn.blocking import SyncAgentContext
+from flovyn.codes import OUTCOME_CANCELLED
 from flovyn.scope import current
-from flovyn.step import CANCELLED, Step
+from flovyn.step import Step
 from flovyn.testing import harness
 
 made: list[str] = []
@@ -142,10 +143,10 @@ async def test_a_cancel_is_not_lost_to_a_timer_of_the_same_turn(
     deliver = Step.deliver
 
     def together(step: Step[Any], tag: int, value: Any, cause: BaseException | None = None) -> None:
-        if tag == CANCELLED and first == "timer":
+        if tag == OUTCOME_CANCELLED and first == "timer":
             fire_timers()
         deliver(step, tag, value, cause)
-        if tag == CANCELLED and first == "cancel":
+        if tag == OUTCOME_CANCELLED and first == "cancel":
             fire_timers()
 
     monkeypatch.setattr(Step, "deliver", together)

@@ -84,6 +84,24 @@ async def test_a_parked_agent_is_evicted_and_goes_on(url: str) -> None:
         assert suspended == [True, False] and entered == 2
 
 
+async def test_runs_beyond_those_that_are_kept_leave_memory(url: str) -> None:
+    @agent
+    async def waiting(ctx: AgentContext) -> Any:
+        return await ctx.wait_for_signal("go")
+
+    async with flovyn.connect(url) as client, client.worker(agents=[waiting], max_parked=1) as worker:
+        handles = [await client.start(waiting) for _ in range(3)]
+        for _ in range(500):
+            if len(worker._activations) == 1 and [await each.status() for each in handles] == ["WAITING"] * 3:
+                break
+            await asyncio.sleep(0.01)
+        # The commit of the one that comes to wait puts another one away, which hears of it though it made no call.
+        assert len(worker._activations) == 1
+        for number, handle in enumerate(handles):
+            await handle.signal("go", number)
+            assert await handle.result(timeout=10) == number
+
+
 @agent
 async def patient(ctx: AgentContext, how: str) -> str:
     patience = 3600.0 if not lives else 0.01

@@ -117,7 +117,7 @@ async def main():
         while await handle.status() != "WAITING" and how != "nested":
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
-        copy = next(iter(worker._activations))
+        copy = next(iter(worker._activations.values()))
         if end == "sigterm":
             asyncio.get_running_loop().call_soon(lambda: print("serving", flush=True))
             await worker.run()

@@ -1,4 +1,4 @@
-//! Lives of the generator's agents in Rust that end at commits, within one process: by the stage of the engine's tests.
+//! Lives of the generator's agents in Rust that end at commits, within one process: by the world of the engine's tests.
 
 use super::steering::send;
 use super::{Decide, Fails, Generated, LIVES, Work, count, explain, list, locked};
@@ -6,7 +6,7 @@ use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::client::{Handle, StartOptions};
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::host::stage::{Mortal, Stage, bury};
+use flovyn_core::host::test_world::{CrashableStore, TestWorld, kill};
 use flovyn_core::model::Status;
 use flovyn_core::runtime::Runtime;
 use flovyn_core::worker::WorkerOptions;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const AT_A_TIME: usize = 6;
 
-/// Lets each program die where it says, on a stage of its own, and prints what came of it.
+/// Lets each program die where it says, on a world of its own, and prints what came of it.
 pub async fn die_all(life: &'static Value) -> Result<()> {
     let limit = Duration::from_secs(count(&life["timeout"]));
     let parked = life["max_parked"].as_u64().and_then(|most| usize::try_from(most).ok());
@@ -39,15 +39,15 @@ pub async fn die_all(life: &'static Value) -> Result<()> {
 
 /// Lets a program die at some of its commits; gives what came of it.
 async fn die(program: &Value, name: &str, parked: Option<usize>) -> Result<Value> {
-    let stage = blocking(Stage::new).await?;
-    let stage = Arc::new(stage);
+    let world = blocking(TestWorld::new).await?;
+    let world = Arc::new(world);
     let points = list(&program["crashes"]).iter().map(Some).chain([None]);
     for (number, point) in points.enumerate() {
         locked(&LIVES).insert(name.to_owned(), number as u64 + 1);
-        let begun = stage.clone();
-        let (runtime, mortal): (Runtime, Arc<Mortal>) = blocking(move || begun.life()).await?;
+        let begun = world.clone();
+        let (runtime, store): (Runtime, Arc<CrashableStore>) = blocking(move || begun.start_process()).await?;
         if let Some([at, how]) = point.map(list) {
-            mortal.crash_at(count(at), how.as_str().unwrap_or_default())?;
+            store.crash_at(count(at), how.as_str().unwrap_or_default())?;
         }
         let handle = runtime.client().start("generated", Payload::of(&name)?, StartOptions::with_id(name)).await?;
         send(&handle, &program["signals"], false).await?;
@@ -55,40 +55,40 @@ async fn die(program: &Value, name: &str, parked: Option<usize>) -> Result<Value
         let options = WorkerOptions::default();
         let options = WorkerOptions { max_parked: parked.unwrap_or(options.max_parked), ..options };
         let worker = runtime.worker(Arc::new(host), options).await?;
-        if ended(&stage, &mortal, &handle).await? {
+        if ended(&world, &store, &handle).await? {
             let result = handle.result(Some(Duration::from_secs(10))).await?.parse();
             worker.close(Duration::ZERO).await?;
             return result;
         }
-        bury(&mortal).await?;
+        kill(&store).await?;
     }
     Err(Error::new(Code::Timeout, "its last life ended by itself"))
 }
 
-/// The stage begins its lives on threads of its own, which it waits for.
+/// The world begins its lives on threads of its own, which it waits for.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let gone = |error| Error::new(Code::Timeout, format!("the stage is gone: {error}"));
+    let gone = |error| Error::new(Code::Timeout, format!("the world is gone: {error}"));
     tokio::task::spawn_blocking(work).await.map_err(gone)?
 }
 
 /// Waits for the end of a run, or of its life: true for the run. Time passes while it waits.
-async fn ended(stage: &Stage, mortal: &Mortal, handle: &Handle) -> Result<bool> {
+async fn ended(world: &TestWorld, store: &CrashableStore, handle: &Handle) -> Result<bool> {
     loop {
         let status = tokio::select! {
             biased;
-            () = mortal.ended() => return Ok(false),
+            () = store.crashed() => return Ok(false),
             status = handle.status() => status?,
         };
         if status.is_terminal() {
             return Ok(true);
         }
         if status == Status::Waiting
-            && let Some(due) = stage.passed().await?
+            && let Some(due) = world.passed().await?
         {
-            stage.advance(due.since(stage.now()) + Duration::from_micros(1));
+            world.advance(due.since(world.now()) + Duration::from_micros(1));
         }
         tokio::select! {
-            () = mortal.ended() => return Ok(false),
+            () = store.crashed() => return Ok(false),
             () = tokio::time::sleep(Duration::from_millis(5)) => {}
         }
     }

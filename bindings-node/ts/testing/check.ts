@@ -15,7 +15,7 @@ import { hub } from "../hub.js";
 import { encode, facts, json } from "../serde.js";
 import type { Arguments } from "../task.js";
 import type { AnyTask } from "../worker.js";
-import { bury, byKind, type Fakes, Stage } from "./harness.js";
+import { kill, byKind, type Fakes, TestWorld } from "./harness.js";
 
 const KEY = "flovyn-check";
 /** Ops that depend on when something came, not only on what the code does. */
@@ -154,15 +154,15 @@ class Case {
   async run(what: string, disturbance: Disturbance): Promise<Seen> {
     const { timeoutMs = 60_000 } = this.options;
     const limit = performance.now() + timeoutMs;
-    const stage = new Stage();
+    const world = new TestWorld();
     const lives: Client[] = [];
     const begin = (): Client => {
-      const client = stage.beginLife();
+      const client = world.startProcess();
       lives.push(client);
       return client;
     };
     try {
-      return await this.live(stage, begin, disturbance, limit);
+      return await this.live(world, begin, disturbance, limit);
     } catch (error) {
       if (error instanceof Difference) throw new Difference(`${what}: ${error.message}`);
       throw error;
@@ -171,7 +171,7 @@ class Case {
     }
   }
 
-  private async live(stage: Stage, begin: () => Client, disturbance: Disturbance, limit: number): Promise<Seen> {
+  private async live(world: TestWorld, begin: () => Client, disturbance: Disturbance, limit: number): Promise<Seen> {
     let client = begin();
     if (disturbance.crash !== undefined) client.native.crashAt(...disturbance.crash);
     let handle: Handle = await client.start(this.agent as Agent, this.input, { id: KEY });
@@ -180,11 +180,11 @@ class Case {
     }
     for (let commits = 0; ; ) {
       await this.serve(client, handle, disturbance.maxParked);
-      const ended = await this.drive(stage, client, handle, limit);
+      const ended = await this.drive(world, client, handle, limit);
       commits += client.native.commits();
       // What is stored is compared; a serializer may have made of it what has no JSON form.
       if (ended) return { ...(await seen(client, await client.handle(KEY))), commits };
-      await bury(client);
+      await kill(client);
       client = begin();
       handle = await client.handle(KEY);
     }
@@ -205,11 +205,11 @@ class Case {
   }
 
   /** Lets the life go on until the run or the life has ended; true for the run. Time passes when all wait. */
-  private async drive(stage: Stage, client: Client, handle: Handle, limit: number): Promise<boolean> {
+  private async drive(world: TestWorld, client: Client, handle: Handle, limit: number): Promise<boolean> {
     const over = new AbortController();
     let dead = false;
     const end = hub
-      .call((hub, token) => client.native.ended(hub, token), over.signal)
+      .call((hub, token) => client.native.crashed(hub, token), over.signal)
       .then(
         () => void (dead = true),
         () => undefined,
@@ -239,7 +239,7 @@ class Case {
         still += 1;
         if (still > STILL_POLLS) {
           still = 0;
-          if (await stage.jump()) since = now;
+          if (await world.jump()) since = now;
           else if (run.waitReason === "in_doubt") await answer(handle);
           else if (now - since > STUCK_MS && run.waitReason === "signal") {
             const names = (run.waitsFor ?? []).join(", ");

@@ -6,7 +6,7 @@ import type { Agent, AnyAgent } from "../agent.js";
 import { Client, type StartOptions } from "../client.js";
 import type { Handle } from "../handle.js";
 import { hub } from "../hub.js";
-import { native, natively, type NativeStage } from "../native.js";
+import { native, natively, type NativeTestWorld } from "../native.js";
 import { InvalidArgument } from "../errors.js";
 import { type Arguments, declaredKinds, isTask } from "../task.js";
 import type { Toolkit } from "../toolkit/kit.js";
@@ -32,18 +32,18 @@ const PAUSE_MS = 2;
 const SETTLE_MS = 5_000;
 const MAX_JUMPS = 100_000;
 
-/** Time and rows that outlive a process: every life on it finds what was durable. @internal */
-export class Stage {
-  readonly native: NativeStage = natively(() => new native.Stage());
+/** Time and rows that outlive a process: every process on it finds what was durable. @internal */
+export class TestWorld {
+  readonly native: NativeTestWorld = natively(() => new native.TestWorld());
 
-  /** Milliseconds since 1970 on the stage's clock. */
+  /** Milliseconds since 1970 on its clock. */
   get now(): number {
     return this.native.now();
   }
 
-  /** A client of a new life. */
-  beginLife(): Client {
-    return new Client(this.native.life());
+  /** A client of a new process. */
+  startProcess(): Client {
+    return new Client(this.native.startProcess());
   }
 
   /** Moves the clock to the next thing that time brings, at most to `until`; false if there is none. */
@@ -63,7 +63,7 @@ export class Harness {
   /** The worker that serves the agents. */
   worker!: Worker;
   private readonly options: HarnessOptions;
-  private readonly stage = new Stage();
+  private readonly world = new TestWorld();
   private readonly lives = new Lives();
 
   /** @internal */
@@ -74,7 +74,7 @@ export class Harness {
   /** @internal */
   async begin(): Promise<this> {
     const { agents, tasks, maxParked, fakes, toolkit } = this.options;
-    this.client = this.lives.begin(this.stage.native.life());
+    this.client = this.lives.begin(this.world.native.startProcess());
     this.worker = this.client.worker({ agents, tasks, maxParked, toolkit });
     for (const [kind, fake] of byKind(fakes, agents, tasks)) this.worker.fakes.set(kind, fake);
     await this.worker.start();
@@ -88,15 +88,15 @@ export class Harness {
 
   /** The virtual clock. */
   get now(): Date {
-    return new Date(this.stage.now);
+    return new Date(this.world.now);
   }
 
   /** Lets so much time pass: timers fire one after the other, and what they wake runs until it waits again. */
   async advance(ms: number): Promise<void> {
     await this.settle();
-    const until = this.stage.now + ms;
-    for (let jump = 0; jump < MAX_JUMPS && (await this.stage.jump(until)); jump++) await this.settle();
-    this.stage.native.advance(Math.max(until - this.stage.now, 0));
+    const until = this.world.now + ms;
+    for (let jump = 0; jump < MAX_JUMPS && (await this.world.jump(until)); jump++) await this.settle();
+    this.world.native.advance(Math.max(until - this.world.now, 0));
     await this.settle();
   }
 
@@ -116,7 +116,7 @@ export class Harness {
    * one, and so does whoever waits at them.
    */
   async crash(): Promise<void> {
-    await bury(this.client);
+    await kill(this.client);
     await this.begin();
   }
 
@@ -135,10 +135,10 @@ export function harness(options: HarnessOptions): Promise<Harness> {
   return new Harness(options).begin();
 }
 
-/** Ends a life and lets the store notice. @internal */
-export async function bury(client: Client): Promise<void> {
+/** Kills a process and lets the store notice. @internal */
+export async function kill(client: Client): Promise<void> {
   client.forget();
-  await hub.call((hub, token) => client.native.bury(hub, token));
+  await hub.call((hub, token) => client.native.kill(hub, token));
 }
 
 /** Stand-ins by the kind of their task; refuses one for a task that nobody has heard of. @internal */

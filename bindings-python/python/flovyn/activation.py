@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _native
 from .agent import UnreadableState
-from .branches import SOMETHING, outside
+from .branches import outside
+from .codes import (
+    CHECKPOINT_OP,
+    EFFECT_ASK,
+    EFFECT_CANCEL_TASK,
+    EFFECT_DELIVER,
+    EFFECT_START,
+    EFFECT_WARN,
+    OUTCOME_CANCELLED,
+    OUTCOME_VALUE,
+    OUTSIDE_SOMETHING,
+)
 from .ends import ends_process
 from .errors import (
     Cancelled,
@@ -35,7 +46,7 @@ from .errors import (
 from .log import agent_failed, attempt_failed, lost, never_awaited, warned
 from .retry import failure_of
 from .scope import current, in_attempt, once_name
-from .step import CANCELLED, VALUE, Step
+from .step import Step
 from .stopping import Family, Nowhere, Swallowed, Untold
 from .task import Task, TaskContext, TaskLink
 from .threads import called
@@ -46,11 +57,6 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 R = TypeVar("R")
-
-DELIVER, START, CANCEL_TASK, CLOSE, ASK, WARN = range(6)
-
-CHECKPOINT = 0xFFFF_FFFF
-"""The op of a pending checkpoint, which is awaited by being asked for."""
 
 SPINS, SPINS_AGAIN = 1_000, 100
 """Loop turns after which code that always has something to run, and calls nothing, counts as waiting for something
@@ -108,6 +114,7 @@ class Activation:
         "_thread",
         "agent",
         "branches",
+        "id",
         "loop",
         "root",
         "sealed",
@@ -118,8 +125,9 @@ class Activation:
         "worker",
     )
 
-    def __init__(self, worker: Worker, session: _native.Session, agent: Agent[Any, Any]) -> None:
+    def __init__(self, worker: Worker, id: int, session: _native.Session, agent: Agent[Any, Any]) -> None:
         self.worker = worker
+        self.id = id
         self.session = session
         self.agent = agent
         self.loop = asyncio.get_running_loop()
@@ -147,7 +155,6 @@ class Activation:
         """Enter the agent's function at its top."""
         self.session.bind_thread()
         self._thread = threading.get_ident()
-        self.worker.hub.listen(self.session.token, self._act)
         context = contextvars.copy_context()
         self.root = context.run(self._make_root)
         self.root.on_teardown = self.tear
@@ -171,7 +178,7 @@ class Activation:
                 raise
             effects = self._ended_by(error)
         if effects is not None:
-            self._act(effects)
+            self.act(effects)
 
     def _enter(self, context: Any) -> Any:
         args, kwargs = self.fitted(self.agent.arguments, self.session.input(), self._has_begun)
@@ -249,7 +256,6 @@ class Activation:
 
     def _close(self, reason: str) -> None:
         self.sealed = True
-        self.worker.hub.forget(self.session.token)
         for step in self._steps.values():
             if reason == "finished":
                 self.stop_queued(step)
@@ -359,12 +365,12 @@ class Activation:
         """Register an await with the engine."""
         op = step._native_op  # pyright: ignore[reportPrivateUsage]
         untold = self.branches.untold
-        if untold is not None and op != CHECKPOINT and untold.is_due(asyncio.current_task()):
+        if untold is not None and op != CHECKPOINT_OP and untold.is_due(asyncio.current_task()):
             self.give_up(step)
             error = Cancelled("the run was asked to stop")
             untold.raises(error)
             raise error
-        if op != CHECKPOINT:
+        if op != CHECKPOINT_OP:
             self.session.await_op(op)
         self._steps[op] = step
         self.note_branch()
@@ -377,7 +383,7 @@ class Activation:
         op = step._native_op  # pyright: ignore[reportPrivateUsage]
         self._steps.pop(op, None)
         self.stop_queued(step)
-        self._act(self.session.abandon(op))
+        self.act(self.session.abandon(op))
         self._stir()
 
     def tells(self, error: Cancelled) -> None:
@@ -439,14 +445,14 @@ class Activation:
             self._spun = True
         beside: int | None = None
         if busy:
-            beside = SOMETHING
+            beside = OUTSIDE_SOMETHING
         elif self._asked:
             beside = self._outside(thorough=self.session.is_replaying())
-        elif self._concurrent and self.branches.are_few() and self._outside(thorough=False) == SOMETHING:
+        elif self._concurrent and self.branches.are_few() and self._outside(thorough=False) == OUTSIDE_SOMETHING:
             # Said unasked: what is called beside such a wait is durable before it starts.
-            beside = SOMETHING
+            beside = OUTSIDE_SOMETHING
         self._asked = False
-        self._act(self.session.settle(self._concurrent, beside))
+        self.act(self.session.settle(self._concurrent, beside))
 
     def _outside(self, *, thorough: bool) -> int:
         """What may make the code go on beside the outcomes that it waits for."""
@@ -455,28 +461,29 @@ class Activation:
 
     # ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────
 
-    def _act(self, effects: list[Any]) -> None:
+    def act(self, effects: list[Any]) -> None:
+        """Carry out what the engine asks."""
         delivered = False
         for effect in effects:
             kind = effect[0]
-            if kind == DELIVER:
+            if kind == EFFECT_DELIVER:
                 _, op, tag, value = effect
                 step = self._steps.pop(op, None)
-                if tag == CANCELLED and self.branches.untold is None:
+                if tag == OUTCOME_CANCELLED and self.branches.untold is None:
                     self.branches.untold = Untold((self.root, *self.branches.alive()))
                 if step is not None:
-                    if tag != VALUE:
+                    if tag != OUTCOME_VALUE:
                         self.stop_queued(step)
                     step.deliver(tag, value, self._causes.pop(op, None))
                 delivered = True
-            elif kind == START:
+            elif kind == EFFECT_START:
                 self._start_attempt(*effect[1:])
-            elif kind == CANCEL_TASK:
+            elif kind == EFFECT_CANCEL_TASK:
                 self._stop_attempt(effect[1])
-            elif kind == ASK:
+            elif kind == EFFECT_ASK:
                 self._asked = True
                 self._stir()
-            elif kind == WARN:
+            elif kind == EFFECT_WARN:
                 warned(self.agent.kind, self.session.execution_id(), effect[1])
             else:
                 self._tell_close(*effect[1:])
@@ -505,7 +512,7 @@ class Activation:
         step = self._steps.get(op)
         context = step and step._context  # pyright: ignore[reportPrivateUsage]
         if step is None or context is None:
-            self._act(
+            self.act(
                 self.session.task_failed(
                     op, attempt, "TaskFailed", "LookupError", f"nothing here runs {kind!r}", None, False, None
                 )
@@ -551,7 +558,7 @@ class Activation:
             running = self._attempts.get(op)
             if running is not None and running[1] is link:
                 del self._attempts[op]
-        self._act(effects)
+        self.act(effects)
 
     def saved(self) -> None:
         """Forget the steps of the segment that a checkpoint ended."""

@@ -11,15 +11,25 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
-from .activation import CANCEL_TASK, CHECKPOINT, CLOSE, DELIVER, START, Activation, stored
-from .branches import NOTHING
+from .activation import Activation, stored
+from .codes import (
+    CHECKPOINT_OP,
+    EFFECT_CANCEL_TASK,
+    EFFECT_CLOSE,
+    EFFECT_DELIVER,
+    EFFECT_START,
+    ONCE_DONE,
+    ONCE_RECORDED,
+    OUTCOME_VALUE,
+    OUTSIDE_NOTHING,
+)
 from .context import Context, Mapped, S
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, Suspended
 from .message import Message
 from .scope import current, once_name
 from .serde import checked
-from .step import VALUE, Step
+from .step import Step
 from .stopping import stand_still
 from .sync_client import SyncClient, SyncHandle, SyncWorker, connect_sync
 
@@ -44,30 +54,29 @@ T = TypeVar("T")
 class SyncActivation(Activation):
     """One copy of a ``def`` agent: its code in a thread, its tasks on the worker's loop."""
 
-    def __init__(self, worker: Worker, session: _native.Session, agent: Agent[Any, Any]) -> None:
-        super().__init__(worker, session, agent)
+    def __init__(self, worker: Worker, id: int, session: _native.Session, agent: Agent[Any, Any]) -> None:
+        super().__init__(worker, id, session, agent)
         self._arrived: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
         self._limits: list[Step[None]] = []
 
     # ── on the worker's loop ────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        self.worker.hub.listen(self.session.token, self._act)
         context = contextvars.copy_context()
         name = f"flovyn-agent-{self.agent.kind}"
         threading.Thread(target=context.run, args=(self._body,), name=name, daemon=True).start()
 
-    def _act(self, effects: list[Any]) -> None:
+    def act(self, effects: list[Any]) -> None:
         for_thread: list[Any] = []
         for effect in effects:
             kind = effect[0]
-            if kind == START:
+            if kind == EFFECT_START:
                 self._start_attempt(*effect[1:])
-            elif kind == CANCEL_TASK:
+            elif kind == EFFECT_CANCEL_TASK:
                 self._stop_attempt(effect[1])
             else:
                 for_thread.append(effect)
-                if kind == CLOSE:
+                if kind == EFFECT_CLOSE:
                     self._tell_close(*effect[1:])
                     if effect[1] == "finished":
                         for step in list(self._steps.values()):
@@ -78,11 +87,10 @@ class SyncActivation(Activation):
 
     def drop(self) -> None:
         self._put_away()
-        self._arrived.put([(CLOSE, "dropped", "")])
+        self._arrived.put([(EFFECT_CLOSE, "dropped", "")])
 
     def _put_away(self) -> None:
         self.sealed = True
-        self.worker.hub.forget(self.session.token)
         for op in list(self._attempts):
             self._stop_attempt(op)
         self.worker.closed(self)
@@ -108,7 +116,7 @@ class SyncActivation(Activation):
 
     def _hand_to_loop(self, effects: list[Any]) -> None:
         if effects:
-            self._on_loop(self._act, effects)
+            self._on_loop(self.act, effects)
 
     def _on_loop(self, call: Callable[[Any], None], given: Any) -> None:
         try:
@@ -124,15 +132,15 @@ class SyncActivation(Activation):
         others: list[Any] = []
         delivered = False
         for effect in effects:
-            if effect[0] == DELIVER:
+            if effect[0] == EFFECT_DELIVER:
                 _, op, tag, value = effect
                 step = self._steps.pop(op, None)
                 if step is not None:
-                    if tag != VALUE:
+                    if tag != OUTCOME_VALUE:
                         self.stop_queued(step)
                     step.deliver(tag, value, self._causes.pop(op, None))
                 delivered = True
-            elif effect[0] == CLOSE and self.sealed:
+            elif effect[0] == EFFECT_CLOSE and self.sealed:
                 raise Suspended("this copy of the agent was put away; its run goes on from its journal")
             else:
                 others.append(effect)
@@ -155,7 +163,7 @@ class SyncActivation(Activation):
         for step in (*steps, *self._limits):
             step.awaited = True
             op = step._native_op  # pyright: ignore[reportPrivateUsage]
-            if step.done() or op == CHECKPOINT:
+            if step.done() or op == CHECKPOINT_OP:
                 continue
             self.check_open()
             self.session.await_op(op)
@@ -167,7 +175,7 @@ class SyncActivation(Activation):
                 for step in steps:
                     self.forgo(step)
                 raise LimitReached(late)
-            effects = self.session.settle(False, NOTHING) if settle else self._arrived.get()
+            effects = self.session.settle(False, OUTSIDE_NOTHING) if settle else self._arrived.get()
             settle = self._take(effects)
 
     def forgo(self, step: Step[Any]) -> None:
@@ -264,9 +272,9 @@ class SyncAgentContext(Context[S]):
         check_step("once", name, fn)
         given: list[Any] = [*args, kwargs] if kwargs else list(args)
         how, value = self._session.once_begin(name, given)
-        if how == 0:
+        if how == ONCE_DONE:
             return value
-        if how == 1:
+        if how == ONCE_RECORDED:
             return self._activation.step(value).result()
         token = once_name.set(name)
         try:

@@ -15,13 +15,13 @@ from contextvars import Context
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from .codes import OUTSIDE_NOTHING, OUTSIDE_SOMETHING, OUTSIDE_UNKNOWN
 from .ends import Branch
 from .scope import current, in_attempt
 
 if TYPE_CHECKING:
     from .activation import Activation
 
-NOTHING, UNKNOWN, SOMETHING = range(3)
 """What may make an agent's code go on beside an outcome: nothing, who knows, something."""
 
 FEW = 16
@@ -144,14 +144,14 @@ def outside(agent: Activation, waiters: set[Future], *, thorough: bool) -> int:
     `thorough` looks for tasks that were made past the loop's own method, too.
     """
     if agent.branches.any_set_off():
-        return SOMETHING
+        return OUTSIDE_SOMETHING
     mine = {task for task in (agent.root, *agent.branches.alive()) if task is not None and not task.done()}
     if thorough:
         mine.update(_strays(agent, mine))
-    found = NOTHING
+    found = OUTSIDE_NOTHING
     for task in mine:
         found = max(found, _awaited(task, _waiter(task), mine, waiters))
-        if found == SOMETHING:
+        if found == OUTSIDE_SOMETHING:
             break
     return found
 
@@ -174,40 +174,40 @@ def _strays(agent: Activation, known: set[asyncio.Task[Any]]) -> list[asyncio.Ta
 def _awaited(task: asyncio.Task[Any], future: Any, mine: set[asyncio.Task[Any]], waiters: set[Future]) -> int:
     """Tell who ends the future that a task waits for."""
     if future is None or future.done():
-        return SOMETHING
+        return OUTSIDE_SOMETHING
     found = _ends(future, mine, waiters)
     frame = _innermost(task) if found is None else None
     if frame is None:
-        return SOMETHING if found is None else found
+        return OUTSIDE_SOMETHING if found is None else found
     where, name = frame.f_globals.get("__name__"), frame.f_code.co_name
     if where in _GROUPS and name in ("__aexit__", "_aexit"):
-        return NOTHING
+        return OUTSIDE_NOTHING
     if where in _SHARED:
         # Another branch ends it, or whoever else has the queue, the lock or the event.
-        return UNKNOWN
+        return OUTSIDE_UNKNOWN
     if where == "asyncio.tasks" and name == "_wait":
         return _all_end(frame.f_locals.get("fs", ()), mine, waiters)
     if where == "asyncio.tasks" and name == "wait_for" and "fut" in frame.f_locals:
         return _all_end([frame.f_locals["fut"]], mine, waiters)
-    return SOMETHING
+    return OUTSIDE_SOMETHING
 
 
 def _ends(future: Any, mine: set[asyncio.Task[Any]], waiters: set[Future]) -> int | None:
     """Tell who ends a future, if it shows that by itself."""
     if future in waiters:
-        return NOTHING
+        return OUTSIDE_NOTHING
     if isinstance(future, asyncio.Task):
         # A branch is looked at for itself.
-        return NOTHING if future in mine else SOMETHING
+        return OUTSIDE_NOTHING if future in mine else OUTSIDE_SOMETHING
     members = getattr(future, "_children", None) or _shielded(future)  # the first of `gather`
     return None if members is None else _all_end(members, mine, waiters)
 
 
 def _all_end(futures: Iterable[Any], mine: set[asyncio.Task[Any]], waiters: set[Future]) -> int:
-    found = NOTHING
+    found = OUTSIDE_NOTHING
     for future in futures:
-        one = NOTHING if future.done() else _ends(future, mine, waiters)
-        found = max(found, SOMETHING if one is None else one)
+        one = OUTSIDE_NOTHING if future.done() else _ends(future, mine, waiters)
+        found = max(found, OUTSIDE_SOMETHING if one is None else one)
     return found
 
 

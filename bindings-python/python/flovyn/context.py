@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 from uuid import UUID
 
+from .codes import ONCE_DONE, ONCE_RECORDED, PREVIEW_DATA, PREVIEW_ERROR, PREVIEW_TOKEN
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, StateNotDeclared
 from .flag import Flag
@@ -170,16 +171,17 @@ class Context(Generic[S]):
 
     def stream_token(self, text: str) -> None:
         """Show watchers a piece of text before it is durable."""
-        self._session.stream(0, text)
+        self._session.stream(PREVIEW_TOKEN, text)
 
     def stream_data(self, data: Any) -> None:
         """Show watchers structured data before it is durable."""
-        self._session.stream(1, data)
+        self._session.stream(PREVIEW_DATA, data)
 
     def stream_error(self, error: Any) -> None:
         """Show watchers an error worth seeing."""
         self._session.stream(
-            2, {"type": type(error).__name__, "message": str(error)} if isinstance(error, BaseException) else error
+            PREVIEW_ERROR,
+            {"type": type(error).__name__, "message": str(error)} if isinstance(error, BaseException) else error,
         )
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -354,10 +356,10 @@ class AgentContext(Context[S]):
         check_step("once", name, fn)
         given: list[Any] = [*args, kwargs] if kwargs else list(args)
         how, value = self._session.once_begin(name, given)
-        if how == 0:
+        if how == ONCE_DONE:
             self._activation.touched()
             return value
-        if how == 1:
+        if how == ONCE_RECORDED:
             return await self._activation.step(value)
         token = once_name.set(name)
         try:

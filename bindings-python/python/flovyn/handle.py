@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from uuid import UUID
 
+from .codes import END_CANCELLED, END_COMPLETED, END_FAILED
 from .errors import AgentCancelled, AgentFailed, AsRaised, FlovynError, InDoubt, Timeout, Waiting
 from .log import way_on
 from .serde import checked, described
@@ -128,9 +129,9 @@ class Handle(Generic[R]):
 
     def _ended(self, tag: int, value: Any) -> Any:
         name = self.key or str(self.id)
-        if tag == 0:
+        if tag == END_COMPLETED:
             return self._rebuilt(value)
-        if tag == 1:
+        if tag == END_FAILED:
             code, type_, message, _, _, _, traceback = value
             error = AgentFailed(f"run {name!r} failed: {type_}: {message}", type=type_, traceback=traceback)
             self._add_note(error, way_on(self._client.url, name, "retry"))
@@ -139,7 +140,7 @@ class Handle(Generic[R]):
                 # What is shown of an error begins with where it comes from: the user's own failing line.
                 (error.__cause__ or error).__cause__ = AsRaised(traceback)
             raise error
-        if tag == 2:
+        if tag == END_CANCELLED:
             raise AgentCancelled(f"run {name!r} was cancelled", output=value)
         reason = value["wait_reason"] or value["status"]
         context = {"status": value["status"], "wait_reason": reason, "waits_for": value["waits_for"]}

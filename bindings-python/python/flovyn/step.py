@@ -10,6 +10,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
+from .codes import OUTCOME_CANCELLED, OUTCOME_FAILED, OUTCOME_TIMED_OUT, OUTCOME_VALUE
 from .errors import Cancelled, OutsideAgent, SignalTimeout, Suspended, is_ours, task_failed
 from .stopping import never
 
@@ -26,9 +27,6 @@ def _call_site() -> tuple[CodeType, int] | None:
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else (frame.f_code, frame.f_lineno)
-
-
-VALUE, FAILED, TIMED_OUT, CANCELLED, UNREADABLE = range(5)
 
 
 class Step(Coroutine[Any, Any, R], Generic[R]):
@@ -176,18 +174,18 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
     def deliver(self, tag: int, value: Any, cause: BaseException | None = None) -> None:
         """Take the outcome and wake whoever awaits it; the engine calls this, once."""
         self._settled = True
-        if tag == VALUE:
+        if tag == OUTCOME_VALUE:
             try:
                 self._value = self._rebuild(value) if self._rebuild is not None and value is not None else value
             except BaseException as error:
                 # Of a validator or a constructor: the awaiting code gets it, whatever it is.
                 self._error = self._activation.unfit = error
-        elif tag == FAILED:
+        elif tag == OUTCOME_FAILED:
             self._error = task_failed(value)
             self._error.__cause__ = cause
-        elif tag == TIMED_OUT:
+        elif tag == OUTCOME_TIMED_OUT:
             self._error = SignalTimeout(f"no signal {self._what!r} came in time")
-        elif tag == CANCELLED:
+        elif tag == OUTCOME_CANCELLED:
             self._error = Cancelled("the run was asked to stop")
             self._activation.tells(self._error)
         else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, Literal, 
 from uuid import UUID
 
 from . import _native
+from .codes import PREVIEW_DATA, PREVIEW_TOKEN
 from .declared import check_kept, check_task, names_before
 from .errors import InvalidArgument
 from .retry import Retry, RetryIf
@@ -84,11 +85,11 @@ class TaskContext:
 
     def stream_token(self, text: str) -> None:
         """Show watchers a piece of text; void once the task has a result."""
-        self._link.stream(0, text)
+        self._link.stream(PREVIEW_TOKEN, text)
 
     def stream_data(self, data: Any) -> None:
         """Show watchers structured data; void once the task has a result."""
-        self._link.stream(1, data)
+        self._link.stream(PREVIEW_DATA, data)
 
 
 class TaskLink:

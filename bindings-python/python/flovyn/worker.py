@@ -7,11 +7,12 @@ import contextvars
 import sys
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import _native
 from .activation import Activation, OwnTask, stored
 from .agent import Agent
+from .codes import NEWS_AGENT, NEWS_EFFECTS, NEWS_TASK
 from .ends import ends_process, told_to_end
 from .errors import InvalidArgument, NonRetryable, NotDone
 from .hub import Hub
@@ -74,6 +75,14 @@ class TicketLink(TaskLink):
         self._ticket.stream(kind, data)
 
 
+class Attempt(NamedTuple):
+    """A claimed attempt that runs here: of which task, in which task of the loop, and how it speaks with the engine."""
+
+    uuid: bytes
+    task: OwnTask
+    link: TicketLink
+
+
 class Worker:
     """Serves agents and tasks of a queue while it is open: an async context manager, or ``await worker.run()``.
 
@@ -103,7 +112,7 @@ class Worker:
         }
         self.queue = queue
         self._toolkit = toolkit
-        self._kit: _native.Kit | None = None
+        self._kit: _native.Toolkit | None = None
         self._specs: dict[str, _native.TaskSpec] = {}
         self._agents: dict[str, Agent[Any, Any]] = {}
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -114,8 +123,8 @@ class Worker:
         """Kinds of tasks that it was given, and has not only met."""
         self.hub: Hub
         self._native: _native.Worker | None = None
-        self._activations: set[Activation] = set()
-        self._attempts: dict[tuple[bytes, int], tuple[OwnTask, TicketLink]] = {}
+        self._activations: dict[int, Activation] = {}
+        self._attempts: dict[int, Attempt] = {}
         self.steps: weakref.WeakValueDictionary[bytes, Step[Any]] = weakref.WeakValueDictionary()
         """Steps of agents here whose task may come back from the queue, by its id."""
         self._telling: set[asyncio.Task[None]] = set()
@@ -170,7 +179,7 @@ class Worker:
         self.hub = self._client.hub().__enter__()
         self._closed = asyncio.Event()
         native = self._native = _native.Worker(self._client.native, self.hub.native)
-        kit = self._kit = _native.Kit(self._client.native)
+        kit = self._kit = _native.Toolkit(self._client.native)
         for agent in self._served():
             _declare(native, agent)
         for agent in self._served():
@@ -247,7 +256,7 @@ class Worker:
 
     async def _serve_kit(
         self,
-        kit: _native.Kit,
+        kit: _native.Toolkit,
         agents: dict[str, Agent[Any, Any]],
         tasks: dict[str, Task[..., Any]],
         lent: dict[str, Task[..., Any]],
@@ -264,8 +273,8 @@ class Worker:
             return
         try:
             await self.hub.call(native.close, grace)
-            roots = [activation.root for activation in self._activations if activation.root is not None]
-            running = [task for task, _ in self._attempts.values()]
+            roots = [activation.root for activation in self._activations.values() if activation.root is not None]
+            running = [attempt.task for attempt in self._attempts.values()]
             for task in running:
                 task.cancel()
             others = {task for task in (*roots, *running) if task is not asyncio.current_task()}
@@ -347,11 +356,11 @@ class Worker:
         native, self._native = self._native, None
         if native is None:
             return
-        for activation in list(self._activations):
+        for activation in list(self._activations.values()):
             activation.drop()
-        for task, link in list(self._attempts.values()):
-            link.cancelled = True
-            task.cancel()
+        for attempt in list(self._attempts.values()):
+            attempt.link.cancelled = True
+            attempt.task.cancel()
         self.hub.forget(native.token)
         self._client.gone(self)
         if self._closed is not None:
@@ -368,59 +377,64 @@ class Worker:
 
     def closed(self, activation: Activation) -> None:
         """Forget an activation."""
-        self._activations.discard(activation)
+        self._activations.pop(activation.id, None)
 
     # ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, news: tuple[Any, ...]) -> None:
-        if news[0] == "agent":
-            _, session, kind = news
-            activation = self._activate(session, self._agents[kind])
-            self._activations.add(activation)
-            activation.start()
-        elif news[0] == "task":
+        kind = news[0]
+        if kind == NEWS_EFFECTS:
+            activation = self._activations.get(news[1])
+            if activation is not None:
+                activation.act(news[2])
+        elif kind == NEWS_AGENT:
+            self._activate(*news[1:])
+        elif kind == NEWS_TASK:
             self._run_task(*news[1:])
         else:
-            # News of an earlier attempt may come when the next one runs; the ticket knows which is meant.
-            for task, link in self._running(news[1]):
-                if link.is_cancelled():
-                    self._stop(task, link)
+            attempt = self._attempts.get(news[1])
+            if attempt is not None:
+                self._stop(attempt)
 
     def stop(self, uuid: bytes) -> None:
         """Stop the attempts of a task whose result nobody waits for any more."""
-        for task, link in self._running(uuid):
-            self._stop(task, link)
+        for attempt in self._running(uuid):
+            self._stop(attempt)
 
-    def _running(self, uuid: bytes) -> list[tuple[OwnTask, TicketLink]]:
+    def _running(self, uuid: bytes) -> list[Attempt]:
         if not self._attempts:
             return []
-        return [running for (of, _), running in self._attempts.items() if of == uuid]
+        return [attempt for attempt in self._attempts.values() if attempt.uuid == uuid]
 
     @staticmethod
-    def _stop(task: OwnTask, link: TicketLink) -> None:
-        if not link.cancelled:
-            link.cancelled = True
-            task.cancel()
+    def _stop(attempt: Attempt) -> None:
+        if not attempt.link.cancelled:
+            attempt.link.cancelled = True
+            attempt.task.cancel()
 
-    def _time_out(self, task: OwnTask, link: TicketLink, limit: float) -> None:
-        link.limit = limit
-        self._stop(task, link)
+    def _time_out(self, attempt: Attempt, limit: float) -> None:
+        attempt.link.limit = limit
+        self._stop(attempt)
 
-    def _activate(self, session: _native.Session, agent: Agent[Any, Any]) -> Activation:
+    def _activate(self, id: int, session: _native.Session, kind: str) -> None:
+        agent = self._agents[kind]
         if agent.is_async:
-            return Activation(self, session, agent)
-        from .blocking import SyncActivation
+            activation = Activation(self, id, session, agent)
+        else:
+            from .blocking import SyncActivation
 
-        return SyncActivation(self, session, agent)
+            activation = SyncActivation(self, id, session, agent)
+        self._activations[id] = activation
+        activation.start()
 
     def _run_task(
-        self, ticket: _native.Ticket, kind: str, input: Any, uuid: bytes, attempt: int, reconcile: bool
+        self, id: int, ticket: _native.Ticket, kind: str, input: Any, uuid: bytes, attempt: int, reconcile: bool
     ) -> None:
         link = TicketLink(ticket)
-        for task, earlier in self._running(uuid):
+        for earlier in self._running(uuid):
             # The store has given it up: it took too long, or its lease ran out.
-            earlier.superseded = True
-            self._stop(task, earlier)
+            earlier.link.superseded = True
+            self._stop(earlier)
         step = self.steps.get(uuid)
         called = None if step is None else step.called()
         context = contextvars.copy_context()
@@ -433,19 +447,20 @@ class Worker:
             current.set(None)
             in_attempt.set(True)
             once_name.set(None)
-            running = self._attempt(ticket, link, own, kind, input, uuid, attempt, reconcile)
+            running = self._attempt(id, ticket, link, own, kind, input, uuid, attempt, reconcile)
             return OwnTask(running, loop=self.hub.loop)
 
         made = context.run(make)
         made.on_teardown = ticket.released
-        self._attempts[uuid, attempt] = (made, link)
+        running = self._attempts[id] = Attempt(uuid, made, link)
         limit = None if called is None else called[0].timeout
         if limit is not None:
             # The store counts too. Without this the attempt would go on until the worker next speaks with it.
-            link.timer = self.hub.loop.call_later(limit, self._time_out, made, link, limit)
+            link.timer = self.hub.loop.call_later(limit, self._time_out, running, limit)
 
     async def _attempt(
         self,
+        id: int,
         ticket: _native.Ticket,
         link: TicketLink,
         own: Task[..., Any] | None,
@@ -480,7 +495,7 @@ class Worker:
         finally:
             if link.timer is not None:
                 link.timer.cancel()
-            self._attempts.pop((uuid, attempt), None)
+            self._attempts.pop(id, None)
 
     async def _of_run(self, known: Task[..., Any], uuid: bytes) -> Task[..., Any] | None:
         """Return the task as its own run has declared it; none where that run does not come here.

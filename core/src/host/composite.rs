@@ -19,7 +19,7 @@ impl CompositeHost {
     ///
     /// # Errors
     ///
-    /// `INVALID_ARGUMENT`: two of them serve an agent, or a task, of the same kind.
+    /// `InvalidArgument`: two of them serve an agent, or a task, of the same kind.
     pub fn new(hosts: impl IntoIterator<Item = Arc<dyn Host>>) -> Result<Self> {
         let hosts: Vec<_> = hosts.into_iter().collect();
         distinct("agents", hosts.iter().map(|host| host.agent_kinds()))?;

@@ -1,27 +1,34 @@
 //! The one boundary for host languages: everything both bindings would otherwise write.
 //!
 //! Hosts pull. [`Activations::poll`] gives what is to be done; the binding runs the user's coroutine on its own loop, calls
-//! the session of the activation, and pulls again when [`Wake::ready`] rings. Rust never calls into an interpreter:
+//! the [`HostSession`] of the activation, and pulls again when [`Wake::ready`] says so. Rust never calls into an interpreter:
 //! `ready` only makes the host's loop look. A binding converts values and drives coroutines; it decides nothing.
 
 mod activations;
+mod codes;
 mod composite;
-pub mod desk;
+mod options;
+pub mod requests;
+mod session;
 pub mod shown;
-pub mod stage;
+pub mod test_world;
 
-pub use activations::{Activation, Activations, AgentSpec, Wake, quietly};
+pub use activations::{Activation, Activations, Wake, quietly};
+pub use codes::{
+    CHECKPOINT_OP, CODE_TABLES, CodeTable, EffectCode, EndCode, NewsCode, OnceCode, OutcomeCode, OutsideCode,
+    PreviewCode,
+};
 pub use composite::CompositeHost;
+pub use options::{AgentDeclaration, Language, TaskDeclaration, TaskSpec, WorkerSettings, fork_from, op_id, run_id};
+pub use session::{HostSession, closed, failure};
 
 use crate::client::Client;
 use crate::error::{Code, Error, Result};
 use crate::runtime::{Chosen, Runtime};
-use crate::worker::{Worker, WorkerOptions};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 static POOL: Mutex<Option<Arc<tokio::runtime::Runtime>>> = Mutex::new(None);
 
@@ -103,32 +110,9 @@ impl HostRuntime {
         &self.runtime
     }
 
-    /// Starts a worker that serves these agents and tasks; `wake` rings when there is something to poll.
-    pub async fn worker(&self, activations: Arc<Activations>, options: WorkerOptions) -> Result<Worker> {
-        self.check_process()?;
-        self.runtime.worker(activations, options).await
-    }
-
-    /// Runs a future on the engine's threads and hands its result to `done` there.
-    pub fn spawn<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-        done: impl FnOnce(T) + Send + 'static,
-    ) -> Result<tokio::task::AbortHandle> {
-        self.check_process()?;
-        Ok(self.pool.spawn(async move { done(work.await) }).abort_handle())
-    }
-
     /// Runs a future and blocks the calling thread for it, which must not be one of the engine's.
     pub fn block_on<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         self.check_process()?;
         Ok(self.pool.block_on(work))
-    }
-
-    /// Closes workers and backend, at most for so long. Nothing acknowledged is lost either way.
-    pub fn close(&self, within: Duration) -> Result<()> {
-        self.check_process()?;
-        let runtime = self.runtime.clone();
-        self.pool.block_on(async move { tokio::time::timeout(within, runtime.close()).await.unwrap_or(Ok(())) })
     }
 }

@@ -1,11 +1,15 @@
 //! What a host shows of one run: views in the host's style, as JSON that bindings pass through.
 
+use super::run_id;
 use crate::client::{Client, Handle};
-use crate::error::{Code, Error, Result};
-use crate::id::ExecutionId;
+use crate::error::Result;
 use crate::model::{Cursor, Page, PageRequest};
+use crate::payload::Payload;
 use crate::view::{Checkpoint, Op, Run, Served, Show, Style, Task};
 use serde_json::{Value, json};
+
+/// Events handed over at a time.
+pub const EVENT_BATCH: usize = 256;
 
 /// The run, with `no_worker`: what it waits for that no live worker serves.
 pub async fn described(run: &Handle, style: Style) -> Result<Value> {
@@ -13,6 +17,15 @@ pub async fn described(run: &Handle, style: Style) -> Result<Value> {
     let unserved = run.unserved().await?.into_iter().map(|(kind, queue)| Served { kind, queue });
     described[style.name("no_worker")] = unserved.collect::<Vec<_>>().show(style);
     Ok(described)
+}
+
+/// A value of the run: its `input`, its `output`, or the `state` of a checkpoint; none where it has none.
+pub async fn value(run: &Handle, what: &str, checkpoint: Option<u32>) -> Result<Option<Payload>> {
+    match what {
+        "input" => run.input().await.map(Some),
+        "output" => run.output().await,
+        _ => run.state(checkpoint).await,
+    }
 }
 
 /// A part of its tasks, in the order they were scheduled.
@@ -27,9 +40,7 @@ pub async fn checkpoints(run: &Handle, limit: usize, after: Option<String>, styl
 
 /// The recorded ops of a run, segment by segment.
 pub async fn journal(client: &Client, id: &str, style: Style) -> Result<Value> {
-    let id: ExecutionId = id
-        .parse()
-        .map_err(|error| Error::new(Code::InvalidArgument, format!("{id:?} is no UUID of a run: {error}")))?;
+    let id = run_id(id)?;
     let (storage, org) = (client.storage(), client.org());
     let mut ops = Vec::new();
     for segment in 0..=storage.execution(org, id).await?.segment {

@@ -200,6 +200,11 @@ pub struct Cancellation {
     pub grace: Duration,
 }
 
+impl Cancellation {
+    /// How long a run may tidy up where nothing else is said.
+    pub const USUAL_GRACE: Duration = Duration::from_secs(30);
+}
+
 /// The point a fork starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkPoint {

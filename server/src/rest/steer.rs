@@ -16,12 +16,8 @@ use flovyn_core::model::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::time::Duration;
 use utoipa::ToSchema;
 use uuid::Uuid;
-
-/// How long a graceful stop may take where nothing is said.
-const GRACE: Duration = Duration::from_secs(30);
 
 type RunResponse = Result<axum::Json<ExecutionView>, Problem>;
 
@@ -108,7 +104,7 @@ pub(super) struct Cancel {
     responses((status = 200, body = ExecutionView))
 )]
 pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> RunResponse {
-    let grace = seconds("timeoutSeconds", body.timeout_seconds)?.unwrap_or(GRACE);
+    let grace = seconds("timeoutSeconds", body.timeout_seconds)?.unwrap_or(Cancellation::USUAL_GRACE);
     stop(&caller, Cancellation { mode: body.mode.unwrap_or(CancelMode::Graceful), grace }).await
 }
 
@@ -119,7 +115,7 @@ pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> RunRespo
     responses((status = 200, body = ExecutionView))
 )]
 pub(super) async fn delete(caller: Caller) -> RunResponse {
-    stop(&caller, Cancellation { mode: CancelMode::Graceful, grace: GRACE }).await
+    stop(&caller, Cancellation { mode: CancelMode::Graceful, grace: Cancellation::USUAL_GRACE }).await
 }
 
 async fn stop(caller: &Caller, how: Cancellation) -> RunResponse {

@@ -22,7 +22,7 @@ from ..inputs import NOT_GIVEN
 from ..run import on_thread
 from ..task import Task
 from .fakes import Fakes, fakes_by_kind
-from .harness import Stage
+from .harness import TestWorld
 
 if TYPE_CHECKING:
     from .suspects import Suspects
@@ -204,8 +204,8 @@ class _Case:
                 raise InvalidArgument(f"tasks= has {given!r}, which {self._agent!r} does not call; it called: {called}")
 
     async def _run(self, max_parked: int | None, crash: tuple[int, str] | None) -> _Seen:
-        stage = Stage()
-        client = stage.begin_life()
+        world = TestWorld()
+        client = world.start_process()
         if crash is not None:
             client.native.crash_at(*crash)
         handle = await client.start(self._agent, self._input, id=_KEY)
@@ -214,14 +214,14 @@ class _Case:
         commits = 0
         while True:
             await self._serve(client, handle, max_parked)
-            ended = await self._drive(stage, client, handle)
+            ended = await self._drive(world, client, handle)
             commits += client.native.commits()
             if ended:
                 break
             dead = client
             dead.forget()
-            await Hub.current().call(dead.native.bury)
-            client = stage.begin_life()
+            await Hub.current().call(dead.native.kill)
+            client = world.start_process()
             handle = await client.handle(_KEY)
         try:
             # What is stored is compared; a serializer may have made of it what has no JSON form.
@@ -245,9 +245,9 @@ class _Case:
         self._repeated = repeated
         await worker.start()
 
-    async def _drive(self, stage: Stage, client: Client, handle: Handle[Any]) -> bool:
+    async def _drive(self, world: TestWorld, client: Client, handle: Handle[Any]) -> bool:
         """Let the life go on until the run or the life has ended; true for the run. Time passes when all wait."""
-        end = asyncio.ensure_future(Hub.current().call(client.native.ended))
+        end = asyncio.ensure_future(Hub.current().call(client.native.crashed))
         loop = asyncio.get_running_loop()
         still, since = 0, loop.time()
         last: Any = None
@@ -272,7 +272,7 @@ class _Case:
                 still += 1
                 if still > _STILL_POLLS:
                     still = 0
-                    if await stage.jump():
+                    if await world.jump():
                         since = now
                     elif run.wait_reason == "in_doubt":
                         await _answer(handle)

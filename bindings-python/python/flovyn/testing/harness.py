@@ -24,20 +24,20 @@ _SETTLE_S = 5.0
 _MAX_JUMPS = 100_000
 
 
-class Stage:
-    """Time and rows that outlive a process: every life on it finds what was durable."""
+class TestWorld:
+    """Time and rows that outlive a process: every process on it finds what was durable."""
 
     def __init__(self) -> None:
-        self.native = _native.Stage()
+        self.native = _native.TestWorld()
 
     @property
     def now(self) -> float:
-        """Seconds since 1970 on the stage's clock."""
+        """Seconds since 1970 on its clock."""
         return self.native.now()
 
-    def begin_life(self) -> Client:
-        """Return a client of a new life."""
-        return Client(self.native.life()).attach_hub()
+    def start_process(self) -> Client:
+        """Return a client of a new process."""
+        return Client(self.native.start_process()).attach_hub()
 
     async def jump(self, until: float | None = None) -> bool:
         """Move the clock to the next thing that time brings, at most to `until`; false if there is none."""
@@ -63,7 +63,7 @@ class Harness:
         self._tasks = list(tasks)
         self._fakes = fakes_by_kind(fakes, self._agents, self._tasks)
         self._max_parked = max_parked
-        self._stage = Stage()
+        self._world = TestWorld()
         self._lives = Lives()
         self.client: Client
         """The client of the backend."""
@@ -71,7 +71,7 @@ class Harness:
         """The worker that serves the agents."""
 
     async def __aenter__(self) -> Harness:
-        self.client = self._lives.begin(self._stage.native.life()).attach_hub()
+        self.client = self._lives.begin(self._world.native.start_process()).attach_hub()
         self.worker = self.client.worker(self._agents, self._tasks, max_parked=self._max_parked)
         self.worker.fakes.update(self._fakes)
         await self.worker.start()
@@ -87,17 +87,17 @@ class Harness:
     @property
     def now(self) -> float:
         """Seconds since 1970 on the virtual clock."""
-        return self._stage.now
+        return self._world.now
 
     async def advance(self, seconds: float) -> None:
         """Let so much time pass: timers fire one after the other, and what they wake runs until it waits again."""
         await self.settle()
-        until = self._stage.now + seconds
+        until = self._world.now + seconds
         for _ in range(_MAX_JUMPS):
-            if not await self._stage.jump(until):
+            if not await self._world.jump(until):
                 break
             await self.settle()
-        self._stage.native.advance(max(until - self._stage.now, 0.0))
+        self._world.native.advance(max(until - self._world.now, 0.0))
         await self.settle()
 
     async def settle(self) -> None:
@@ -117,7 +117,7 @@ class Harness:
         """
         dead = self.client
         dead.forget()
-        await Hub.current().call(dead.native.bury)
+        await Hub.current().call(dead.native.kill)
         await self.__aenter__()
 
 

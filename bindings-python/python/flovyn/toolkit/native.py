@@ -45,7 +45,7 @@ class NativeTask(Task[..., Any]):
 
 
 async def serve_kit(
-    kit: _native.Kit,
+    kit: _native.Toolkit,
     hub: Hub,
     runtime: _native.Runtime,
     agents: Iterable[Agent[Any, Any]],

@@ -1,4 +1,4 @@
-//! What programs ask of a backend beside one run, as JSON: listings of runs, schedules, queues. Bindings pass it through.
+//! Requests to a backend beside one run, as JSON: listings of runs, schedules, queues. Bindings pass them through.
 
 use super::shown::{listed, page};
 use crate::client::Client;
@@ -15,10 +15,10 @@ use std::time::Duration;
 /// Parts of a listing.
 const PAGE: usize = 200;
 
-/// What is asked.
+/// A request, with the word for it in `ask`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
-enum Question {
+enum Request {
     Runs(Runs),
     DeleteRun { id: String },
     PutSchedule(NewSchedule),
@@ -48,7 +48,7 @@ struct Runs {
     after: Option<String>,
 }
 
-/// A schedule as it is asked for.
+/// A schedule as it is to be.
 #[derive(Debug, Deserialize)]
 struct NewSchedule {
     id: String,
@@ -68,40 +68,40 @@ struct NewSchedule {
     paused: bool,
 }
 
-/// Answers a question, which is JSON with the word for it in `ask`, with views in the host's style.
+/// Carries a request out, which is JSON, and answers it with views in the host's style.
 ///
-/// Errors: `InvalidArgument` for a question that is none, and what the backend has against it.
-pub async fn ask(client: &Client, question: &str, style: Style) -> Result<Value> {
-    let question: Question = serde_json::from_str(question).map_err(|error| wrong(error.to_string()))?;
+/// Errors: `InvalidArgument` for a request that is none, and what the backend has against it.
+pub async fn carry_out(client: &Client, request: &str, style: Style) -> Result<Value> {
+    let request: Request = serde_json::from_str(request).map_err(|error| wrong(error.to_string()))?;
     let (storage, org) = (client.storage(), client.org());
-    Ok(match question {
-        Question::Runs(asked) => {
-            let request = page(asked.limit.unwrap_or(PAGE), asked.after.clone());
-            let found = client.runs(asked.filter(client)?, request).await?;
+    Ok(match request {
+        Request::Runs(filter) => {
+            let request = page(filter.limit.unwrap_or(PAGE), filter.after.clone());
+            let found = client.runs(filter.filter(client)?, request).await?;
             listed(&found, Run::of, style)
         }
-        Question::DeleteRun { id } => {
+        Request::DeleteRun { id } => {
             client.handle(&id).await?.delete().await?;
             Value::Null
         }
-        Question::PutSchedule(new) => Schedule::of(&storage.put_schedule(org, new.spec()?).await?).show(style),
-        Question::Schedule { id } => Schedule::of(&storage.schedule(org, &id).await?).show(style),
-        Question::Schedules { after } => listed(&storage.schedules(org, page(PAGE, after)).await?, Schedule::of, style),
-        Question::PauseSchedule { id, paused } => Schedule::of(&client.pause_schedule(&id, paused).await?).show(style),
-        Question::DeleteSchedule { id } => {
+        Request::PutSchedule(new) => Schedule::of(&storage.put_schedule(org, new.spec()?).await?).show(style),
+        Request::Schedule { id } => Schedule::of(&storage.schedule(org, &id).await?).show(style),
+        Request::Schedules { after } => listed(&storage.schedules(org, page(PAGE, after)).await?, Schedule::of, style),
+        Request::PauseSchedule { id, paused } => Schedule::of(&client.pause_schedule(&id, paused).await?).show(style),
+        Request::DeleteSchedule { id } => {
             storage.delete_schedule(org, &id).await?;
             Value::Null
         }
-        Question::Queues => storage.queues(org).await?.iter().map(QueueLoad::of).collect::<Vec<_>>().show(style),
-        Question::QueueLimits => {
+        Request::Queues => storage.queues(org).await?.iter().map(QueueLoad::of).collect::<Vec<_>>().show(style),
+        Request::QueueLimits => {
             storage.queue_limits(org).await?.iter().map(LimitedQueue::of).collect::<Vec<_>>().show(style)
         }
-        Question::LimitQueue { queue, concurrency, runs, seconds } => {
+        Request::LimitQueue { queue, concurrency, runs, seconds } => {
             let limit = QueueLimit { concurrency, rate: rate(&queue, runs, seconds)? };
             storage.limit_queue(org, &queue, limit).await?;
             Value::Null
         }
-        Question::Workers { after } => listed(&storage.workers(org, page(PAGE, after)).await?, Worker::of, style),
+        Request::Workers { after } => listed(&storage.workers(org, page(PAGE, after)).await?, Worker::of, style),
     })
 }
 

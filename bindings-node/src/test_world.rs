@@ -1,18 +1,18 @@
-//! The stage of tests for JavaScript: see `flovyn_core::host::stage`.
+//! The world of tests for JavaScript: see `flovyn_core::host::test_world`.
 
 use crate::error::thrown;
 use crate::hub::{Abort, Hub, Reply};
 use crate::runtime::Runtime;
 use crate::value::duration;
-use flovyn_core::host::stage::Stage as Core;
+use flovyn_core::host::test_world::TestWorld as Core;
 use napi_derive::napi;
 
 /// A backend in memory whose time is moved by hand.
 #[napi]
-pub struct Stage(Core);
+pub struct TestWorld(Core);
 
 #[napi]
-impl Stage {
+impl TestWorld {
     #[napi(constructor)]
     pub fn new() -> napi::Result<Self> {
         Core::new().map(Self).map_err(thrown)
@@ -25,7 +25,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Milliseconds since 1970 on the stage's clock.
+    /// Milliseconds since 1970 on its clock.
     #[napi]
     pub fn now(&self) -> f64 {
         self.0.now().0 as f64 / 1e3
@@ -40,10 +40,10 @@ impl Stage {
         })
     }
 
-    /// Begins a life.
+    /// Starts a process.
     #[napi]
-    pub fn life(&self) -> napi::Result<Runtime> {
-        let (core, mortal) = self.0.life().map_err(thrown)?;
-        Ok(Runtime::of_life(self.0.host().clone(), core, mortal))
+    pub fn start_process(&self) -> napi::Result<Runtime> {
+        let (core, store) = self.0.start_process().map_err(thrown)?;
+        Ok(Runtime::of_process(self.0.host().clone(), core, store))
     }
 }

@@ -1,7 +1,7 @@
-//! A stage for tests: a backend in memory on a clock moved by hand, and lives on it that end at a chosen commit.
+//! A world for tests: a backend in memory whose clock is moved by hand, and processes on it that crash at a chosen commit.
 //!
-//! A life is what a process is outside of tests: its workers, its leases, its memory. When it ends nothing of it reaches
-//! the store any more, as after kill -9; the next life finds what was durable.
+//! A process here is what one is outside of tests: its workers, its leases, its memory. Once it has crashed nothing of it
+//! reaches the store any more, as after kill -9; the next process finds what was durable.
 
 use super::HostRuntime;
 use crate::clock::{Clock, ManualClock, SystemClock, Timestamp};
@@ -20,13 +20,13 @@ use std::time::Duration;
 use tokio::sync::{RwLock, watch};
 
 /// A backend in memory whose time is moved by hand.
-pub struct Stage {
+pub struct TestWorld {
     host: HostRuntime,
     storage: Arc<dyn Storage>,
     clock: ManualClock,
 }
 
-impl Stage {
+impl TestWorld {
     /// An empty backend at the present time.
     pub fn new() -> Result<Self> {
         let host = HostRuntime::open(Some("memory:"))?;
@@ -37,7 +37,7 @@ impl Stage {
         Ok(Self { host, storage, clock })
     }
 
-    /// The threads its lives run on.
+    /// The threads that its processes run on.
     pub fn host(&self) -> &HostRuntime {
         &self.host
     }
@@ -47,7 +47,7 @@ impl Stage {
         self.clock.advance(by);
     }
 
-    /// The time on the stage's clock.
+    /// The time on its clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -58,49 +58,49 @@ impl Stage {
         async move { storage.pass().await }
     }
 
-    /// Begins a life.
-    pub fn life(&self) -> Result<(Runtime, Arc<Mortal>)> {
-        let mortal = Arc::new(Mortal::over(self.storage.clone(), Life::default()));
-        let storage: Arc<dyn Storage> = mortal.clone();
-        Ok((self.host.block_on(async move { Runtime::over(storage) })?, mortal))
+    /// Starts a process.
+    pub fn start_process(&self) -> Result<(Runtime, Arc<CrashableStore>)> {
+        let store = Arc::new(CrashableStore::over(self.storage.clone(), Process::default()));
+        let storage: Arc<dyn Storage> = store.clone();
+        Ok((self.host.block_on(async move { Runtime::over(storage) })?, store))
     }
 }
 
-/// How a life ends at a commit.
+/// What a crash at a commit does to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum Crash {
     /// The commit is not made.
     Before,
     /// The commit is made and nobody hears of it.
     After,
-    /// The commit is made, its answer is lost, and the life goes on.
+    /// The commit is made, its answer is lost, and the process goes on.
     AnswerLost,
 }
 
-/// A store that a life sees until its end.
-pub type Mortal = Guarded<Life>;
+/// The store as a process sees it until it crashes.
+pub type CrashableStore = Guarded<Process>;
 
-/// What ends a life, and when.
+/// A process that may crash.
 #[derive(Default)]
-pub struct Life {
+pub struct Process {
     commits: AtomicU64,
-    plan: Mutex<Option<(u64, End)>>,
+    crash_at: Mutex<Option<(u64, Crash)>>,
     workers: Mutex<Vec<(OrgId, WorkerId)>>,
-    dead: watch::Sender<bool>,
-    /// Held by the calls on their way: one that was let through before the end is over before the burial.
+    crashed: watch::Sender<bool>,
+    /// Read-locked by calls on their way: those that were let through before the crash are over before `kill` goes on.
     under_way: RwLock<()>,
 }
 
-impl Life {
-    /// Ends the life at its `n`-th commit.
+impl Process {
+    /// Lets it crash at its `n`-th commit: `before` it, `after` it, or with only its `answer_lost`.
     pub fn crash_at(&self, n: u64, how: &str) -> Result<()> {
-        let end = match how {
-            "before" => End::Before,
-            "after" => End::After,
-            "answer_lost" => End::AnswerLost,
+        let crash = match how {
+            "before" => Crash::Before,
+            "after" => Crash::After,
+            "answer_lost" => Crash::AnswerLost,
             other => return Err(Error::new(Code::InvalidArgument, format!("{other:?} is no way to crash"))),
         };
-        *self.plan.lock() = Some((n, end));
+        *self.crash_at.lock() = Some((n, crash));
         Ok(())
     }
 
@@ -109,29 +109,29 @@ impl Life {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Ends the life now.
-    pub fn end(&self) {
-        self.dead.send_replace(true);
+    /// Lets it crash now.
+    pub fn crash(&self) {
+        self.crashed.send_replace(true);
     }
 
-    /// Ends when the life has ended.
-    pub async fn ended(&self) {
-        let mut dead = self.dead.subscribe();
-        let _ = dead.wait_for(|dead| *dead).await;
+    /// Waits until it has crashed.
+    pub async fn crashed(&self) {
+        let mut crashed = self.crashed.subscribe();
+        let _ = crashed.wait_for(|crashed| *crashed).await;
     }
 }
 
-impl Gate for Life {
-    /// What the call gives, as long as there is life.
+impl Gate for Process {
+    /// What the call gives, as long as the process runs; a call of one that has crashed never ends.
     async fn pass<T: Send>(&self, _call: Call, body: impl Future<Output = Result<T>> + Send) -> Result<T> {
         let under_way = self.under_way.read().await;
-        if *self.dead.borrow() {
+        if *self.crashed.borrow() {
             drop(under_way);
             return std::future::pending().await;
         }
         let answer = body.await;
         drop(under_way);
-        if *self.dead.borrow() {
+        if *self.crashed.borrow() {
             return std::future::pending().await;
         }
         answer
@@ -139,17 +139,17 @@ impl Gate for Life {
 
     async fn commit(&self, inner: &dyn Storage, request: CommitRequest) -> Result<CommitAnswer> {
         let n = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
-        let end = self.plan.lock().filter(|(at, _)| *at == n).map(|(_, end)| end);
-        if end == Some(End::Before) {
-            self.end();
+        let crash = self.crash_at.lock().filter(|(at, _)| *at == n).map(|(_, crash)| crash);
+        if crash == Some(Crash::Before) {
+            self.crash();
         }
         let answer = self.pass(Call::Commit, inner.commit(request)).await?;
-        match end {
-            Some(End::AnswerLost) => {
+        match crash {
+            Some(Crash::AnswerLost) => {
                 Err(Error::new(Code::StorageUnavailable, "the answer of this commit was lost on purpose"))
             }
-            Some(End::After | End::Before) => {
-                self.end();
+            Some(Crash::After | Crash::Before) => {
+                self.crash();
                 std::future::pending().await
             }
             None => Ok(answer),
@@ -160,17 +160,17 @@ impl Gate for Life {
         self.workers.lock().push((org, worker));
     }
 
-    /// The stage's next life goes on with the same rows.
+    /// The next process goes on with the same rows.
     fn close(&self, _inner: &dyn Storage) {}
 }
 
-/// Ends a life and lets the store notice that its process is gone.
-pub async fn bury(mortal: &Mortal) -> Result<()> {
-    mortal.end();
-    drop(mortal.under_way.write().await);
-    let workers = std::mem::take(&mut *mortal.workers.lock());
+/// Kills a process and lets the store notice that it is gone.
+pub async fn kill(store: &CrashableStore) -> Result<()> {
+    store.crash();
+    drop(store.under_way.write().await);
+    let workers = std::mem::take(&mut *store.workers.lock());
     for (org, worker) in workers {
-        mortal.inner().unregister_worker(org, worker).await?;
+        store.inner().unregister_worker(org, worker).await?;
     }
     Ok(())
 }

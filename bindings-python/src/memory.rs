@@ -15,23 +15,23 @@ use std::sync::Arc;
 pub(crate) const LARGE: usize = 64 * 1024;
 
 /// A Python object with its bytes: those of a `bytes`, or the JSON text of a `str`.
-pub(crate) struct Given {
+pub(crate) struct HostValue {
     object: Py<PyAny>,
     bytes: Bytes,
     /// The JSON text has quotes around the bytes.
     quoted: bool,
 }
 
-impl Given {
+impl HostValue {
     /// A task's output that is handed back as the same object.
     pub(crate) fn of_bytes(value: &Bound<'_, PyBytes>) -> Payload {
-        let given = Self { object: value.clone().into_any().unbind(), bytes: shared(value), quoted: false };
-        Payload { encoding: Encoding::Raw, body: Body::Source(Arc::new(given)) }
+        let value = Self { object: value.clone().into_any().unbind(), bytes: shared(value), quoted: false };
+        Payload { encoding: Encoding::Raw, body: Body::Source(Arc::new(value)) }
     }
 
     /// A task's output whose JSON text is its own characters in quotes.
     pub(crate) fn of_plain_text(value: &Bound<'_, PyString>, text: &str) -> Payload {
-        let bytes = Bytes::from_owner(Held::new(value.as_any(), text.as_bytes()));
+        let bytes = Bytes::from_owner(PinnedMemory::new(value.as_any(), text.as_bytes()));
         Self::of_text(value, bytes, true)
     }
 
@@ -41,8 +41,8 @@ impl Given {
     }
 
     fn of_text(value: &Bound<'_, PyString>, bytes: Bytes, quoted: bool) -> Payload {
-        let given = Self { object: value.clone().into_any().unbind(), bytes, quoted };
-        Payload { encoding: Encoding::Json, body: Body::Source(Arc::new(given)) }
+        let value = Self { object: value.clone().into_any().unbind(), bytes, quoted };
+        Payload { encoding: Encoding::Json, body: Body::Source(Arc::new(value)) }
     }
 
     /// The object behind a source, where there is one.
@@ -51,7 +51,7 @@ impl Given {
     }
 }
 
-impl ByteSource for Given {
+impl ByteSource for HostValue {
     fn size(&self) -> u64 {
         self.bytes.len() as u64 + if self.quoted { 2 } else { 0 }
     }
@@ -97,29 +97,29 @@ impl ByteSource for Given {
 
 /// The bytes of a `bytes`, which lives as long as they are used.
 pub(crate) fn shared(value: &Bound<'_, PyBytes>) -> Bytes {
-    Bytes::from_owner(Held::new(value.as_any(), value.as_bytes()))
+    Bytes::from_owner(PinnedMemory::new(value.as_any(), value.as_bytes()))
 }
 
 /// Memory of an object that is held so that it stays there.
-struct Held {
+struct PinnedMemory {
     _object: Py<PyAny>,
     start: *const u8,
     length: usize,
 }
 
 // SAFETY: the memory belongs to an immutable object that is held; any thread may read it.
-unsafe impl Send for Held {}
+unsafe impl Send for PinnedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Held {}
+unsafe impl Sync for PinnedMemory {}
 
-impl Held {
+impl PinnedMemory {
     /// `memory` must be the object's own and stay as it is while the object lives.
     fn new(object: &Bound<'_, PyAny>, memory: &[u8]) -> Self {
         Self { _object: object.clone().unbind(), start: memory.as_ptr(), length: memory.len() }
     }
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for PinnedMemory {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the object is held, and with it its memory.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
@@ -169,11 +169,11 @@ impl Room for Filling {
     fn body(self: Box<Self>) -> Body {
         // SAFETY: the object is held by what is made of it, and full.
         let memory = unsafe { std::slice::from_raw_parts(self.start, self.length) };
-        let held = Python::try_attach(|py| self.object.clone_ref(py));
-        match held {
+        let pinned = Python::try_attach(|py| self.object.clone_ref(py));
+        match pinned {
             Some(object) => {
-                let held = Held { _object: object, start: self.start, length: self.length };
-                Body::Source(Arc::new(Given { object: self.object, bytes: Bytes::from_owner(held), quoted: false }))
+                let held = PinnedMemory { _object: object, start: self.start, length: self.length };
+                Body::Source(Arc::new(HostValue { object: self.object, bytes: Bytes::from_owner(held), quoted: false }))
             }
             None => Body::Inline(Bytes::copy_from_slice(memory)),
         }
