@@ -55,7 +55,8 @@ impl Service<Request<Body>> for Line {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // `poll_ready` has made this very channel ready. A clone is not, so the call gets the original, and the clone stays here.
+        // `poll_ready` has made this very channel ready. A clone is not ready, so the call gets the original, and the
+        // clone stays here.
         let next = self.channel.clone();
         let mut channel = std::mem::replace(&mut self.channel, next);
         let credentials = self.credentials.clone();
