@@ -1,4 +1,5 @@
-//! Drives one Rust agent: polls its future, hands outcomes over one at a time, starts inline attempts.
+//! Drives one Rust agent: polls its future, applies the effects of its session (it hands outcomes over, starts and
+//! stops inline attempts), and tells the session when the future has nothing more to do by itself.
 
 use super::AnyAgent;
 use crate::context::{Context, Work};
@@ -20,7 +21,8 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 
-/// Wakes the driver: rung by the session, and by whatever the agent's future waits for.
+/// Wakes the driver. The session wakes it when there are effects to apply, and the agent's waker wakes it when the
+/// future is to be polled.
 struct Bell(AtomicWaker);
 
 impl Port for Bell {
@@ -29,7 +31,9 @@ impl Port for Bell {
     }
 }
 
-/// What the agent's future is polled with, a fresh one for each poll: who holds it afterwards waits for something.
+/// The waker that the agent's future is polled with. Each poll gets a fresh one, so that the clones which are alive
+/// after the poll are exactly those that this poll has handed out: whoever holds one of them means to wake the agent
+/// ([`Driver::outside`] counts them).
 struct AgentWaker {
     bell: Arc<Bell>,
     woken: AtomicBool,
@@ -40,7 +44,9 @@ impl AgentWaker {
         Arc::new(Self { bell: bell.clone(), woken: AtomicBool::new(false) })
     }
 
-    /// Whether it was woken. Whoever was seen to have let it go has been seen to wake it.
+    /// Whether it was woken, asked after its clones were counted. A thread that wakes the agent sets `woken` and then
+    /// drops its clone. The fence pairs with that drop: if the count no longer included the clone, the load sees
+    /// `woken` set. Without the fence a wake-up could be missed by both.
     fn was_woken(&self) -> bool {
         fence(Ordering::Acquire);
         self.woken.load(Ordering::Relaxed)
@@ -58,11 +64,14 @@ impl Wake for AgentWaker {
     }
 }
 
-/// How often code that wakes itself is polled before it counts as waiting for something outside: a loop that yields must
-/// not hold up what the run was told.
+/// How often a future that wakes itself is polled, without an effect in between, before it counts as waiting for
+/// something outside. Without the limit, a loop that only yields would never let the session hand over what has come
+/// for the run.
 const SPINS: u32 = 1_000;
 
-/// Turns of the runtime in which a wake-up that it has put off (`yield_now`) would come.
+/// For how many turns the driver lets the runtime go on before it reports that something outside holds the agent's
+/// waker.
+/// `yield_now` does so too, but only until the runtime's next turn: it counts as a wake-up, not as something outside.
 const TURNS: u32 = 2;
 
 /// Runs until the activation is over.
@@ -101,14 +110,16 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
             waker = Waker::from(held.clone());
             match span.in_scope(|| running.as_mut().poll(&mut TaskPoll::from_waker(&waker))) {
                 Poll::Pending if held.woken.load(Ordering::Relaxed) && spins < SPINS => {
-                    // It goes on at once; the runtime has its turn first.
+                    // The future has woken itself, and with it the driver: it is polled again after the runtime has had
+                    // a turn.
                     spins += 1;
                     return Poll::Pending;
                 }
                 Poll::Pending => {
                     let outside = driver.outside(&held, &waker);
                     if held.was_woken() {
-                        // Since it was polled: who woke it has let the waker go, and was not counted.
+                        // Somebody woke the agent after the poll and dropped the waker, so the count may have missed
+                        // it. The future has to be polled again before anything is said about what it waits for.
                         if spins < SPINS {
                             spins += 1;
                             return Poll::Pending;
@@ -154,7 +165,8 @@ impl Driver {
                 }
                 slots.outcomes.extend(handed.into_iter().map(|one| (one.op, one.outcome)));
                 drop(slots);
-                // The agent itself is polled anyway.
+                // The agent's future is polled after every effect anyway. Only wakers of collections inside it
+                // (`FuturesUnordered`) have to be woken: such a collection polls only those members that were woken.
                 for waker in polled.into_iter().filter(|waker| !waker.will_wake(own)) {
                     waker.wake();
                 }
@@ -170,7 +182,7 @@ impl Driver {
                 }
                 None
             }
-            // The poll that follows every effect settles again.
+            // The future is polled after every effect, and the driver answers after every poll.
             HostEffect::Ask => None,
             HostEffect::Warn(what) => {
                 tracing::warn!(execution = %self.session.execution_id(), "{what}");
@@ -185,8 +197,11 @@ impl Driver {
         }
     }
 
-    /// Whether somebody beside the run's own steps keeps a waker of the agent: a timer, a channel, another library.
-    /// Collections that poll their members by wakers of their own (`FuturesUnordered`) count while they are awaited.
+    /// Whether something other than the run's own steps holds the agent's waker: a timer, a channel, another library.
+    ///
+    /// Two references are the driver's own (`held` and `waker`), and each step that was polled with the waker holds
+    /// one. A collection that polls its members with wakers of its own (`FuturesUnordered`) holds the agent's waker
+    /// while it is awaited; it cannot be told from something outside and counts as such.
     fn outside(&self, held: &Arc<AgentWaker>, waker: &Waker) -> Outside {
         let steps = self.context.shared().slots.lock().wakers.values().filter(|kept| kept.will_wake(waker)).count();
         if Arc::strong_count(held) > steps + 2 { Outside::Something } else { Outside::Nothing }
@@ -228,7 +243,7 @@ fn ending(result: Result<crate::Result<crate::Payload>, Box<dyn Any + Send>>) ->
     match result {
         Ok(Ok(output)) => Ending::Completed(output),
         Ok(Err(error)) if error.code() == Code::Cancelled => Ending::Cancelled,
-        // The engine's own, of a value that it could not read or write as its type.
+        // The engine's own error about a value that it could not read or write as the declared type.
         Ok(Err(error)) if error.code() == Code::NotSerializable && is_of_engine(&error) => {
             Ending::Unfit(failure_of(&error))
         }
@@ -237,7 +252,8 @@ fn ending(result: Result<crate::Result<crate::Payload>, Box<dyn Any + Send>>) ->
     }
 }
 
-/// Errors of the engine keep their code and go by its name; one with a type of its own is the agent's.
+/// An error of the engine keeps its code, and the code's name is its type. An error with a type of its own was made by
+/// the agent's code and becomes `AgentFailed`.
 fn failure_of(error: &Error) -> Failure {
     let code = error.code();
     match is_of_engine(error) {

@@ -1,4 +1,5 @@
-//! The agent that is one task: what a task is inside a backend that does not know the run it belongs to.
+//! An agent that only runs one task. A task that is handed over to another backend needs a run there, because that
+//! backend does not have the run which scheduled it.
 
 use super::AnyAgent;
 use crate::context::{AgentContext, TaskCall, value_of};
@@ -8,7 +9,7 @@ use crate::model::TaskOptions;
 use crate::payload::Payload;
 use async_trait::async_trait;
 
-/// Hands its input to a task of a queue and ends as that does.
+/// Passes its input to a task of a queue, and ends with the result or the error of that task.
 pub(crate) struct Forward {
     pub task: String,
     pub queue: String,

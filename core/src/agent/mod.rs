@@ -29,7 +29,7 @@ use tracing::Instrument;
 /// A durable agent: a plain async function over a context.
 #[async_trait]
 pub trait AgentDefinition: Send + Sync + 'static {
-    /// What checkpoints save; `()` for none.
+    /// The state that checkpoints save; `()` declares an agent without state.
     type State: AgentState;
     /// The argument.
     type Input: Serialize + DeserializeOwned + Send;
@@ -39,38 +39,41 @@ pub trait AgentDefinition: Send + Sync + 'static {
     /// The name under which it is recorded.
     fn kind(&self) -> &str;
 
-    /// Names that it had before: runs recorded under them are its own.
+    /// Names that it had before. It goes on with runs that were recorded under them.
     fn aliases(&self) -> &[&str] {
         &[]
     }
 
-    /// Identifies the code; change it with the code's steps. Without one every build counts as changed code.
+    /// Identifies the code: change it whenever the steps of the code change. Without a version every build counts as
+    /// changed code.
     fn version(&self) -> Option<String> {
         None
     }
 
-    /// What to do when the code no longer matches a recorded tail.
+    /// What to do when the code no longer makes the calls that the journal has recorded.
     fn on_divergence(&self) -> OnDivergence {
         OnDivergence::Continue
     }
 
-    /// What an error that it returns does to its run. A run that pauses by one goes on with `Handle::resume`, one that fails
-    /// with `Handle::retry`.
+    /// What happens to the run when the agent returns an error. `Handle::resume` lets a paused run go on,
+    /// `Handle::retry` a failed one.
     fn on_error(&self) -> OnError {
         OnError::Judge
     }
 
-    /// How long its unchanged code is waited for on replay, where a branch that waits outside of the context (a timer of
-    /// the host, a thread, another library) may still make a recorded call and holds outcomes up; then the run pauses.
+    /// How long a replay waits for unchanged code to make its next recorded call. While a branch waits for something
+    /// outside of the context (a timer of the host, a thread, another library), that branch may still make the call, so
+    /// the replay hands over no further outcome. When the time is over, the run pauses.
     fn replay_timeout(&self) -> Duration {
         REPLAY_TIMEOUT
     }
 
-    /// Runs the agent. With state it starts at its top in every segment: read the state, then loop.
+    /// Runs the agent. An agent with state is started from the top in every segment: it reads the state of the last
+    /// checkpoint and loops from there.
     async fn execute(&self, ctx: &dyn AgentContext, input: Self::Input) -> Result<Self::Output>;
 }
 
-/// A definition without its types.
+/// An [`AgentDefinition`] without its types, so that agents of different types fit into one map.
 #[async_trait]
 pub(crate) trait AnyAgent: Send + Sync {
     fn config(&self) -> MachineConfig;
@@ -96,7 +99,8 @@ impl<A: AgentDefinition> AnyAgent for A {
     }
 }
 
-/// Tells builds apart: a compiled agent has no source to take a fingerprint of.
+/// A text that differs from build to build, made of the size and time of the executable: a compiled agent has no source
+/// to take a fingerprint of.
 fn build_fingerprint() -> String {
     static PRINT: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     PRINT

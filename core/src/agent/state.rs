@@ -1,4 +1,4 @@
-//! The state of an agent: what checkpoints save, and how an update joins what is there.
+//! The state of an agent: what checkpoints save, and how an update is applied to it.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,12 +40,13 @@ impl AgentState for () {
     const DECLARED: bool = false;
 }
 
-/// A state that knows how an update joins it. Written by `#[derive(AgentState)]`.
+/// A state that can apply an update to itself. `#[derive(AgentState)]` implements it.
 pub trait Reduce {
     /// A change: fields it does not name stay as they are.
     type Update: Default;
 
-    /// Joins an update, field by field, by each field's reducer. Nothing is durable before the next checkpoint.
+    /// Applies an update field by field, each with the reducer of that field. It changes the value in memory only: the
+    /// change is durable with the next checkpoint.
     fn reduce(&mut self, update: Self::Update);
 }
 
@@ -55,7 +56,7 @@ pub trait Append {
     fn append(&mut self, more: Self);
 }
 
-/// A value that joins another key by key: what `#[reducer(merge)]` needs.
+/// A map that can take over the keys of another: what `#[reducer(merge)]` needs.
 pub trait Merge {
     /// Takes over every key of `other`; where both have one, `other` wins.
     fn merge(&mut self, other: Self);
@@ -104,7 +105,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> Merge for HashMap<K, V, S> {
 }
 
 impl Merge for serde_json::Map<String, Value> {
-    /// Objects inside objects join in turn.
+    /// Objects inside objects are merged in the same way.
     fn merge(&mut self, other: Self) {
         for (key, value) in other {
             match self.get_mut(&key) {

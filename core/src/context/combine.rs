@@ -18,15 +18,17 @@ pub struct Selected {
 }
 
 impl Selected {
-    /// Waits for the first of several steps. The others stay open in `rest`; dropping them gives them up.
+    /// Waits for the first of several steps. The others stay open in `rest`; whoever drops one waits for it no longer.
     pub async fn first_of(steps: Vec<Step>) -> Self {
         let (outcome, index, rest) = select_all(steps).await;
         Self { index, outcome, rest }
     }
 }
 
-/// Begins a step for each input, at most so many at a time, and gives how each ended, in order. They are polled by the agent's
-/// own waker: a collection with wakers of its own would count as something outside.
+/// Begins a step for each input, at most `limit` at a time, and returns how each ended, in the order of the inputs.
+///
+/// The steps are polled with the agent's own waker. Do not replace the loop by `FuturesUnordered`: it has wakers of its
+/// own, and the driver would take it for something outside that the agent waits for.
 pub(super) async fn mapped<I, O, S>(
     inputs: Vec<I>,
     limit: usize,

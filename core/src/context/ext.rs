@@ -1,4 +1,4 @@
-//! The typed face of the context.
+//! The typed methods of the context, written on top of its methods that take payloads.
 
 use super::combine::mapped;
 use super::{AgentContext, Context, Message, Step, StepOptions, TaskCall};
@@ -58,7 +58,8 @@ pub(crate) fn error_of(failure: &Failure) -> Error {
     let Some(kind) = &failure.kind else {
         return Error::new(failure.code, failure.message.clone()).with("error_type", &failure.error_type);
     };
-    // Whatever made a task fail, who awaits it sees a task that failed.
+    // Whatever made the task fail, the code that awaits it gets `TaskFailed` or `TaskTimeout`. The reason is in the
+    // message.
     let code = if failure.code == Code::TaskTimeout { Code::TaskTimeout } else { Code::TaskFailed };
     let Failure { attempts, error_type, message, .. } = failure;
     let tried = if *attempts <= 1 { String::new() } else { format!(" after {attempts} attempts") };
@@ -87,7 +88,7 @@ pub trait AgentContextExt: AgentContext {
         })
     }
 
-    /// Schedules a registered task; its options are the definition's own.
+    /// Schedules a registered task with the options of its definition.
     fn schedule_task<T: TaskDefinition>(&self, task: &T, input: &T::Input) -> Result<StepOf<T::Output>> {
         let call = TaskCall {
             kind: task.kind().to_owned(),
@@ -115,7 +116,7 @@ pub trait AgentContextExt: AgentContext {
         self.run_raw(name, Box::pin(async move { Payload::of(&work.await?) })).map(StepOf::new)
     }
 
-    /// Runs the future of each try as a durable step of this name, with retries and a limit of time.
+    /// Runs a durable step of this name with retries and a limit of time. `work` makes the future of each try.
     fn run_with<O, W, F>(&self, name: &str, options: StepOptions, work: W) -> Result<StepOf<O>>
     where
         O: Serialize + DeserializeOwned + Send + 'static,
@@ -129,8 +130,8 @@ pub trait AgentContextExt: AgentContext {
         self.run_again_raw(name, options, Arc::new(tries)).map(StepOf::new)
     }
 
-    /// Runs a task over inputs, at most `limit` at a time, and gives how each ended, in their order. An error of its own says that
-    /// no more could be scheduled, or that the run was asked to stop.
+    /// Runs a task for each input, at most `limit` at a time, and returns how each ended, in the order of the inputs.
+    /// The outer result is an error when a task could not be scheduled, or when the run was asked to stop.
     fn map<'a, T: TaskDefinition>(
         &'a self,
         task: &'a T,
@@ -146,7 +147,7 @@ pub trait AgentContextExt: AgentContext {
         self.wait_raw(name, None).map(StepOf::new)
     }
 
-    /// Waits for a signal at most so long: `SignalTimeout`.
+    /// Waits for a signal. When none comes within `timeout`, the step ends with `SignalTimeout`.
     fn wait_for_signal_within<T: DeserializeOwned>(&self, name: &str, timeout: Duration) -> Result<StepOf<T>> {
         self.wait_raw(name, Some(timeout)).map(StepOf::new)
     }
@@ -167,12 +168,13 @@ pub trait AgentContextExt: AgentContext {
         self.raw_state().map_or_else(|| Ok(S::default()), Payload::parse)
     }
 
-    /// Saves the state and ends the segment; durable when the step ends.
+    /// Saves the state and ends the segment. The state is durable when the step has ended.
     fn checkpoint<S: Serialize>(&self, state: &S) -> Result<Step> {
         self.checkpoint_raw(Payload::of(state)?)
     }
 
-    /// Limits what a future may take by a durable timer: `Timeout` past it. The future's pending steps are given up then.
+    /// Limits the time of a future with a durable timer. When the timer ends first, the result is `Timeout`, and the
+    /// future is dropped together with its open steps.
     fn timeout<F: Future + Send>(&self, limit: Duration, work: F) -> impl Future<Output = Result<F::Output>> + Send {
         let timer = self.sleep(limit);
         async move {
@@ -208,7 +210,7 @@ pub trait AgentContextExt: AgentContext {
         Ok(())
     }
 
-    /// Does something once per run, whatever the segment; later calls return the first result.
+    /// Does something once per run, over all its segments. Later calls of the same name return the first result.
     fn once<O, F, W>(
         &self,
         name: &str,

@@ -56,19 +56,20 @@ pub struct TaskCall {
     pub key: Option<String>,
 }
 
-/// Stands for a conversation at one point (rule 15).
+/// Refers to a conversation at one point (rule 15): a task gets this small value instead of the messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ContextRef {
     /// The run.
     pub execution: ExecutionId,
     /// The thread; empty for the main one.
     pub thread: String,
-    /// The last entry; none before the first.
+    /// The last entry of the thread at that point; none when it has no entry yet.
     pub leaf: Option<EntryId>,
 }
 
-/// What an agent may do. Every method that takes a slot is synchronous and joins the batch; nothing leaves the process
-/// before an await that cannot be served (rule 1).
+/// What an agent may do. A method that makes a call takes the next slot of the journal. It is synchronous: it only adds
+/// the call to the batch. The batch is sent when the agent awaits something that the engine cannot answer at once (rule
+/// 1).
 pub trait AgentContext: Send + Sync {
     /// The run's id.
     fn agent_execution_id(&self) -> ExecutionId;
@@ -80,23 +81,23 @@ pub trait AgentContext: Send + Sync {
     fn raw_input(&self) -> &Payload;
     /// The state of the last checkpoint; none before the first.
     fn raw_state(&self) -> Option<&Payload>;
-    /// Appends a message; gives its id at once.
+    /// Appends a message and returns its id at once.
     fn append_message(&self, message: Message) -> Result<EntryId>;
     /// Schedules a task.
     fn schedule_raw(&self, call: TaskCall) -> Result<Step>;
     /// Runs a future as an inline step of this name.
     fn run_raw(&self, name: &str, work: TaskFuture) -> Result<Step>;
-    /// Runs what makes a future for each try as an inline step of this name.
+    /// Runs an inline step of this name that may be tried again: `work` makes the future of each try.
     fn run_again_raw(&self, name: &str, options: StepOptions, work: Tries) -> Result<Step>;
     /// Waits for a signal; the step ends with `Signal` or `TimedOut`.
     fn wait_raw(&self, name: &str, timeout: Option<Duration>) -> Result<Step>;
     /// Waits durably.
     fn sleep(&self, duration: Duration) -> Result<Step>;
-    /// Marks the start of a step: one model call with what it asked for.
+    /// Marks the start of a step of the agent's loop: one model call together with the tools that it asked for.
     fn step(&self) -> Result<Step>;
     /// Makes everything called so far durable.
     fn flush(&self) -> Result<Step>;
-    /// Joins a detached task.
+    /// Waits for a detached task.
     fn attach(&self, task: TaskId) -> Result<Step>;
     /// Saves a state and ends the segment.
     fn checkpoint_raw(&self, state: Payload) -> Result<Step>;
@@ -104,15 +105,16 @@ pub trait AgentContext: Send + Sync {
     fn once_begin(&self, name: &str, digest: Digest) -> Result<OnceBegin>;
     /// Ends a `once`.
     fn once_end(&self, name: &str, digest: Digest, value: Payload) -> Result<Step>;
-    /// A context whose calls belong to a `once`.
+    /// A context whose calls are recorded as part of the `once` of this name.
     fn scoped(&self, once: &str) -> Context;
-    /// The step of an op that was recorded.
+    /// The step of an op that was already recorded.
     fn step_of(&self, op: OpRef) -> Step;
     /// Whether a signal of this name is there. Recorded.
     fn has_signal(&self, name: &str) -> Result<bool>;
     /// Takes the signals of this name that are there. Recorded. A value over 64 KiB comes by reference: [`load`](Self::load) it.
     fn drain_raw(&self, name: &str, turn: bool) -> Result<Vec<Payload>>;
-    /// Whether the run was asked to stop. Recorded. One that says so counts as told: no await of this branch fails by it later.
+    /// Whether the run was asked to stop. Recorded. An answer of yes takes the place of the error: awaits of this
+    /// branch no longer fail because of the request.
     fn check_cancellation(&self) -> Result<bool>;
     /// Whether the run was asked to stop. Not recorded: for display, not for decisions.
     fn is_cancellation_requested(&self) -> bool;
@@ -124,28 +126,29 @@ pub trait AgentContext: Send + Sync {
     fn record_usage(&self, model: &str, usage: Usage) -> Result<()>;
     /// The entries of the branch up to here.
     fn messages(&self) -> BoxFuture<'_, Result<Vec<Entry>>>;
-    /// Brings a value into memory that was handed over by reference; any other comes back as it is.
+    /// Loads a value that was handed over by reference. Any other value is returned as it is.
     fn load<'a>(&'a self, value: &'a Payload) -> BoxFuture<'a, Result<Payload>>;
-    /// The store's time of the last outcome handed over: recorded and monotonic.
+    /// The time of the last outcome that was handed over, by the clock of the store. It is recorded and never goes
+    /// back.
     fn current_time(&self) -> Timestamp;
     /// 16 random bytes, the same on replay.
     fn random_bytes(&self) -> [u8; 16];
     /// Streams a preview to watchers.
     fn stream(&self, kind: ChunkKind, data: &str);
-    /// A context that appends to a thread of its own.
+    /// A context that appends its messages to the thread of this name.
     fn thread(&self, name: &str) -> Context;
 }
 
 /// Makes the future of each try of an inline step.
 pub type Tries = Arc<dyn Fn() -> TaskFuture + Send + Sync>;
 
-/// How an inline step is run. Its tries are made where the step is called, and anew where a process that goes on with the run
-/// calls it again: pauses are waited for in memory.
+/// How an inline step is run. The process that calls the step makes its tries and waits for the pauses between them in
+/// memory. A process that goes on with the run calls the step again, and starts the tries anew.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StepOptions {
     /// Retries and pauses.
     pub retry: RetryPolicy,
-    /// The longest one try may take: `TaskTimeout`.
+    /// The longest one try may take; past it the try fails with `TaskTimeout`.
     pub timeout: Option<Duration>,
     /// Names this call among identical ones.
     pub key: Option<String>,
@@ -167,25 +170,26 @@ pub(crate) struct Shared {
 
 #[derive(Default)]
 pub(crate) struct Slots {
-    /// Outcomes handed over and not yet taken by their step.
+    /// Outcomes that were handed over, and that their step has not taken yet.
     pub outcomes: HashMap<OpRef, Outcome>,
-    /// Who polls a step that has not ended: a combinator may poll only what was woken.
+    /// The waker that each open step was last polled with. It has to be woken when the outcome comes, because a
+    /// collection such as `FuturesUnordered` polls only members that were woken.
     pub wakers: HashMap<OpRef, std::task::Waker>,
-    /// What inline attempts need to start.
+    /// What the inline attempts that have not been started yet need.
     pub work: HashMap<OpRef, Work>,
 }
 
 pub(crate) enum Work {
     /// A registered task with its input.
     Task(Payload),
-    /// A future of the agent's own; gone once it was started.
+    /// A future of the agent's own. It can be started only once.
     Local(TaskFuture),
-    /// What makes one for each try.
+    /// A function of the agent's own that makes a future for each try.
     Again(Tries),
 }
 
 impl Shared {
-    /// What an attempt of an op needs to start. What makes a future for each try is kept for the next one.
+    /// Takes out what an attempt of an op needs to start. [`Work::Again`] stays there for the next try.
     pub fn work_of(&self, op: OpRef) -> Option<Work> {
         let mut slots = self.slots.lock();
         let work = slots.work.remove(&op)?;

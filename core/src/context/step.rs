@@ -1,4 +1,4 @@
-//! The future of one op. Dropping it before its end gives the await up (rule 13).
+//! The future of one op. Dropping it before its end tells the session that nobody waits for the op any more (rule 13).
 
 use super::Shared;
 use crate::error::{Code, Error, Result};
@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-/// One op of the journal as a future: works with `join_all`, `select` and `tokio::select!`.
+/// One op of the journal as a future. It works with `join_all`, `select` and `tokio::select!`.
 pub struct Step {
     shared: Arc<Shared>,
     op: OpRef,

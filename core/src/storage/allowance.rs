@@ -1,13 +1,14 @@
-//! How much of a tail's results a load brings along: those over it stay in their rows until replay comes to them.
+//! Limits how many bytes of results a load brings with a tail. The results beyond that stay in their rows until replay
+//! comes to them.
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::model::Task;
 use crate::payload::{Body, Payload, RowOf};
 
-/// Bytes of results that are loaded with their tail: most tails fit, and need nothing more.
+/// The most bytes of results that are loaded with a tail. Most tails need no more.
 const LOADED: usize = 1 << 20;
 
-/// What is left of the bytes that one load brings along.
+/// How many bytes of results one load may still bring.
 #[derive(Debug)]
 pub(super) struct Allowance(usize);
 
@@ -18,7 +19,7 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Keeps of a task what the fact of its end needs.
+    /// Drops what the fact of a task's end does not need, and the result too if there is no room for it.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub fn task(&mut self, task: &mut Task) {
         task.new.input = Payload::null();
@@ -27,7 +28,7 @@ impl Allowance {
         }
     }
 
-    /// Keeps a result, or leaves it in its row.
+    /// Keeps a result if there is room for it, else leaves it in its row.
     pub fn fit(&mut self, value: &mut Payload, of: RowOf) {
         let Body::Inline(bytes) = &value.body else { return };
         match self.0.checked_sub(bytes.len()) {

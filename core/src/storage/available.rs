@@ -1,18 +1,20 @@
-//! Waits for a store that has no answer yet: an error of an unavailable one means *unknown* (rule 2).
+//! Repeats a call while the store is unavailable. Such an error means that the outcome is *unknown*, so the same
+//! request is sent again (rule 2).
 
 use crate::error::{Error, Kind, Result};
 use crate::streaming::Outage;
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Names, in the error of a store whose files are lost, the one that is: there, what was acknowledged may be lost too.
+/// The context field by which the error of a store names a lost file. With such an error, what was acknowledged may be
+/// lost too.
 pub(crate) const LOST_FILE: &str = "file";
 
 /// The first pause after an unavailable store; doubled up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Asks the same again until the store answers, or nobody wants the answer any more. Meanwhile `outage` is told.
+/// Repeats a call until the store answers, or until nobody wants the answer any more. Reports each failure to `outage`.
 pub(crate) async fn until_available<T, F: Future<Output = Result<T>>>(
     outage: &Outage,
     whose: &impl Display,
@@ -33,8 +35,8 @@ pub(crate) async fn until_available<T, F: Future<Output = Result<T>>>(
     }
 }
 
-/// Notes that a loop could not do something and tries again. Where the store cannot be had, that is an outage, which is said
-/// once and not at every turn of each loop.
+/// Logs that a loop could not do something and tries again. If the store is unavailable, that is only a debug message:
+/// the outage is logged once, and not at every turn of each loop.
 pub(crate) fn troubled(outage: &Outage, what: &str, error: &Error) {
     match error.kind() {
         Kind::Unavailable => tracing::debug!(%error, "{what}; trying again"),

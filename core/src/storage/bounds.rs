@@ -1,5 +1,5 @@
-//! Limits of what comes from outside, the same on every backend: a name that an index cannot hold would stop the queue of
-//! everybody, so it is refused alone, before anything is written.
+//! Limits of what comes from outside, the same on every backend. A name that an index cannot hold would make a commit
+//! fail that others share, so it is refused before anything is written.
 
 use super::unfenced::Serves;
 use super::{ClaimRequest, Heartbeat, WorkerInfo};
@@ -11,11 +11,11 @@ use crate::model::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The longest lease: what a worker that died without a sign keeps others from.
+/// The longest lease. For so long others cannot take the work of a worker that died without a sign.
 const MAX_LEASE: Duration = Duration::from_secs(3_600);
-/// The names and values of a run's metadata together, in bytes.
+/// The most bytes of all names and values of a run's metadata together.
 pub const MAX_METADATA: usize = 16 * 1024;
-/// The kinds or queues that one worker serves.
+/// The most kinds or queues that one worker serves.
 const MAX_SERVED: usize = 1_000;
 
 impl NewExecution {
@@ -60,8 +60,8 @@ impl ScheduleSpec {
 }
 
 impl Batch {
-    /// Errors: `LimitReached` where it has more in it than one commit may; `InvalidArgument` for a name that no backend
-    /// takes. The engine refuses such a name at the call: this one was written by somebody else.
+    /// Errors: `LimitReached` if it holds more than one commit may; `InvalidArgument` for a name that no backend takes.
+    /// The engine refuses such names at the call already, but a batch can come from another program.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_size()?;
         optional("the code", self.code.as_deref())?;

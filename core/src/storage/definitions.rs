@@ -6,32 +6,32 @@ use crate::id::{DefinitionId, OrgId};
 use crate::model::{Definition, DefinitionSpec, Page, PageRequest, check_name};
 use async_trait::async_trait;
 
-/// The largest definition, as JSON in bytes.
+/// The most bytes of a definition as JSON.
 const MAX: usize = 256 << 10;
 
-/// Predefined agents of orgs. A run has a copy of what its definition said when it started.
+/// Predefined agents of orgs. A run has a copy of its definition, as it was when the run started.
 #[async_trait]
 pub trait Definitions: Send + Sync {
     /// Makes a definition.
     ///
-    /// Errors: `ExecutionExists` where the org has one of this slug; `InvalidArgument` for a slug that is none, no kind or
-    /// queue, and more than 256 KiB.
+    /// Errors: `AlreadyExists` if the org has a definition with this slug; `InvalidArgument` for an invalid slug, a
+    /// missing kind or queue, and more than 256 KiB.
     async fn create_definition(&self, org: OrgId, spec: DefinitionSpec) -> Result<Definition>;
 
-    /// The definition of an id or a slug; `NotFound` where the org has none.
+    /// The definition with an id or a slug. `NotFound` if the org has none.
     async fn definition(&self, org: OrgId, name: &str) -> Result<Definition>;
 
     /// The definitions of an org, by slug.
     async fn definitions(&self, org: OrgId, page: PageRequest) -> Result<Page<Definition>>;
 
-    /// Puts another text in place of a definition's; runs that have started keep theirs. Errors as of both above.
+    /// Replaces a definition. Runs that have started keep the old one. Errors as those of both above.
     async fn replace_definition(&self, org: OrgId, id: DefinitionId, spec: DefinitionSpec) -> Result<Definition>;
 
-    /// Removes a definition; its runs stay. `NotFound` where the org has none of this id.
+    /// Removes a definition. Its runs stay. `NotFound` if the org has none with this id.
     async fn delete_definition(&self, org: OrgId, id: DefinitionId) -> Result<()>;
 }
 
-/// A definition as a row holds it; refuses what cannot be kept.
+/// The text of a definition for its row. Refuses an invalid definition.
 pub(super) fn text_of(spec: &DefinitionSpec) -> Result<String> {
     let wrong = |message: String| Err(Error::new(Code::InvalidArgument, message));
     if let Err(error) = check_slug(&spec.slug) {
@@ -50,7 +50,7 @@ pub(super) fn text_of(spec: &DefinitionSpec) -> Result<String> {
     Ok(text)
 }
 
-/// The refusal of a slug that is taken.
+/// The error for a slug that is taken.
 pub(super) fn taken(slug: &str) -> Error {
     Error::new(Code::AlreadyExists, format!("the slug {slug:?} is taken by another definition; choose another"))
         .with("slug", slug)

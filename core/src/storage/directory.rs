@@ -1,4 +1,4 @@
-//! The port for who may call: organizations and keys.
+//! The port for organizations, their keys and their audit.
 
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, KeyId, OrgId};
@@ -6,13 +6,13 @@ use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, Page
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 
-/// The longest name in URLs, in characters.
+/// The most characters of an organization's name.
 pub const MAX_SLUG: usize = 63;
 
-/// Organizations, their keys, and what was done to them. Every change leaves a row of audit in its transaction.
+/// Organizations, their keys, and what was done to them. Every change writes a row of audit in its transaction.
 #[async_trait]
 pub trait Directory: Send + Sync {
-    /// Makes an organization. A name that is taken gives the one that is there.
+    /// Makes an organization. If the name is taken, returns the organization that has it.
     ///
     /// Errors: `InvalidArgument` for a name that is no slug.
     async fn create_organization(&self, name: &str, actor: &str) -> Result<Organization>;
@@ -20,33 +20,34 @@ pub trait Directory: Send + Sync {
     /// Every organization, by name.
     async fn organizations(&self) -> Result<Vec<Organization>>;
 
-    /// One organization; none where it was never made, as that of calls that name none may be.
+    /// One organization. None if it was never made; that can be so of the default one, which calls without an
+    /// organization use.
     async fn organization(&self, org: OrgId) -> Result<Option<Organization>>;
 
-    /// Gives an organization another name; its id and all it has stay.
+    /// Renames an organization. Its id and all that it has stay.
     ///
-    /// Errors: `NotFound`; `AlreadyExists` where another has the name; `InvalidArgument` for a name that is no slug, and for
-    /// the organization `default`.
+    /// Errors: `NotFound`; `AlreadyExists` if another one has the name; `InvalidArgument` for a name that is no slug,
+    /// and for the organization `default`.
     async fn rename_organization(&self, org: OrgId, name: &str, actor: &str) -> Result<Organization>;
 
-    /// Sets what the callers of an organization may ask for, in place of what was set; servers heed it within five seconds.
+    /// Replaces the limits of an organization's callers. Servers apply them within five seconds.
     ///
     /// Errors: `NotFound`.
     async fn limit_organization(&self, org: OrgId, limits: OrgLimits, actor: &str) -> Result<Organization>;
 
-    /// Removes an organization with its keys, its ended runs and all else it has. Its keys end first; a removal that was cut
-    /// short is asked for again. The audit of `default` tells of it.
+    /// Removes an organization with its keys, its ended runs and all else that it has. Its keys end first. If the
+    /// removal is cut short, call it again. It is recorded in the audit of `default`.
     ///
     /// Errors: `NotFound`; `InvalidTransition` while runs have not ended; `InvalidArgument` for the organization `default`.
     async fn delete_organization(&self, org: OrgId, actor: &str) -> Result<()>;
 
-    /// Makes a key; it works as soon as this returns.
+    /// Makes a key. It works as soon as this returns.
     async fn create_key(&self, key: NewKey) -> Result<ApiKey>;
 
-    /// Every key of an org, oldest first, those that no longer work included.
+    /// All keys of an org, oldest first, those that no longer work included.
     async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>>;
 
-    /// Ends a key; one that ended before stays as it is. `NotFound` where the org has none of this id.
+    /// Ends a key. A key that has ended stays as it is. `NotFound` if the org has none with this id.
     async fn revoke_key(&self, org: OrgId, key: KeyId, actor: &str) -> Result<ApiKey>;
 
     /// The key of a token, whether it works or not.
@@ -55,11 +56,11 @@ pub trait Directory: Send + Sync {
     /// Adds a row of audit: who did what, to what. Rows are never changed, and each is sealed together with those before it.
     async fn record(&self, org: OrgId, actor: &str, action: &str, subject: &str) -> Result<()>;
 
-    /// What was done to an org, newest first.
+    /// The audit of an org, newest first.
     async fn audit(&self, org: OrgId, page: PageRequest) -> Result<Page<AuditRow>>;
 }
 
-/// What retention leaves in the audit of each org: who, what, and the runs it took out.
+/// How many runs retention has removed from each org, as its audit says it.
 pub(super) fn removals(orgs: impl IntoIterator<Item = OrgId>) -> Vec<(OrgId, String)> {
     let mut removed: BTreeMap<OrgId, usize> = BTreeMap::new();
     for org in orgs {
@@ -68,7 +69,7 @@ pub(super) fn removals(orgs: impl IntoIterator<Item = OrgId>) -> Vec<(OrgId, Str
     removed.into_iter().map(|(org, runs)| (org, format!("ended runs: {runs}"))).collect()
 }
 
-/// Refuses to remove a run that goes on, or that others need.
+/// Refuses to remove a run that has not ended, that a fork needs, or that has an open task.
 pub(super) fn check_removable(id: ExecutionId, status: Status, forked: bool, open: bool) -> Result<()> {
     let (why, what) = match (status.is_terminal(), forked, open) {
         (false, ..) => (format!("it is {status}"), "cancel it first, or wait for its end"),
@@ -79,10 +80,10 @@ pub(super) fn check_removable(id: ExecutionId, status: Status, forked: bool, ope
     Err(Error::new(Code::InvalidTransition, format!("cannot remove the run {id}: {why}; {what}")).with("from", status))
 }
 
-/// Who retention is, in the audit, and what it does.
+/// The actor and the action of retention in the audit.
 pub(super) const RETENTION: (&str, &str) = ("retention", "executions.removed");
 
-/// Refuses the organization of calls that name none, which is always there under its name.
+/// Refuses the default organization, which always exists under its name for calls that name none.
 pub(super) fn check_not_default(org: OrgId, asked: &str) -> Result<()> {
     if org == OrgId::DEFAULT {
         let message = format!("{asked}: the organization `default` stays, for calls that name none; name another");
@@ -91,18 +92,19 @@ pub(super) fn check_not_default(org: OrgId, asked: &str) -> Result<()> {
     Ok(())
 }
 
-/// The refusal of a name that another organization has.
+/// The error for a name that another organization has.
 pub(super) fn name_taken(name: &str) -> Error {
     Error::new(Code::AlreadyExists, format!("there is an organization {name:?} already; choose another name"))
 }
 
-/// The refusal to remove an organization some of whose runs go on.
+/// The error for an organization that cannot be removed, since some of its runs have not ended.
 pub(super) fn goes_on(name: &str, runs: u64) -> Error {
     let message = format!("{runs} runs of the organization {name:?} have not ended; cancel them, then remove it");
     Error::new(Code::InvalidTransition, message).with("runs", runs)
 }
 
-/// The id that an organization of this name gets; the name `default` is that of the one a backend always has.
+/// Checks a name and returns the id that a new organization of this name gets. The name `default` stands for the one
+/// that every backend has.
 pub(super) fn check_slug(name: &str) -> Result<OrgId> {
     let fits = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     if name.is_empty() || name.len() > MAX_SLUG || !name.bytes().all(fits) || name.starts_with('-') {

@@ -1,9 +1,9 @@
-//! Whose turn it is: a claim for several kinds takes from each in turn, so that a backlog of one kind delays no other.
+//! Fair claims: a claim for several kinds takes from each kind in turn, so that a backlog of one kind delays no other.
 
 use super::ClaimRequest;
 use std::cmp::Reverse;
 
-/// The kinds of a claim, each once, in the order asked for.
+/// The kinds of a claim, each once, in the claim's order.
 pub(super) fn kinds(claim: &ClaimRequest) -> Vec<&str> {
     let mut kinds: Vec<&str> = Vec::with_capacity(claim.kinds.len());
     for kind in &*claim.kinds {
@@ -14,8 +14,9 @@ pub(super) fn kinds(claim: &ClaimRequest) -> Vec<&str> {
     kinds
 }
 
-/// What was found, with its priority and the place of its kind, in the order of a claim: the highest priority first, of
-/// that each kind in turn, and of each the first.
+/// Sorts what was found into the order of a claim: the highest priority first, within a priority the kinds take turns,
+/// and within a kind the smallest comes first. An element is a priority, the place of its kind in the claim, and what
+/// was found.
 pub(super) fn in_turn<T: Ord>(mut found: Vec<(i32, usize, T)>) -> impl Iterator<Item = T> {
     found.sort_unstable_by(|a, b| (Reverse(a.0), a.1, &a.2).cmp(&(Reverse(b.0), b.1, &b.2)));
     let (mut last, mut round) = (None, 0_usize);

@@ -1,6 +1,7 @@
-//! A backend behind a gate: every call of the contract goes past one hook, which may hold it up, lose it or end it.
+//! A backend behind a gate: every call of the contract goes through one hook, which may delay it, drop it or replace
+//! its answer.
 //!
-//! Owns the forwarding of the whole contract, so that whoever injects crashes or faults writes only what it does to a call.
+//! It forwards the whole contract. So code that injects crashes or counts calls has to say only what it does to a call.
 
 use super::{
     AgentServerSide, Catalog, ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
@@ -57,7 +58,7 @@ pub enum Call {
 
 /// What happens to the calls that go to a backend.
 pub trait Gate: Send + Sync {
-    /// Carries a call out, or does not; ends with its answer or with another.
+    /// Carries a call out or not, and returns its answer or another one.
     fn pass<T: Send>(
         &self,
         call: Call,
@@ -69,7 +70,7 @@ pub trait Gate: Send + Sync {
         self.pass(Call::Commit, inner.commit(request))
     }
 
-    /// The holder of a run has read what recovery replays.
+    /// The holder of a run has loaded its segment.
     fn loaded(&self, _segment: &Segment) {}
 
     /// Somebody has read these entries of a branch.
@@ -84,7 +85,7 @@ pub trait Gate: Send + Sync {
     }
 }
 
-/// A backend behind a gate; the gate's own methods are at hand.
+/// A backend behind a gate. It dereferences to the gate.
 pub struct Guarded<G> {
     inner: Arc<dyn Storage>,
     gate: G,
@@ -134,7 +135,7 @@ impl<G: Gate> AgentStorage for Guarded<G> {
         self.gate.commit(&*self.inner, request).await
     }
 
-    /// A gate sees commits and claims one by one.
+    /// False, so that a gate sees commits and claims as separate calls.
     fn brings_tasks(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What a backend has to do, in numbers for operators.
+//! How much work a backend has, in numbers for operators.
 
 use crate::clock::Timestamp;
 
@@ -20,11 +20,11 @@ pub struct QueueDepth {
     pub what: &'static str,
     /// The queue.
     pub queue: String,
-    /// Those that wait for a worker.
+    /// How many wait for a worker.
     pub pending: u64,
-    /// Those that a worker has.
+    /// How many a worker holds.
     pub running: u64,
-    /// Since when the first of those that wait has waited.
+    /// Since when the oldest of the waiting ones has waited.
     pub oldest: Option<Timestamp>,
 }
 

@@ -1,8 +1,9 @@
-//! One contract, many backends: how to write a store for the engine.
+//! The contract of a store for the engine, which all backends implement.
 //!
-//! A backend implements the traits here over one set of rows (`docs/storage-contract.md` and the conformance suite say what
-//! each must keep). Every call is atomic. A call that returned is durable, at the durability the backend was opened with; an
-//! error of kind `Unavailable` means *unknown*, never *failed*.
+//! A backend implements the traits here over one set of rows. `docs/storage-contract.md` says what each call means in
+//! rows, and the conformance suite checks it. Every call is atomic. When a call has returned, it is durable, at the
+//! durability that the backend was opened with. An error of kind `Unavailable` means that the outcome is *unknown*,
+//! never that the call *failed*.
 
 mod allowance;
 pub(crate) mod available;
@@ -69,7 +70,7 @@ use std::time::Duration;
 #[doc(hidden)]
 pub use unfenced::Unfenced;
 
-/// How far a run has come, as one look tells.
+/// How far a run has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct Standing {
@@ -82,45 +83,49 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Of a run with this last event and status.
+    /// The standing of a run with this last event and status.
     pub fn of(execution: ExecutionId, high: u64, status: Status) -> Self {
         Self { execution, high, ended: status.is_terminal() }
     }
 }
 
-/// Events of a run as they come.
+/// A stream of a run's events.
 pub type EventStream = BoxStream<'static, Result<StreamEvent>>;
 
 /// The writes and reads of one run.
 #[async_trait]
 pub trait AgentStorage: Send + Sync {
-    /// Starts a run. An existing id with the same kind and input digest returns that run; with another: `ExecutionExists`.
+    /// Starts a run. If there is a run with this id, and it has the same kind and input digest, returns that run; with
+    /// others fails as
+    /// `ExecutionExists`.
     async fn create_execution(&self, new: NewExecution) -> Result<Created>;
 
     /// Reads the last good checkpoint and the tail since it for the holder of a lease (`LeaseLost` for anybody else).
     ///
-    /// Ops come with their labels, all at once: any of them may be the twin of the next call. Of their tasks' results only
-    /// about the first MiB comes along; the others are left in their rows (`Body::Row`) for [`read_rows`](Self::read_rows).
+    /// All ops of the tail come at once, with their labels, since any of them may be the twin of the next call. Of
+    /// their tasks' results only about the first MiB comes. The others stay in their rows (`Body::Row`) for
+    /// [`read_rows`](Self::read_rows).
     ///
-    /// A checkpoint whose hash is wrong is passed over for its parent, whose tail is then longer by a segment; when none is
-    /// good the run is quarantined with `CorruptCheckpoint`.
+    /// If the hash of a checkpoint is wrong, the one before it is taken, and the tail is longer by a segment. If none
+    /// is good, the run is quarantined with `CorruptCheckpoint`.
     async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment>;
 
-    /// Facts of the current segment newer than `after`, and the highest number. Reads only.
+    /// The facts of the current segment with a number above `after`, and the run's highest number. Writes nothing.
     async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)>;
 
-    /// How far each of these runs has come, in one look. Unknown ones are left out.
+    /// How far each of these runs has come. Unknown ones are left out.
     async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>>;
 
-    /// Makes a batch durable in one transaction: fence, request id, base, then the rows and the end of the batch.
+    /// Makes a batch durable in one transaction. Checks the lease, the request id and the base, in this order, then
+    /// writes the rows and the end of the batch.
     async fn commit(&self, request: CommitRequest) -> Result<CommitAnswer>;
 
-    /// Whether commits may bring claimed tasks along.
+    /// Whether [`commit_and_claim`](Self::commit_and_claim) returns claimed tasks.
     fn brings_tasks(&self) -> bool;
 
-    /// As [`commit`](Self::commit), and brings tasks of the batch for which the sender has free places, claimed already, where
-    /// that spares it a round trip. What it does not bring waits in its queue. An answer that was lost takes the claims with
-    /// it: they end with their leases.
+    /// As [`commit`](Self::commit), and also claims tasks of the batch for the sender, who has free places for them,
+    /// where that saves a round trip. Tasks that are not returned wait in their queue. If the answer is lost, the
+    /// claims end with their leases.
     async fn commit_and_claim(
         &self,
         request: CommitRequest,
@@ -134,39 +139,42 @@ pub trait AgentStorage: Send + Sync {
     /// A run that has ended stays as it is and is returned.
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution>;
 
-    /// Removes a run that has ended, with all it has; its id is free again. `InvalidTransition` while it goes on, while a fork
-    /// reads its history, or while a detached task of it runs.
+    /// Removes a run that has ended, with all its rows. Its id is free again. Fails as `InvalidTransition` while the
+    /// run has not ended, while a fork reads its history, or while one of its detached tasks runs.
     async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()>;
 
-    /// Continues a PAUSED run (`InvalidTransition` otherwise, `StepLimitReached` past the cumulative limit).
+    /// Continues a PAUSED run. Fails as `InvalidTransition` for any other, and as `StepLimitReached` past the
+    /// cumulative limit of steps.
     async fn resume(&self, org: OrgId, execution: ExecutionId, request: ResumeRequest) -> Result<Execution>;
 
-    /// Answers for a task that is in doubt or quarantined; the first answer wins.
+    /// Decides about a task that is in doubt or quarantined. The first decision counts.
     async fn resolve_task(&self, org: OrgId, op: OpId, resolution: Resolution) -> Result<Task>;
 
-    /// Answers for a run that is paused by a divergence. `Fork` returns the fork, else the run itself.
+    /// Decides about a run that a divergence has paused. For `Fork` it returns the fork, else the run itself.
     async fn resolve_divergence(&self, org: OrgId, execution: ExecutionId, decision: Divergence) -> Result<Execution>;
 
-    /// Starts a run that shares another's tree up to a point. O(1) in the parent's history.
+    /// Starts a run that shares another one's history up to a point. It costs the same however long that history is.
     async fn fork(&self, request: ForkRequest) -> Result<Execution>;
 
     /// The ceiling of one payload, in bytes.
     fn max_payload(&self) -> u64;
 
-    /// Stores a payload for a call that will refer to it within a day; a small one comes back as it is.
+    /// Stores a payload for a call that will refer to it within a day. A small one is returned as it is.
     async fn store_payload(&self, org: OrgId, payload: Payload) -> Result<Payload>;
 
-    /// The results that a load left in their rows, in the order asked: at most [`PAGE`] at once.
+    /// Results that a load has left in their rows, in the order of `of`: at most [`PAGE`] at once.
     async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>>;
 
-    /// The bytes of a payload that was returned by reference, hash-checked.
+    /// The bytes of a payload that was returned by reference. Their hash is checked.
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes>;
 
-    /// A part of such a payload, so that a large one need not be in memory. Only reading the whole checks the hash.
+    /// A part of such a payload, so that a large one need not be in memory. The hash is not checked, since that needs
+    /// the whole.
     async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes>;
 
-    /// The entries from the root to a leaf, in order, across the runs a fork shares them with; where `after` is on that
-    /// branch, only those behind it, so that a reader asks once for each.
+    /// The entries from the root to a leaf, in order. They can belong to several runs, since a fork shares those of its
+    /// parent. If
+    /// `after` is on that branch, only those after it are returned, so that a reader asks for each only once.
     async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>>;
 }
 
@@ -178,39 +186,43 @@ pub trait WorkSource: Send + Sync {
 
     /// Hands up to `limit` runnable runs of these kinds to a worker: RUNNING, epoch + 1, a lease, a `Resumed` event.
     ///
-    /// The highest priority first, of that each kind in turn in the order of `kinds`, and of each the oldest. A run that has
-    /// just been woken is left to the worker that has it parked for [`PREFERENCE`]. A claim of none
-    /// (`limit` 0) gives up that preference for all runs the worker has parked: others may take them at once.
+    /// Runs of the highest priority come first; among these the kinds take turns in the order of `kinds`, and of each
+    /// kind the oldest run comes first. A run that has just been woken is reserved for [`PREFERENCE`] for the worker
+    /// that has it parked. A claim of none (`limit` 0) gives up that preference for all runs that the worker has
+    /// parked: others may take them at once.
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>>;
 
     /// Hands up to `limit` visible tasks of these kinds to a worker: RUNNING, attempt + 1, a lease.
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>>;
 
-    /// Records the end of a claimed attempt; refused (`LeaseLost`) when another attempt has superseded it.
+    /// Records the end of a claimed attempt. Fails as `LeaseLost` if another attempt has superseded it.
     async fn report_task(&self, report: TaskReport) -> Result<()>;
 
-    /// Extends the leases of a worker's runs and tasks; tells which it has lost and what is newer on those it holds.
+    /// Extends the leases of a worker's runs and tasks. Returns which of them it has lost, and which runs have new
+    /// facts.
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer>;
 
-    /// Gives a run back unfinished: PENDING at once.
+    /// Gives a run back unfinished: it is PENDING at once.
     async fn release(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<()>;
 
-    /// Removes a worker of an org and gives back all it holds; none of another's.
+    /// Removes a worker of an org, and gives back all that it holds. A worker of another org with the same id is left
+    /// alone.
     async fn unregister_worker(&self, org: OrgId, worker: WorkerId) -> Result<()>;
 }
 
-/// Rows that are read at once while a tail is loaded or replayed.
+/// The most rows that are read at once while a tail is loaded or replayed.
 pub const PAGE: usize = 512;
 
-/// How long a run that wakes is left to the worker that has its copy: what a worker that is gone costs at most.
+/// How long a run that was woken is reserved for the worker that has it parked. If that worker is gone, the run loses
+/// so much time.
 pub const PREFERENCE: Duration = Duration::from_millis(400);
 
 /// How long work may wait for a worker that serves its kind before its run has the event `NoWorker`.
 pub const NO_WORKER_AFTER: Duration = Duration::from_secs(5);
-/// How often, at most, a pass looks for such work.
+/// The least time between two looks for such work.
 pub const NO_WORKER_EVERY: Duration = Duration::from_secs(1);
 
-/// A worker that makes itself known. It is of one org: another's worker of the same id is another one.
+/// A worker that registers. It belongs to one org: a worker of another org with the same id is another one.
 #[derive(Debug, Clone)]
 #[doc(hidden)]
 pub struct WorkerInfo {
@@ -222,7 +234,7 @@ pub struct WorkerInfo {
     pub name: String,
     /// The queues it polls.
     pub queues: Vec<String>,
-    /// It lives in another process, which calls through this one: that this one ends says nothing about it.
+    /// It lives in another process, which calls through this one. So it may live on when this process ends.
     pub elsewhere: bool,
 }
 
@@ -232,15 +244,15 @@ pub struct WorkerInfo {
 pub struct ClaimRequest {
     /// Tenant.
     pub org: OrgId,
-    /// Who asks.
+    /// The worker that asks.
     pub worker: WorkerId,
     /// The queue.
     pub queue: String,
-    /// What it can run.
+    /// The kinds that it can run.
     pub kinds: Arc<[String]>,
-    /// At most so many.
+    /// The most that it takes.
     pub limit: usize,
-    /// How long the lease holds.
+    /// How long the lease is to be valid.
     pub ttl: Duration,
     /// Only this run (a `flovyn.run` serves its own).
     pub only: Option<ExecutionId>,
@@ -250,17 +262,19 @@ pub struct ClaimRequest {
 #[derive(Debug, Clone)]
 #[doc(hidden)]
 pub struct Heartbeat {
-    /// Tenant, of the worker and of all it names.
+    /// The tenant of the worker and of all that it names.
     pub org: OrgId,
-    /// Who.
+    /// The worker.
     pub worker: WorkerId,
-    /// How long the leases shall hold from now.
+    /// How long the leases are to be valid from now.
     pub ttl: Duration,
-    /// Runs it believes to hold, with the epoch and the highest fact number known.
+    /// Runs that it believes to hold, with the epoch and the highest fact number it knows.
     pub executions: Vec<(ExecutionId, u64, u64)>,
-    /// Attempts it believes to run: task, attempt, whether the task itself gave a sign since the last beat.
+    /// Attempts that it believes to run: the task, the attempt, and whether the attempt gave a sign of life since the
+    /// last heartbeat.
     pub tasks: Vec<(TaskId, u32, bool)>,
-    /// How far attempts say they are: task, attempt, a small JSON object. One that no longer runs is passed over.
+    /// Progress reports: the task, the attempt, and a small JSON object. One of an attempt that no longer runs is
+    /// ignored.
     pub progress: Vec<(TaskId, u32, String)>,
 }
 
@@ -272,7 +286,7 @@ pub struct HeartbeatAnswer {
     pub lost_executions: Vec<ExecutionId>,
     /// Runs with facts newer than known.
     pub stale_executions: Vec<ExecutionId>,
-    /// Attempts that are superseded or whose run wants them to stop.
+    /// Attempts that are superseded, or that have to stop.
     pub cancelled_tasks: Vec<TaskId>,
 }
 
@@ -283,7 +297,7 @@ pub trait Catalog: Send + Sync {
     async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution>;
     /// Runs, newest first.
     async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>>;
-    /// All entries a run appended, in order of their place, on whatever branch.
+    /// All entries that a run has appended, on all of its branches, in order of their place.
     async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>>;
     /// One entry.
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry>;
@@ -299,41 +313,43 @@ pub trait Catalog: Send + Sync {
     async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>>;
     /// The ops of a segment as recorded: what tests and people compare.
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<crate::model::RecordedOp>>;
-    /// What each queue has of each kind, by kind and queue: work that waits or runs, and what live workers serve.
+    /// How much work of each kind waits and runs in each queue, and which kinds live workers serve. By kind and queue.
     async fn queues(&self, org: OrgId) -> Result<Vec<crate::model::QueueLoad>>;
-    /// Workers that are known, by id; one that is gone is forgotten some time after.
+    /// Known workers, by id. A worker that is gone is forgotten after some time.
     async fn workers(&self, org: OrgId, page: PageRequest) -> Result<Page<KnownWorker>>;
     /// Kinds with work that no live worker serves: kind, queue and how many wait.
     async fn unserved(&self, org: OrgId) -> Result<Vec<(String, String, u64)>>;
 }
 
-/// Work that time brings.
+/// Work that has to be done regularly, or when a time is reached.
 #[async_trait]
 pub trait Housekeeping: Send + Sync {
-    /// One pass: fires due timers, ends expired leases, attempts, deadlines and graces. Guarded updates; safe in many processes.
-    /// Returns when the next pass has something to do; a moment that has come is that of a schedule
+    /// One pass: fires due timers, and ends expired leases, attempts, deadlines and graces. Several processes may do it
+    /// at once. Returns when the next pass has something to do. A time that has already come is that of a schedule
     /// ([`start_due`](schedules::start_due)).
     async fn pass(&self) -> Result<Option<Timestamp>>;
 
-    /// Makes the leases of an org's worker that seems gone end within `left`, never later than they would. A worker that lives
-    /// extends them again by its next heartbeat; a backend whose server keeps house does nothing.
+    /// Shortens the leases of a worker that seems to be gone: they end within `left`, or earlier if they would. A
+    /// worker that lives extends them again with its next heartbeat. Does nothing on a backend whose server does the
+    /// housekeeping.
     async fn cut_leases(&self, org: OrgId, worker: WorkerId, left: Duration) -> Result<()>;
 
-    /// What waits for workers and what they have, over all orgs; empty where a server keeps house.
+    /// How much work waits and runs, over all orgs. Empty on a backend whose server does the housekeeping.
     async fn load(&self) -> Result<Load>;
 
-    /// Removes runs that ended at least `keep` ago with all they have, oldest first; tells how many, at most 256 a call.
+    /// Removes runs that ended at least `keep` ago, with all their rows, oldest first. Returns how many: at most 256 in
+    /// a call.
     ///
-    /// A run that others were forked from stays as long as they do, and one with a detached task that has not ended stays.
-    /// Its id may be taken again afterwards. A backend that keeps every run refuses with `InvalidArgument`.
+    /// A run with forks stays as long as these, and a run with a detached task that has not ended stays. The id of a
+    /// removed run may be used again. A backend that keeps every run refuses with `InvalidArgument`.
     async fn remove_ended(&self, keep: Duration) -> Result<usize>;
 
-    /// Writes a consistent copy of the database to a new file while runs go on; tells its size in bytes. A file that is there
-    /// stays as it is. A backend that is no file refuses with `InvalidArgument`.
+    /// Writes a consistent copy of the database to a new file while runs go on, and returns its size in bytes. An
+    /// existing file is never replaced. A backend that is no file refuses with `InvalidArgument`.
     async fn backup(&self, to: &Path) -> Result<u64>;
 }
 
-/// What a backend that is no file says of a backup.
+/// Refuses a backup on a backend that is no file.
 fn no_backup(to: &Path) -> Result<u64> {
     let message = format!(
         "no backup can be made to {}: this backend is no SQLite file. Back a PostgreSQL database up by pg_dump; the \
@@ -343,7 +359,7 @@ fn no_backup(to: &Path) -> Result<u64> {
     Err(crate::Error::new(crate::error::Code::InvalidArgument, message))
 }
 
-/// Of all kinds with work those that no live worker serves.
+/// The kinds with waiting work that no live worker serves.
 fn unserved_of(loads: Vec<crate::model::QueueLoad>) -> Vec<(String, String, u64)> {
     let unserved = loads.into_iter().filter(|load| load.queued > 0 && !load.served);
     unserved.map(|load| (load.kind, load.queue, load.queued)).collect()
@@ -357,23 +373,24 @@ impl<T: Directory + Definitions + Unfenced> ServerSide for T {}
 
 /// Everything a runtime needs of a backend.
 pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedules + Queues {
-    /// Where the backend says that something changed.
+    /// The hints by which the backend announces changes.
     fn hints(&self) -> &Hints;
     /// The previews of this process's runs.
     fn chunks(&self) -> Chunks;
-    /// The rows by which processes that share the backend read each other's previews, where several can.
+    /// The rows by which processes that share the backend read each other's previews. None if only one process can use
+    /// it.
     fn previews(&self) -> Option<&dyn Previews>;
-    /// The events of a run after a position from a server, which reads and fences them itself; none where this process reads.
-    /// Entries with more bytes come without their content.
+    /// A stream of a run's events after a position, from a server that reads and fences them itself. None for a backend
+    /// that this process reads itself. Entries with more bytes than `content_up_to` come without their content.
     fn event_stream(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<EventStream>;
     /// What a server keeps in the backend beside runs. `InvalidArgument` where the backend is itself a server.
     fn server_side(&self) -> Result<&dyn ServerSide>;
-    /// The org of callers that name none: of a server's token, else the default.
+    /// The org of callers that name none: that of the server's token, else the default one.
     fn org(&self) -> OrgId;
     /// The backend's clock.
     fn clock(&self) -> &Arc<dyn crate::clock::Clock>;
-    /// How to name the backend to people.
+    /// The name of the backend for people.
     fn describe(&self) -> String;
-    /// Ends the backend's threads once everything acknowledged is safe.
+    /// Ends the backend's threads after everything acknowledged is safe.
     fn close(&self);
 }

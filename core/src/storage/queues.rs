@@ -1,4 +1,4 @@
-//! The port for limits of queues, and what a limit lets through.
+//! The port for limits of queues, and how many runs a limit lets through.
 
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
@@ -8,24 +8,25 @@ use async_trait::async_trait;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The periods of rates.
+/// The allowed periods of rates.
 pub const PERIODS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
-/// How soon a queue whose places are taken is looked at again.
+/// How soon to look again at a queue that was at its limit.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Limits of queues of orgs. A claim keeps them, whoever claims.
+/// The limits of orgs' queues. Every claim keeps to them.
 #[async_trait]
 pub trait Queues: Send + Sync {
-    /// Limits a queue of an org, or frees it where the limit has nothing.
+    /// Sets the limit of an org's queue. An empty limit removes it.
     ///
-    /// Errors: `InvalidArgument` for a limit of 0, a period that is no part of a day, a name that is empty or too long.
+    /// Errors: `InvalidArgument` for a limit of 0, a period outside of [`PERIODS`], and a name that is empty or too
+    /// long.
     async fn limit_queue(&self, org: OrgId, queue: &str, limit: QueueLimit) -> Result<()>;
 
     /// The queues of an org that have a limit, by name.
     async fn queue_limits(&self, org: OrgId) -> Result<Vec<(String, QueueLimit)>>;
 }
 
-/// Refuses a limit that means nothing; tells whether it has anything.
+/// Refuses an invalid limit. Returns whether it limits anything.
 pub(super) fn check(queue: &str, limit: &QueueLimit) -> Result<bool> {
     let wrong = |message: String| Err(Error::new(Code::InvalidArgument, message));
     if queue.is_empty() || queue.len() > MAX_NAME {
@@ -42,27 +43,31 @@ pub(super) fn check(queue: &str, limit: &QueueLimit) -> Result<bool> {
     Ok(limit.concurrency.is_some() || limit.rate.is_some())
 }
 
-/// A limited queue as a claim meets it.
+/// The limit of a queue, with the state of its rate.
+///
+/// A rate is a token bucket. Each run that is handed out costs one step, the period divided by the number of runs.
+/// `paid_until` moves on by that; it may be at most a period ahead of the time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gate {
     pub limit: QueueLimit,
-    /// When all that was handed out would have been, one after the other at the rate.
+    /// Until when the runs handed out so far use up the rate, in microseconds.
     pub paid_until: i64,
 }
 
 impl Gate {
-    /// How many of the runs asked for may go through, where so many are held.
+    /// How many of the runs asked for may be handed out, while workers hold `held` runs of the queue.
     pub fn room(&self, asked: usize, held: usize, now: Timestamp) -> usize {
         let places = self.limit.concurrency.map_or(asked, |most| (most as usize).saturating_sub(held));
         let ahead = self.limit.rate.map_or(asked, |rate| {
-            // A whole period may be used up at once.
+            // The runs of a whole period may be handed out at once, but no more: time in which nobody asked is not
+            // saved up beyond that.
             let left = period(rate) - (self.paid_until - now.0).max(0);
             usize::try_from(left.max(0) / step(rate)).unwrap_or(usize::MAX)
         });
         asked.min(places).min(ahead)
     }
 
-    /// So many have gone through.
+    /// Notes that so many runs were handed out.
     pub fn pass(&mut self, runs: usize, now: Timestamp) {
         if let Some(rate) = self.limit.rate {
             let runs = i64::try_from(runs).unwrap_or(i64::MAX);
@@ -70,7 +75,7 @@ impl Gate {
         }
     }
 
-    /// When to look again for what it kept back.
+    /// When to look again for runs that the limit has kept back.
     pub fn opens_at(&self, now: Timestamp) -> Timestamp {
         let soon = now.after(AGAIN);
         let rate = self.limit.rate.map_or(i64::MIN, |rate| self.paid_until + step(rate) - period(rate));

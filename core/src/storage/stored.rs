@@ -1,4 +1,5 @@
-//! Reading stored values: whole into memory, into room of the host's, or part by part when their reader asks.
+//! Reads stored values: whole into memory, whole into memory of the host, or part by part when their reader asks for
+//! more.
 
 use super::Storage;
 use crate::error::{Code, Error, Result};
@@ -7,10 +8,11 @@ use crate::payload::{Body, ByteSource, ContentHash, Encoding, Payload};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Bytes that are asked of a store at once.
+/// How many bytes are read at once.
 const PART: usize = 1 << 20;
 
-/// A payload as a host takes it: its bytes in memory, those of a blob to be read when they are asked for.
+/// Fetches a payload for a host. Its bytes are loaded into memory, but those of a blob are read only when they are
+/// asked for.
 pub async fn fetch(storage: &Arc<dyn Storage>, org: OrgId, payload: &Payload) -> Result<Payload> {
     if let Some(blob) = blob(storage, org, payload) {
         return Ok(blob);
@@ -22,21 +24,21 @@ pub async fn fetch(storage: &Arc<dyn Storage>, org: OrgId, payload: &Payload) ->
     Ok(Payload { encoding: payload.encoding, body })
 }
 
-/// A stored blob as a source; none for every other payload.
+/// A stored blob as a payload that is read when it is asked for. None for any other payload.
 pub fn blob(storage: &Arc<dyn Storage>, org: OrgId, payload: &Payload) -> Option<Payload> {
     let (hash, size) = payload.stored().filter(|_| payload.encoding == Encoding::Blob)?;
     Some(Payload::blob(Arc::new(StoredBlob { storage: storage.clone(), org, hash, size })))
 }
 
-/// Where a host wants the bytes of a stored value, so that they are in memory once.
+/// Memory of a host for the bytes of a stored value, so that they are in memory only once.
 pub trait Room: Send {
-    /// Room for the next bytes; all calls together ask for the size of the value.
+    /// Memory for the next bytes. All calls together ask for the size of the value.
     fn next(&mut self, length: usize) -> &mut [u8];
-    /// The value, once every byte is there.
+    /// The value, after all bytes were written.
     fn body(self: Box<Self>) -> Body;
 }
 
-/// Reads a stored value into room of the host's, hash-checked.
+/// Reads a stored value into memory of the host, and checks its hash.
 pub async fn fill(storage: &dyn Storage, org: OrgId, payload: &Payload, mut room: Box<dyn Room>) -> Result<Payload> {
     let (hash, size) =
         payload.stored().ok_or_else(|| Error::new(Code::InvalidArgument, "the payload is not stored"))?;
@@ -56,7 +58,7 @@ pub async fn fill(storage: &dyn Storage, org: OrgId, payload: &Payload, mut room
     }
 }
 
-/// The part of some bytes that was asked for.
+/// A part of some bytes.
 pub(crate) fn part_of(bytes: &Bytes, offset: u64, length: usize) -> Result<Bytes> {
     check_part(bytes.len() as u64, offset, length)?;
     Ok(bytes.slice(offset as usize..offset as usize + length))
@@ -78,8 +80,8 @@ fn damaged(hash: ContentHash, size: u64) -> Error {
     Error::new(Code::CorruptCheckpoint, message)
 }
 
-/// Waits on the thread of the caller. One that is the async runtime's own, as that of an agent is, gives its other work to the
-/// runtime's other threads first: what answers may be among it.
+/// Blocks the caller's thread until there is an answer. If the thread is one of the async runtime, its other work is
+/// first moved to the runtime's other threads: the future that brings the answer may be among it.
 fn wait<T>(answer: impl Future<Output = T>) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     let wait = || futures::executor::block_on(answer);
@@ -89,7 +91,7 @@ fn wait<T>(answer: impl Future<Output = T>) -> T {
     }
 }
 
-/// A blob in a store. Its name is told, so that it is passed on without being read.
+/// A blob in a store. It has a name, by which it can be passed on without being read.
 struct StoredBlob {
     storage: Arc<dyn Storage>,
     org: OrgId,

@@ -1,4 +1,4 @@
-//! Whose certificates are trusted: those of the file that `FLOVYN_CA` names and no other, else the system's.
+//! The certificates to trust: only those in the file that `FLOVYN_CA` names, or without it the system's.
 
 use crate::error::{Code, Error, Result};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>> {
     std::fs::read(file).map_err(|error| unusable(file, &error.to_string()))
 }
 
-/// A file that cannot be used.
+/// The error for a file that cannot be used.
 pub(super) fn unusable(file: &Path, why: &str) -> Error {
     let message =
         format!("the certificates to trust cannot be read from {}: {why}; name a file in PEM", file.display());

@@ -1,4 +1,4 @@
-//! Who runs the tasks an agent schedules: this process, or the workers of a queue.
+//! Executors: they decide whether this process or the workers of a queue run the tasks that an agent schedules.
 
 use super::{AnyTask, TaskContext, TaskDefinition, TaskRegistry};
 use crate::error::{Code, Error, Result};
@@ -7,7 +7,7 @@ use crate::payload::Payload;
 use async_trait::async_trait;
 use std::sync::Arc;
 
-/// Runs tasks for agents in this process. Kinds it does not name go to the run's queue.
+/// Runs tasks for agents in this process. Tasks of kinds that it does not name go to the run's queue.
 #[async_trait]
 pub trait TaskExecutor: Send + Sync + 'static {
     /// The kinds it runs.
@@ -18,10 +18,12 @@ pub trait TaskExecutor: Send + Sync + 'static {
         TaskOptions::default()
     }
 
-    /// Runs one attempt. The engine has recorded it and records its result; `ctx` has the idempotency key.
+    /// Runs one attempt. The engine has recorded that it begins, and records its result. [`TaskContext::task_id`]
+    /// serves as idempotency key.
     async fn execute(&self, ctx: &TaskContext, kind: &str, input: Payload) -> Result<Payload>;
 
-    /// Finds out whether a lost attempt took effect: its result, or none to run it again. Asked for `Reconcile` tasks.
+    /// Finds out whether a lost attempt took effect. It returns the attempt's result, or none so that the task is run
+    /// again. The engine calls it for tasks that are declared as `Reconcile`.
     async fn reconcile(&self, _ctx: &TaskContext, kind: &str, _input: Payload) -> Result<Option<Payload>> {
         Err(Error::new(Code::InDoubt, format!("task {kind:?} has no reconcile function")))
     }
@@ -84,7 +86,7 @@ impl TaskExecutor for QueueTaskExecutor {
     }
 }
 
-/// One kind of an executor as the registry holds it.
+/// One kind of an executor, in the form of a task that the registry can hold.
 pub(super) struct Executed {
     executor: Arc<dyn TaskExecutor>,
     kind: String,

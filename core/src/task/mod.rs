@@ -1,4 +1,4 @@
-//! Tasks in Rust: what a definition is, what runs it, and what it may use while it runs.
+//! Tasks in Rust: their definitions, the executors that run them, and the context that a running attempt may use.
 
 mod executor;
 
@@ -34,7 +34,7 @@ pub trait TaskDefinition: Send + Sync + 'static {
     /// The name under which it is recorded.
     fn kind(&self) -> &str;
 
-    /// Names that it had before: tasks recorded under them are its own.
+    /// Names that it had before. It runs tasks that were recorded under them.
     fn aliases(&self) -> &[&str] {
         &[]
     }
@@ -47,7 +47,8 @@ pub trait TaskDefinition: Send + Sync + 'static {
     /// Does the work. An error of code `NonRetryable` is final at once.
     async fn execute(&self, ctx: &TaskContext, input: Self::Input) -> Result<Self::Output>;
 
-    /// Finds out whether a lost attempt took effect: its result, or none to run it again. Asked for `Reconcile` tasks.
+    /// Finds out whether a lost attempt took effect. It returns the attempt's result, or none so that the task is run
+    /// again. The engine calls it for tasks that are declared as `Reconcile`.
     async fn reconcile(&self, _ctx: &TaskContext, _input: Self::Input) -> Result<Option<Self::Output>> {
         Err(Error::new(Code::InDoubt, format!("task {:?} has no reconcile function", self.kind())))
     }
@@ -86,8 +87,9 @@ impl TaskContext {
         self.attempt
     }
 
-    /// The entries that a context reference of the task's own run stands for, from the root, contents in memory. It is given
-    /// instead of the messages, so that a run of n turns stores n messages (rule 15).
+    /// The entries that a context reference of the task's own run refers to, from the root on, with their contents. A
+    /// task takes the reference as its argument instead of the messages, so that a run of n turns stores n messages and
+    /// not n² (rule 15).
     pub async fn messages(&self, at: &ContextRef) -> Result<Vec<Entry>> {
         match &self.holder {
             Holder::Inline(session, _) => session.branch_to(at.leaf).await,
@@ -95,7 +97,7 @@ impl TaskContext {
         }
     }
 
-    /// Tells that the attempt is alive.
+    /// Tells the engine that the attempt is alive.
     pub fn heartbeat(&self) {
         match &self.holder {
             Holder::Inline(session, op) => session.task_heartbeat(*op),
@@ -113,8 +115,8 @@ impl TaskContext {
         }
     }
 
-    /// Whether nobody wants the attempt's result any more: its run was asked to stop, or goes on without it. An attempt that
-    /// ends because its process does is still wanted, of the next one.
+    /// Whether nobody wants the attempt's result any more: its run was asked to stop, or goes on without it. It is
+    /// false when the attempt ends only because its process does: the next process still needs the result.
     pub(crate) fn is_unwanted(&self) -> bool {
         match &self.holder {
             Holder::Inline(session, op) => {
@@ -129,8 +131,8 @@ impl TaskContext {
         self.stream(ChunkKind::Token, text);
     }
 
-    /// Streams a preview to the run's watchers. The tokens of an `interruptible` task are its result when a signal cuts it
-    /// short.
+    /// Streams a preview to the run's watchers. When a signal interrupts an `interruptible` task, the tokens that it
+    /// has streamed become its result.
     pub fn stream(&self, kind: ChunkKind, data: &str) {
         match &self.holder {
             Holder::Inline(session, op) => session.stream(kind, data.into(), Some((*op, self.attempt))),
@@ -138,7 +140,8 @@ impl TaskContext {
         }
     }
 
-    /// Reports how far the attempt is (0 to 1) and tells that it is alive. Kept with the task, written at most once a second.
+    /// Reports how far the attempt is (0 to 1), which also tells that it is alive. The last report is stored with the
+    /// task; it is written at most once a second.
     pub fn report_progress(&self, fraction: f64, message: &str) {
         match &self.holder {
             Holder::Inline(session, op) => session.task_progress(*op, self.attempt, fraction, message),
@@ -147,7 +150,7 @@ impl TaskContext {
     }
 }
 
-/// A definition without its types.
+/// A [`TaskDefinition`] without its types, so that tasks of different types fit into one map.
 #[async_trait]
 pub(crate) trait AnyTask: Send + Sync {
     fn options(&self) -> TaskOptions;
@@ -183,7 +186,7 @@ impl<T: TaskDefinition> AnyTask for T {
     }
 }
 
-/// The end of an attempt that returned an error.
+/// The result of an attempt that returned an error.
 pub(crate) fn failed(error: &Error) -> AttemptResult {
     let code = match error.code() {
         Code::NonRetryable => Code::NonRetryable,
@@ -198,7 +201,7 @@ pub(crate) fn failed(error: &Error) -> AttemptResult {
 #[derive(Default)]
 pub struct TaskRegistry {
     known: RwLock<HashMap<String, Arc<dyn AnyTask>>>,
-    /// The names that a kind had before, where there are any.
+    /// The names that a kind had before. Kinds without such names are not in the map.
     aliases: RwLock<HashMap<String, Arc<[Arc<str>]>>>,
 }
 
@@ -216,7 +219,7 @@ impl TaskRegistry {
         self.add_any(kind, task)
     }
 
-    /// Adds what an executor runs.
+    /// Adds the tasks that an executor runs.
     pub fn add_executor(&self, executor: &Arc<dyn TaskExecutor>) -> Result<()> {
         executor.kinds().into_iter().try_for_each(|kind| {
             let task = executor::Executed::new(executor.clone(), &kind);
@@ -258,7 +261,7 @@ impl TaskRegistry {
     }
 }
 
-/// Names as calls carry them.
+/// Names in the form that calls carry them in.
 pub(crate) fn names_of(names: &[&str]) -> Arc<[Arc<str>]> {
     names.iter().map(|name| Arc::from(*name)).collect()
 }

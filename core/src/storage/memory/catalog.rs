@@ -64,7 +64,7 @@ impl State {
 
     pub fn events_of(&self, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
         let run = self.run(org, id)?;
-        // Numbers are gapless from 1: the event after number n is at place n.
+        // Events are numbered from 1 without gaps, so the event after number n has the index n.
         let start = usize::try_from(after).unwrap_or(usize::MAX).min(run.events.len());
         Ok(run.events[start..].iter().take(limit).cloned().collect())
     }
@@ -84,7 +84,7 @@ impl State {
 }
 
 impl ExecutionFilter {
-    /// Whether a run is wanted.
+    /// Whether a run fits the filter.
     fn admits(&self, run: &Execution) -> bool {
         (self.statuses.is_empty() || self.statuses.contains(&run.status))
             && self.kind.as_ref().is_none_or(|kind| *kind == run.new.kind)
@@ -97,7 +97,7 @@ impl ExecutionFilter {
     }
 }
 
-/// The place a page starts after; refuses limits and cursors that are none of ours.
+/// The place after which a page starts. Refuses a limit out of bounds, and a cursor that no listing has returned.
 pub(super) fn cursor<K>(page: &PageRequest, parse: impl Fn(&str) -> Option<K>) -> Result<Option<K>> {
     if !(1..=MAX_PAGE).contains(&page.limit) {
         return Err(Error::new(
@@ -115,7 +115,7 @@ fn rest<K: Ord + Copy, V>(rows: &BTreeMap<K, V>, after: Option<K>) -> impl Itera
     rows.range((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
 }
 
-/// The first rows, and where the next page starts if there are more.
+/// Makes a page of the first rows, with the cursor of the next page if there are more.
 pub(super) fn cut<K, T>(
     rows: impl Iterator<Item = (K, T)>,
     page: &PageRequest,

@@ -1,4 +1,4 @@
-//! Workers and the runs they hold: claims, signs of life, and runs given back.
+//! Workers and the runs they hold: registration, claims, heartbeats, and runs that are given back.
 
 use super::rows::Run;
 use super::state::{RunKey, State, WorkerRow};
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long a worker is believed to live after it registered.
+/// How long a worker counts as alive after it has registered.
 const REGISTERED_TTL: Duration = Duration::from_secs(30);
 
 impl State {
@@ -31,7 +31,8 @@ impl State {
         })
     }
 
-    /// A claim shows that its worker lives and what it serves. Noted only when that is news, or every few seconds.
+    /// Notes that the worker of a claim lives, and what it serves. Only if it serves something new, or every few
+    /// seconds, as the other backends do it to save writes.
     pub fn saw_worker(&mut self, claim: &ClaimRequest, now: Timestamp) {
         let row = self.worker(claim.org, claim.worker);
         let (before, until) = (row.serves.len(), now.after(claim.ttl));
@@ -68,7 +69,7 @@ impl State {
         let mut more = false;
         for (_, id) in fair_claims::in_turn(found) {
             let key = (claim.org, id);
-            // A run that is stopping tidies up whatever else runs.
+            // A CANCELLING run needs no place of its key: it tidies up, whatever else runs.
             let blocked = |run: &Run| run.exec.status == Status::Pending && self.is_key_held(run);
             if self.runs.get(&key).is_some_and(blocked) {
                 continue;
@@ -86,12 +87,12 @@ impl State {
         claims
     }
 
-    /// Whether a worker of an org is believed to live.
+    /// Whether a worker of an org counts as alive.
     pub fn is_alive(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> bool {
         self.workers.get(&(org, worker)).is_some_and(|row| row.alive_until > now)
     }
 
-    /// Others may claim at once what a worker has parked and was preferred for.
+    /// Lets others claim at once the runs that a worker has parked and that were reserved for it for a moment.
     fn give_up_preference(&mut self, org: OrgId, worker: WorkerId) {
         for key in self.ready.iter().filter(|key| key.0 == org) {
             let Some(run) = self.runs.get_mut(key) else { continue };
@@ -239,13 +240,13 @@ impl Run {
         }
     }
 
-    /// A worker holds it from now on.
+    /// Writes the event that a worker holds the run from now on.
     pub fn emit_resumed(&mut self, now: Timestamp) {
         let worker = self.exec.worker.map(|worker| worker.to_string());
         self.emit(now, EventKind::Resumed, None, json!({ "epoch": self.exec.epoch, "worker": worker }));
     }
 
-    /// Refuses who does not hold the run.
+    /// Refuses a worker that does not hold the run under this epoch.
     pub fn check_lease(&self, lease: Lease) -> Result<()> {
         let held = matches!(self.exec.status, Status::Running | Status::Cancelling);
         if held && self.exec.epoch == lease.epoch && self.exec.worker == Some(lease.worker) {
@@ -262,13 +263,13 @@ impl Run {
         .with("status", self.exec.status))
     }
 
-    /// Whether it waits by a timer that runs in this worker's process alone.
+    /// Whether it waits for a timer that exists only in this worker's process.
     pub fn last_held_by(&self, worker: WorkerId) -> bool {
         let by_host = self.exec.wait.as_ref().is_some_and(|wait| wait.host_timer);
         by_host && self.exec.status == Status::Waiting && self.parked == Some(worker)
     }
 
-    /// The process with the timer that may end its wait is gone: it is entered again, and the timer starts anew.
+    /// The process with the timer that it waits for is gone. It is entered again, and its code starts the timer anew.
     pub fn lose_host_timer(&mut self, now: Timestamp) {
         self.parked = None;
         self.exec.wait = None;

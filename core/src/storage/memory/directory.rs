@@ -1,4 +1,4 @@
-//! Organizations and keys, and what was done to them.
+//! Organizations, their keys and their audit.
 
 use super::MemoryStorage;
 use super::catalog::{cursor, cut, parse_number};
@@ -12,13 +12,13 @@ use crate::storage::directory::{check_not_default, check_slug, goes_on, name_tak
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 
-/// Who may call.
+/// Organizations, keys and audit rows.
 #[derive(Default)]
 pub(super) struct Callers {
     organizations: BTreeMap<String, Organization>,
     keys: Vec<(TokenHash, ApiKey)>,
     audit: BTreeMap<(OrgId, u64), AuditRow>,
-    /// Rows ever written.
+    /// How many audit rows were ever written.
     recorded: u64,
 }
 
@@ -27,7 +27,7 @@ impl Callers {
         self.organizations.values_mut().find(|there| there.id == org).ok_or_else(|| not_found("organization", org))
     }
 
-    /// Records what was done, by whom, to what.
+    /// Adds a row of audit: who did what, to what.
     pub(super) fn record(&mut self, org: OrgId, actor: &str, action: &str, subject: &str, at: Timestamp) {
         self.recorded += 1;
         let number = self.recorded;

@@ -1,4 +1,4 @@
-//! What is asked of a run from outside: start, signal, cancel, resume, decide about a divergence.
+//! Requests about a run from outside: start, signal, cancel, resume, and decisions about divergences.
 
 use super::rows::{Cause, FactOf, Run};
 use super::state::{State, not_found};
@@ -15,7 +15,7 @@ use crate::payload::Payload;
 use crate::storage::limits::{self, DEFAULT_TAIL, DEFAULT_TOTAL_STEPS};
 use serde_json::json;
 
-/// A run as it stands when it is started.
+/// A new run.
 pub(super) fn fresh(mut new: NewExecution, now: Timestamp) -> Execution {
     let limits = &mut new.limits;
     if limits.max_steps.is_some() {
@@ -250,7 +250,7 @@ impl State {
         }
     }
 
-    /// A fork of a run that starts from its end, which is its event `end`.
+    /// A fork that was made of a run since its end. `end` is the number of the event of the end.
     fn forked_since(&self, (org, id): (OrgId, ExecutionId), end: u64) -> Option<ExecutionId> {
         let of_end =
             |run: &&Run| run.exec.forked_from.is_some_and(|point| point.execution == id) && run.forked_high >= end;
@@ -264,7 +264,7 @@ impl State {
         self.runs.get(&(org, *execution))?.entries.get(slot)
     }
 
-    /// Where a signal is in its mailbox.
+    /// The number of a signal of a run.
     pub fn signal_number(run: &Run, id: SignalId) -> Result<u64> {
         run.signal_ids.get(&id).copied().ok_or_else(|| {
             Error::new(Code::InvalidArgument, format!("the run {} has no signal {id} to consume", run.exec.new.id))
@@ -297,7 +297,7 @@ impl Run {
         }
     }
 
-    /// Makes a run that has failed open again.
+    /// Opens a failed run again.
     fn reopen(&mut self, now: Timestamp) {
         self.exec.status = Status::Pending;
         self.opened_at = now;
@@ -305,8 +305,8 @@ impl Run {
         self.parked = None;
     }
 
-    /// Opens the tasks again that an error ended, or that may have been its cause, arms the timers that it disarmed, and takes
-    /// back what was given up on the way out.
+    /// Opens the tasks again that failed before the error or were cancelled by it, arms the timers that it disarmed,
+    /// and takes back the awaits that were given up while the error ended the code.
     fn retry_unheard(&mut self, now: Timestamp) {
         let counts = |slot: &Slot| slot.segment >= self.exec.segment || self.in_unfinished_once(*slot);
         let ops: Vec<RecordedOp> =
@@ -362,7 +362,7 @@ impl Run {
         Ok((id, slot))
     }
 
-    /// Writes an entry; the main thread's moves the leaf.
+    /// Writes an entry. An entry of the main thread becomes the run's leaf.
     pub fn append_entry(&mut self, slot: Slot, new: NewEntry, depth: u32, now: Timestamp) {
         let mut data = json!({ "entry": new.id.to_string(), "role": new.role, "entry_type": new.entry_type });
         if let Some(metadata) = new.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok()) {

@@ -1,6 +1,6 @@
-//! Forks: the point one starts from and what it has of its parent there.
+//! Forks: the point that a fork starts from, and what it inherits from its parent there.
 //!
-//! The reference keeps the inherited tail with the fork, as it was when the fork was made.
+//! Unlike the SQL backends, this one copies the inherited tail into the fork when the fork is made.
 
 use super::executions::fresh;
 use super::rows::{FactOf, Inherited, Run};
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// The last checkpoint whose main leaf is the entry or one above it.
+    /// The last checkpoint whose leaf of the main thread is the entry or one above it.
     fn checkpoint_above(&self, org: OrgId, run: &Run, entry: EntryId) -> Result<Option<u32>> {
         let above: BTreeSet<EntryId> = self.branch(org, entry, None)?.iter().map(|entry| entry.new.id).collect();
         let counts =
@@ -121,7 +121,7 @@ impl State {
 }
 
 impl Run {
-    /// What a fork at a point has of this run.
+    /// What a fork at a point inherits from this run.
     fn inheritance(&self, point: ForkPoint) -> Inherited {
         let reached = |slot: &Slot| match point.sequence {
             Some(sequence) => *slot <= Slot { segment: point.segment, sequence },
@@ -136,7 +136,7 @@ impl Run {
             let result = self.once.get(name).or_else(|| self.inherited.once.get(name));
             once.extend(result.map(|result| (name.clone(), result.clone())));
         }
-        // A fork at a checkpoint had those before its parent's own start too.
+        // A fork at a checkpoint also has the `once`s that the parent itself has inherited.
         if point.sequence.is_none() {
             once.extend(self.inherited.once.clone());
         }
@@ -159,7 +159,7 @@ impl Run {
                 there.remove(slot);
             }
         }
-        // At a checkpoint no op has a place among the others any more.
+        // A fork at a checkpoint replays no ops of the parent, so the order of their outcomes does not matter.
         if point.sequence.is_some() {
             RecordedOp::keep_seen(ops.values_mut(), &there);
         }
@@ -174,7 +174,7 @@ impl Run {
         inherited.chain(self.ops.iter().map(|(slot, op)| (*slot, self.recorded(*slot, op)))).collect()
     }
 
-    /// Ops that have their outcome, or need none.
+    /// Tells whether an op has its outcome, or needs none.
     fn settled(&self) -> impl Fn(&Slot, &RecordedOp) -> bool {
         let of_timer = |fact: &super::rows::FactRow| match fact.what {
             FactOf::Timer(slot) => Some(slot),
@@ -193,7 +193,7 @@ impl Run {
         }
     }
 
-    /// Outcomes of the ops a fork keeps, and of detached tasks that ended before its checkpoint's segment.
+    /// The outcomes of the ops that a fork inherits, and of detached tasks that were scheduled before its checkpoint.
     fn inherited_facts(&self, point: ForkPoint, ops: &BTreeMap<Slot, RecordedOp>) -> Vec<Fact> {
         let mut tasks: BTreeSet<TaskId> = ops.values().filter_map(RecordedOp::task).collect();
         if point.sequence.is_none() {

@@ -1,4 +1,4 @@
-//! Work that time brings to a run: timers, ends of leases, attempts, deadlines and graces.
+//! Housekeeping: fires timers, and ends leases, attempts, deadlines and graces whose time is reached.
 
 use super::rows::{Cause, FactOf, Run};
 use super::state::State;
@@ -10,7 +10,7 @@ use crate::model::{EventKind, Failure, Placement, Status, TaskStatus, WaitReason
 use serde_json::json;
 
 impl State {
-    /// Does what is due and says when something is due next.
+    /// Does what is due, and returns when something is due next.
     pub fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
         let due: Vec<_> = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect();
         for key in due {
@@ -27,7 +27,7 @@ impl State {
         timed.map(|worker| worker.alive_until).chain(due).chain(self.next_tick()).chain(self.next_opening()).min()
     }
 
-    /// Runs that wait by a timer of a process that is gone are entered again.
+    /// Makes runs claimable that wait for a timer inside a process that is gone.
     fn wake_host_timed(&mut self, now: Timestamp) {
         let lost = self.host_timed.iter().filter(|(worker, run)| !self.is_alive(run.0, *worker, now));
         let lost: Vec<_> = lost.map(|(_, key)| *key).collect();
@@ -39,7 +39,7 @@ impl State {
         }
     }
 
-    /// Brings a run's due time up to date where nothing else changed.
+    /// Brings a run's due time up to date, if nothing else of it has changed.
     pub fn reschedule(&mut self, key: super::state::RunKey, now: Timestamp) {
         let Some(run) = self.runs.get_mut(&key) else { return };
         let due = run.next_due(now);
@@ -120,7 +120,7 @@ impl Run {
                     self.time_out(slot, "deadline", limit, false, now);
                 }
             }
-            // Inline attempts have no lease of their own: the session that runs them judges.
+            // An inline attempt has no lease of its own. The session that runs it watches its limits.
             TaskStatus::Running if row.lease_expires.is_some() => {
                 if let Some(limit) = deadline {
                     self.time_out(slot, "deadline", limit, false, now);
@@ -136,7 +136,7 @@ impl Run {
         }
     }
 
-    /// The earliest moment at which time changes something.
+    /// The earliest time at which something becomes due.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let exec = &self.exec;
         let mut due: Vec<Timestamp> = Vec::new();

@@ -1,4 +1,4 @@
-//! What waits for workers and what they have, by queue.
+//! Counts how much work waits and runs in each queue.
 
 use super::state::State;
 use crate::clock::Timestamp;

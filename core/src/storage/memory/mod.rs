@@ -1,10 +1,11 @@
-//! The in-process backend: nothing is kept. Also the reference model of the contract.
+//! The in-process backend: its runs end with the process. It is also the reference model of the contract.
 //!
-//! It says everything a second time and shares no algorithm with the SQL backends, on purpose: the differential tests play the
-//! same calls on it and on them, and a mistake in code that both had would answer the same on both.
+//! It shares no algorithm with the SQL backends, on purpose. The differential tests make the same calls on it and on
+//! them and compare the answers. A mistake in shared code would give the same wrong answer on both, and the tests would
+//! not notice it.
 //!
-//! One mutex over plain ordered maps. Every call is synchronous inside and atomic: it checks everything before it writes
-//! anything. So equal calls at equal times give equal answers, which the differential tests rely on.
+//! All rows are plain ordered maps behind one mutex. Every call is synchronous and atomic: it checks everything before
+//! it writes anything. So equal calls at equal times give equal answers, which the differential tests rely on.
 
 mod catalog;
 mod claims;
@@ -62,7 +63,7 @@ impl MemoryStorage {
         Self { state: Mutex::default(), hints: Hints::default(), clock }
     }
 
-    /// Damages a stored checkpoint, so that its hash no longer fits. Says whether there is one.
+    /// Damages a stored checkpoint, so that its hash no longer fits. False if there is none.
     #[cfg(any(test, feature = "testing"))]
     pub fn corrupt_checkpoint(&self, org: OrgId, execution: ExecutionId, sequence: u32) -> bool {
         self.call(|state, _| {

@@ -1,4 +1,4 @@
-//! The payload table: content above 8 KiB by its hash, once per tenant.
+//! The payload table: content of more than 8 KiB, by its hash. Each tenant has a content once.
 
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 pub(super) struct Payloads(BTreeMap<(OrgId, ContentHash), Bytes>);
 
 impl Payloads {
-    /// Puts a payload where it belongs: small ones stay in their row, others go to the table.
+    /// Stores a large payload in the table and leaves only its name. A small one stays as it is.
     pub fn store(&mut self, org: OrgId, payload: &mut Payload) -> Result<()> {
         payload.check_size(MAX_PAYLOAD)?;
         if let Body::Source(source) = &payload.body
             && let Some(hash) = source.name()
         {
-            // It may be a value of this very store, which cannot be read while it stores.
+            // The source may be a value of this same store, which cannot be read while the store is locked.
             payload.body = Body::Stored { hash, size: source.size() };
         }
         let bytes = match &payload.body {
@@ -43,12 +43,12 @@ impl Payloads {
         Ok(())
     }
 
-    /// Stores a payload where there is one.
+    /// Stores a payload, if there is one.
     pub fn store_some(&mut self, org: OrgId, payload: &mut Option<Payload>) -> Result<()> {
         payload.as_mut().map_or(Ok(()), |payload| self.store(org, payload))
     }
 
-    /// The bytes of a payload, hash-checked.
+    /// The bytes of a payload, checked against their hash.
     pub fn read(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
         let Some((hash, _)) = payload.stored() else {
             return payload.bytes().cloned();

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 #[derive(Default)]
 pub(super) struct LimitedQueue {
     gate: Gate,
-    /// When it is to be looked at again.
+    /// When its limit allows more again, if it has kept work back.
     opens_at: Option<Timestamp>,
 }
 
@@ -43,7 +43,7 @@ impl Queues for MemoryStorage {
 }
 
 impl State {
-    /// How many runs of its queue a claim may take.
+    /// How many runs a claim may take under the limit of its queue.
     pub fn room(&self, claim: &ClaimRequest, now: Timestamp) -> usize {
         let Some(row) = self.limited.get(&(claim.org, claim.queue.clone())) else { return claim.limit };
         let of_queue = |run: &&super::rows::Run| {
@@ -52,7 +52,7 @@ impl State {
         row.gate.room(claim.limit, self.runs.values().filter(of_queue).count(), now)
     }
 
-    /// So many were taken of a queue; `more` could have been but for its limit.
+    /// Notes that a claim has taken `runs` runs of a queue. `more` tells that others wait only because of its limit.
     pub fn passed(&mut self, claim: &ClaimRequest, runs: usize, more: bool, now: Timestamp) {
         if let Some(row) = self.limited.get_mut(&(claim.org, claim.queue.clone())) {
             row.gate.pass(runs, now);
@@ -61,14 +61,14 @@ impl State {
         }
     }
 
-    /// Queues that have room again are looked at again.
+    /// Announces work of queues whose limit allows more again.
     pub fn open_queues(&mut self, now: Timestamp) {
         for row in self.limited.values_mut() {
             self.news.agents |= row.opens_at.take_if(|at| *at <= now).is_some();
         }
     }
 
-    /// When a queue is to be looked at again.
+    /// When the limit of a queue next allows more.
     pub fn next_opening(&self) -> Option<Timestamp> {
         self.limited.values().filter_map(|row| row.opens_at).min()
     }

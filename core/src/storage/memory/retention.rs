@@ -1,4 +1,4 @@
-//! Takes out runs that ended long ago.
+//! Removes runs that ended long ago.
 
 use super::state::{RunKey, State};
 use crate::clock::Timestamp;
@@ -8,11 +8,11 @@ use crate::storage::directory::{RETENTION, check_removable, removals};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// At most so many runs in one call.
+/// The most runs that one call removes.
 const SHARE: usize = 256;
 
 impl State {
-    /// Removes runs that ended at least `keep` ago and that no other needs.
+    /// Removes runs that ended at least `keep` ago. Runs that have forks or open tasks stay.
     pub fn remove_ended(&mut self, keep: Duration, now: Timestamp) -> usize {
         let origins: BTreeSet<RunKey> = self
             .runs
@@ -35,7 +35,7 @@ impl State {
         ended.len()
     }
 
-    /// Removes a run that has ended and that no other needs.
+    /// Removes a run. Refused if it has not ended, or has forks or open tasks.
     pub fn remove_one(&mut self, org: OrgId, id: ExecutionId) -> Result<()> {
         let run = self.run(org, id)?;
         let forked = self.runs.iter().any(|((of, _), other)| {
@@ -46,7 +46,7 @@ impl State {
         Ok(())
     }
 
-    /// Removes all that an organization has but its keys and its audit.
+    /// Removes all that an organization has, except its keys and its audit.
     pub fn remove_org(&mut self, org: OrgId) {
         let runs: Vec<RunKey> = self.runs.keys().filter(|key| key.0 == org).copied().collect();
         runs.into_iter().for_each(|run| self.remove(run));

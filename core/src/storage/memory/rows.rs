@@ -1,7 +1,8 @@
-//! The rows of one run and the transitions that every call shares: numbering, waking, pausing, ending.
+//! The rows of one run, and the transitions that all calls share: it is woken, paused or ended, and its events are
+//! numbered.
 //!
-//! Every transition here emits its one event. A run never looks at another run: what it needs of others (depths of
-//! entries, inherited ops) is handed to it.
+//! Every transition here emits exactly one event. A run never looks at another run: what it needs of others (depths of
+//! entries, inherited ops) is passed to it.
 
 use crate::clock::Timestamp;
 use crate::error::Code;
@@ -21,55 +22,55 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Run {
     pub exec: Execution,
-    /// The last number given.
+    /// The number of its last event.
     pub high: u64,
     /// Since when its timeout runs.
     pub opened_at: Timestamp,
-    /// The last number of the run that it was forked from, at that time.
+    /// For a fork: the number of the parent's last event when the fork was made.
     pub forked_high: u64,
-    /// Not to be claimed before.
+    /// It cannot be claimed before this time.
     pub visible_at: Timestamp,
     pub requests: BTreeMap<RequestId, RequestRow>,
     pub ops: BTreeMap<Slot, RecordedOp>,
     /// Finished `once`s by name.
     pub once: BTreeMap<Arc<str>, OnceResult>,
-    /// Ops inside `once`s by their place there.
+    /// The slots of ops inside `once`s, by their place there.
     pub once_places: BTreeMap<OnceSlot, Slot>,
     pub entries: BTreeMap<Slot, Entry>,
     pub tasks: BTreeMap<Slot, TaskRow>,
     /// Tasks that have not ended.
     pub open: BTreeSet<Slot>,
     pub checkpoints: BTreeMap<u32, Checkpoint>,
-    /// By number: the order of the mailbox.
+    /// Signals by their number, which is the order of the mailbox.
     pub signals: BTreeMap<u64, Signal>,
     pub signal_ids: BTreeMap<SignalId, u64>,
     pub signal_keys: BTreeMap<String, SignalId>,
     /// Armed timers.
     pub timers: BTreeMap<Slot, Timestamp>,
-    /// When those would have fired that do not any more.
+    /// Disarmed timers, with the time for which they were set.
     pub disarmed: BTreeMap<Slot, Timestamp>,
     pub facts: BTreeMap<u64, FactRow>,
     pub events: Vec<Event>,
     /// Resume requests that were carried out.
     pub resumed: BTreeSet<RequestId>,
     pub inherited: Inherited,
-    /// Who suspended it under the present epoch, and may take it up again.
+    /// The worker that suspended it under the present epoch, and may go on with it without a claim.
     pub parked: Option<WorkerId>,
     /// Until when only that worker may claim it.
     pub prefer_until: Option<Timestamp>,
-    /// Whose process has the timer that may end its wait.
+    /// The worker whose process has the timer that it waits for.
     pub timed_by: Option<WorkerId>,
-    /// How long the holder's lease holds.
+    /// The length of the holder's lease.
     pub ttl: Duration,
-    /// The epoch of the wait for a worker that it was told of.
+    /// The epoch in which it had an event that no worker serves it.
     pub no_worker: Option<u64>,
-    /// The run that spawned it was told of its end.
+    /// Its parent was told of its end.
     pub told_parent: bool,
     /// When housekeeping has to look at it next.
     pub due: Option<Timestamp>,
 }
 
-/// What a fork has of its parent, as it was when the fork was made.
+/// What a fork has inherited from its parent, as the parent was when the fork was made.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Inherited {
     pub ops: BTreeMap<Slot, RecordedOp>,
@@ -90,21 +91,21 @@ pub(super) struct TaskRow {
     pub task: Task,
     /// The claim of the run under which an inline attempt started.
     pub epoch: u64,
-    /// When the right of a claimed attempt's worker ends.
+    /// When the lease of a claimed attempt ends.
     pub lease_expires: Option<Timestamp>,
-    /// When the attempt last gave a sign.
+    /// When the attempt last gave a sign of life.
     pub sign_at: Timestamp,
-    /// `reconcile` is to be asked, or is being asked.
+    /// Its next or current attempt asks `reconcile` what became of the one before.
     pub reconcile: bool,
     /// The run was asked to stop while the task was open.
     pub stop: bool,
-    /// Its first attempt belonged to the worker of its run.
+    /// It was scheduled inline. It may be on a queue by now.
     pub born_inline: bool,
-    /// Since when it was visible in the wait for a worker that its run was told of.
+    /// Since when it was visible in the wait for which its run had an event that no worker serves it.
     pub no_worker: Option<Timestamp>,
 }
 
-/// A fact by reference to its row.
+/// A fact, which refers to the row that it is about.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FactRow {
     pub at: Timestamp,
@@ -179,12 +180,13 @@ impl Run {
         self.high
     }
 
-    /// Makes the event just stored a fact.
+    /// Stores the fact of the event with this number.
     pub fn fact(&mut self, number: u64, at: Timestamp, what: FactOf) {
         self.facts.insert(number, FactRow { at, what });
     }
 
-    /// Ends its wait. A worker that has it parked may claim it before all others for a moment.
+    /// Ends its wait. For a moment only a worker that has it parked may claim it, since there it goes on without a
+    /// replay.
     pub fn end_wait(&mut self, now: Timestamp) {
         if self.parked.is_some() && self.exec.wait.take().is_some_and(|wait| wait.parked) {
             self.prefer_until = Some(now.after(PREFERENCE));
@@ -192,7 +194,7 @@ impl Run {
         self.exec.wait = None;
     }
 
-    /// Makes a waiting run runnable if it waits for this. Says whether it did.
+    /// Makes a waiting run runnable if this cause is what it waits for. Returns whether it is.
     pub fn wake(&mut self, now: Timestamp, cause: Cause<'_>) -> bool {
         let waits = matches!(self.exec.status, Status::Waiting | Status::Cancelling);
         let Some(wait) = self.exec.wait.as_mut().filter(|_| waits) else { return false };
@@ -220,7 +222,8 @@ impl Run {
         }
     }
 
-    /// Keeps the reason of a wait true while tasks go in and out of doubt.
+    /// Sets the reason of its wait anew: `in_doubt` while it has a task in doubt. Called when a task changes its
+    /// status.
     pub fn review_wait(&mut self) {
         let in_doubt = self.has_open(TaskStatus::InDoubt);
         let waits = matches!(self.exec.status, Status::Waiting | Status::Cancelling);
@@ -243,7 +246,7 @@ impl Run {
         self.exec.wait.as_ref().filter(|_| self.exec.status == Status::Paused).and_then(|wait| wait.reason)
     }
 
-    /// Whether a worker may claim it, its moment aside.
+    /// Whether a worker may claim it, apart from a delayed start.
     pub fn is_claimable(&self) -> bool {
         match self.exec.status {
             Status::Pending => true,
@@ -252,13 +255,13 @@ impl Run {
         }
     }
 
-    /// Ends the holder's right. The epoch stays.
+    /// Ends the holder's lease. The epoch stays.
     pub fn clear_holder(&mut self) {
         self.exec.worker = None;
         self.exec.lease_expires = None;
     }
 
-    /// Stops it until somebody decides.
+    /// Pauses it until somebody resumes it.
     pub fn pause(&mut self, now: Timestamp, reason: WaitReason, failure: Option<Failure>) {
         self.clear_holder();
         self.parked = None;
@@ -286,7 +289,7 @@ impl Run {
         self.finish(now, Status::Failed, EventKind::Failed, data);
     }
 
-    /// Ends it as cancelled, with what was kept.
+    /// Ends it as cancelled, with a partial output if there is one.
     pub fn cancelled(&mut self, now: Timestamp, output: Option<Payload>, reason: &str) {
         self.exec.output = output;
         self.exec.failure = None;
@@ -294,7 +297,7 @@ impl Run {
     }
 
     fn finish(&mut self, now: Timestamp, status: Status, kind: EventKind, data: Value) {
-        // First of all, so that the ends of its tasks wake nobody.
+        // Before the tasks are cancelled: their ends would wake the run otherwise.
         self.exec.wait = None;
         self.prefer_until = None;
         let ends = |slot: &&Slot| self.tasks.get(slot).is_some_and(|row| row.task.ends_with_run());
@@ -308,7 +311,7 @@ impl Run {
         self.emit(now, kind, None, data);
     }
 
-    /// The timer of an op does not fire any more.
+    /// Disarms the timer of an op. The time for which it was set is kept.
     pub fn disarm(&mut self, slot: Slot) {
         self.disarmed.extend(self.timers.remove(&slot).map(|at| (slot, at)));
     }
@@ -319,7 +322,7 @@ impl Run {
         self.open.iter().filter(attached).copied().collect()
     }
 
-    /// The op of a slot of its own, a task's with where it stands now.
+    /// One of its own ops as the journal shows it. A task has its present status and attempt.
     pub fn recorded(&self, slot: Slot, op: &RecordedOp) -> RecordedOp {
         let mut op = op.clone();
         if let (RecordedBody::Task { status, attempt, inline, .. }, Some(row)) = (&mut op.body, self.tasks.get(&slot)) {
@@ -330,14 +333,14 @@ impl Run {
         op
     }
 
-    /// Whether an op of an older segment still counts: its `once` has no result.
+    /// Whether an op of an older segment still counts, because its `once` has no result.
     pub fn in_unfinished_once(&self, slot: Slot) -> bool {
         let op = self.ops.get(&slot).or_else(|| self.inherited.ops.get(&slot));
         op.and_then(|op| op.once.as_ref())
             .is_some_and(|once| !self.once.contains_key(&once.name) && !self.inherited.once.contains_key(&once.name))
     }
 
-    /// Facts of its own with a number above `after`, in order. With a segment: those that count from it on.
+    /// Its own facts with a number above `after`, in order. With `from`, only those that matter from that segment on.
     pub fn facts_after(&self, after: u64, from: Option<u32>) -> Vec<Fact> {
         let counts = |slot: Slot| from.is_none_or(|from| slot.segment >= from || self.in_unfinished_once(slot));
         let mut facts = Vec::new();
@@ -362,7 +365,7 @@ impl Run {
     }
 }
 
-/// With what a task ended.
+/// The result or the failure of a task that has ended.
 pub(super) fn outcome(task: &Task) -> Result<Payload, Failure> {
     match (&task.output, &task.failure) {
         (Some(output), _) if task.status == TaskStatus::Completed => Ok(output.clone()),

@@ -67,7 +67,7 @@ impl Schedules for MemoryStorage {
 }
 
 impl State {
-    /// The tick that comes next of all schedules.
+    /// The earliest next tick of all schedules.
     pub fn next_tick(&self) -> Option<Timestamp> {
         self.schedules.values().filter_map(|row| row.next_at).min()
     }

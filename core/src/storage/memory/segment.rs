@@ -1,4 +1,5 @@
-//! What recovery reads: the last good checkpoint, the tail since it, and its facts; and the branch above a leaf.
+//! What recovery reads: the last undamaged checkpoint, and the tail since it with its facts. Also the branch above a
+//! leaf.
 
 use super::rows::Run;
 use super::state::{State, not_found};
@@ -53,13 +54,13 @@ impl State {
         Ok(segment)
     }
 
-    /// A result that a load left in its row.
+    /// A result that a load has left in its row.
     pub fn row_value(&self, org: OrgId, of: &RowOf) -> Result<Bytes> {
         let task = self.run(org, of.execution)?.tasks.get(&of.slot);
         task.and_then(|row| row.task.output.as_ref()).ok_or_else(|| of.missing())?.bytes().cloned()
     }
 
-    /// A read that a fork shares has the count that its owner has now.
+    /// Sets the count of a read. For a read that a fork has inherited, it is the present count of the run that owns it.
     fn count_reads(&self, org: OrgId, mut id: ExecutionId, op: &mut RecordedOp) {
         let RecordedBody::Read { count, .. } = &mut op.body else { return };
         let slot = Slot { segment: op.segment, sequence: op.sequence };
@@ -80,7 +81,7 @@ impl State {
         })
     }
 
-    /// No checkpoint is good: a person must look.
+    /// Pauses a run whose checkpoints are all damaged: a person must look.
     fn give_up(&mut self, org: OrgId, id: ExecutionId, now: Timestamp) -> Error {
         let run = match self.run_mut(org, id) {
             Ok(run) => run,
@@ -112,7 +113,7 @@ impl State {
 }
 
 impl Run {
-    /// The slot above every one given in the current segment; a fork goes on above its point.
+    /// The next free sequence of the current segment. For a fork it is above the point that it starts from.
     pub fn top(&self) -> u32 {
         let segment = self.exec.segment;
         let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
@@ -121,7 +122,7 @@ impl Run {
         own.max(point).map_or(0, |last| last.saturating_add(1))
     }
 
-    /// Ops from a segment on, and those of unfinished `once`s before it.
+    /// The ops from a segment on, and those of unfinished `once`s before it.
     pub fn tail(&self, from: u32) -> BTreeMap<Slot, RecordedOp> {
         let counts = |slot: &Slot| slot.segment >= from || self.in_unfinished_once(*slot);
         let inherited = self.inherited.ops.iter().filter(|(slot, _)| counts(slot));
@@ -130,7 +131,8 @@ impl Run {
         inherited.chain(own.map(|(slot, op)| (*slot, self.recorded(*slot, op)))).collect()
     }
 
-    /// Inline attempts of earlier claims went with their worker: those that must not simply run again are settled now.
+    /// Judges inline attempts of earlier claims, which were lost with their worker, unless they are idempotent and can
+    /// simply be started again.
     fn judge_inline(&mut self, epoch: u64, now: Timestamp) {
         for slot in self.open.clone() {
             let lost = self.tasks.get(&slot).is_some_and(|row| {

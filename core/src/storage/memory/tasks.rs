@@ -1,7 +1,7 @@
-//! A task's life: its attempts handed out, ended, lost, timed out and answered for.
+//! The transitions of a task: an attempt is handed out, ends, is lost or times out, or a person answers for the task.
 //!
-//! `journal::retry` judges; this file carries the verdict out: one guarded update, one event, and the fact that may wake
-//! the run.
+//! What follows is decided by `journal::retry` and carried out here: one guarded update, one event, and the fact that
+//! may wake the run.
 
 use super::rows::{Cause, FactOf, Run, TaskRow};
 use super::state::{State, not_found};
@@ -96,7 +96,7 @@ impl State {
 }
 
 impl Run {
-    /// Writes a task's row. Its event is the caller's.
+    /// Writes a task's row. The caller writes its event.
     pub fn add_task(&mut self, slot: Slot, new: NewTask, now: Timestamp) {
         let inline = new.placement == Placement::Inline;
         let task = Task {
@@ -146,18 +146,18 @@ impl Run {
         Some(ClaimedTask { task, reconcile, event })
     }
 
-    /// An event about a task: its id, kind and attempt, and what else there is to say.
+    /// Writes an event about a task, with its id, kind and attempt, and the fields of `data`.
     pub fn emit_task(&mut self, slot: Slot, kind: EventKind, mut data: Value, now: Timestamp) -> u64 {
         if let Some(row) = self.tasks.get(&slot) {
             data["task"] = json!(row.task.new.id.to_string());
             data["kind"] = json!(row.task.new.kind);
             data["attempt"] = json!(row.task.attempt);
         }
-        // What happens to a task after its run has ended is nobody's event.
+        // The event that ended the run is its last one.
         if self.exec.status.is_terminal() { self.high } else { self.emit(now, kind, Some(slot), data) }
     }
 
-    /// An attempt ended by itself or ran out of time.
+    /// An attempt has ended: it reported its end, or a time limit has passed.
     pub fn end_attempt(&mut self, slot: Slot, result: AttemptResult, now: Timestamp) {
         let Some(row) = self.tasks.get_mut(&slot) else { return };
         let failure = match &result {
@@ -168,7 +168,7 @@ impl Run {
         };
         let verdict = after_attempt(&row.task, result.clone());
         row.task.failed_attempts += u32::from(failure.is_some());
-        // An attempt given back has answered nothing.
+        // An attempt that was given back has not asked `reconcile`. The next one has to.
         let released = matches!(result, AttemptResult::Released);
         let still_asked = released && row.reconcile;
         if !released {
@@ -180,7 +180,7 @@ impl Run {
         }
     }
 
-    /// An attempt's process is gone.
+    /// An attempt was lost with its process.
     pub fn lose_attempt(&mut self, slot: Slot, now: Timestamp) {
         let Some(row) = self.tasks.get_mut(&slot) else { return };
         let verdict = after_loss(&row.task);
@@ -188,7 +188,7 @@ impl Run {
         self.carry_out(slot, verdict, None, now);
     }
 
-    /// A deadline passed: no attempt follows.
+    /// A time limit has passed. After a deadline (`retryable` is false) no other attempt follows.
     pub fn time_out(&mut self, slot: Slot, what: &str, limit: Duration, retryable: bool, now: Timestamp) {
         let Some(row) = self.tasks.get(&slot) else { return };
         let message =
@@ -202,7 +202,7 @@ impl Run {
         }
     }
 
-    /// A signal delivered `now` came (rule 12).
+    /// A signal with the delivery `now` has come (rule 12): interruptible model calls are stopped.
     pub fn interrupt(&mut self, now: Timestamp) {
         for slot in self.open.iter().copied().collect::<Vec<_>>() {
             let Some(row) = self.tasks.get_mut(&slot) else { continue };
@@ -237,7 +237,7 @@ impl Run {
         }
     }
 
-    /// One transition of a task. `error` is what an attempt that is not the last one raised.
+    /// Makes the transition of a verdict. `error` is the failure of an attempt that is not the last one.
     pub fn carry_out(&mut self, slot: Slot, verdict: Verdict, error: Option<Failure>, now: Timestamp) {
         let ended = self.exec.status.is_terminal();
         let Some(row) = self.tasks.get_mut(&slot).filter(|row| !row.task.status.is_terminal()) else { return };
@@ -283,7 +283,7 @@ impl Run {
                 self.emit_task(slot, EventKind::TaskInDoubt, json!({}), now);
                 self.review_wait();
             }
-            // A late report of a timeout says nothing new.
+            // It is in doubt already. A late report of a timeout changes nothing.
             Verdict::InDoubt if task.status == TaskStatus::InDoubt => {}
             Verdict::InDoubt => {
                 task.status = TaskStatus::InDoubt;

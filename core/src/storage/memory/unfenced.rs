@@ -1,4 +1,4 @@
-//! What callers need whose calls name no claim.
+//! The calls for callers without leases.
 
 use super::MemoryStorage;
 use super::state::{State, not_found};
@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What workers have said that they can run, and when they last gave a sign.
+/// What workers have said that they can run, and when each last gave a sign of life.
 pub(super) type Enrolled = BTreeMap<(OrgId, WorkerId), (Serves, Timestamp)>;
 
 #[async_trait]
@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// Tells the run that spawned one of its end, once.
+    /// Tells a run's parent of its end, once, by a signal.
     pub fn tell_parent(&mut self, org: OrgId, child: ExecutionId, now: Timestamp) {
         let Some(run) = self.runs.get_mut(&(org, child)) else { return };
         let (status, parent) = (run.exec.status, run.exec.parent);
@@ -133,7 +133,7 @@ impl State {
             return;
         }
         if let Some(parent) = parent {
-            // One that has ended, or is gone, needs no word.
+            // A parent that has ended or is gone takes no signal, which is no error here.
             let _ = self.store_signal(NewSignal::of_child(org, parent, child, status), now);
         }
     }

@@ -1,4 +1,5 @@
-//! Work whose kind no live worker serves: who asks is told, and the run has one event for each wait.
+//! Work whose kind no live worker serves. Callers can ask for it, and a run that waits too long gets one event for each
+//! wait.
 
 use super::rows::Run;
 use super::state::State;
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Kind = (OrgId, String, String);
 
 impl State {
-    /// What each queue has of each kind.
+    /// How much work of each kind each queue has.
     pub fn queues(&self, org: OrgId, now: Timestamp) -> Vec<QueueLoad> {
         let served = self.served(now);
         let polled = served.iter().filter(|kind| kind.0 == org);
@@ -50,7 +51,7 @@ impl State {
         served.map(|(org, (kind, queue))| (org, kind.clone(), queue.clone())).collect()
     }
 
-    /// Tells runs whose work has waited for too long, once for each wait.
+    /// Writes an event for work that has waited too long, once for each wait.
     pub fn tell_unserved(&mut self, now: Timestamp) {
         if self.looked_unserved.is_some_and(|last| now.since(last) < NO_WORKER_EVERY) {
             return;
@@ -87,7 +88,7 @@ impl Run {
         (self.exec.new.org, self.exec.new.kind.clone(), self.exec.new.queue.clone())
     }
 
-    /// Whether it has waited long for a worker and has not been told of this wait.
+    /// Whether it has waited too long for a worker and has no event for this wait.
     fn has_waited(&self, now: Timestamp) -> bool {
         use EventKind::{Continued, Created, Forked, LeaseLost, Woken};
         let began =
@@ -109,7 +110,8 @@ impl Run {
         row.no_worker = Some(row.task.visible_at);
         let (queue, born_inline) = (row.task.new.queue.clone(), row.born_inline);
         self.emit_task(slot, EventKind::NoWorker, json!({ "queue": queue }), now);
-        // Whoever runs the agent brings the kinds of its inline tasks along.
+        // A task that was scheduled inline and is on a queue now. Its kind is served by workers that run the agent, so
+        // the run is woken: whoever claims it can run the task too.
         let awaited = self.exec.wait.as_ref().is_some_and(|wait| wait.tasks);
         if born_inline && awaited && self.exec.status == Status::Waiting {
             self.exec.wait = None;

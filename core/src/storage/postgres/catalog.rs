@@ -18,7 +18,8 @@ use crate::model::{
 use crate::storage::sql::{Listings, Place};
 use std::collections::BTreeSet;
 
-/// Runs by what a filter names: all of an org, of a kind, or with one of some statuses, each with an index in this order.
+/// Lists the runs that fit a filter. There is one statement for each sort of filter, since each has an index in the
+/// order of the list.
 macro_rules! listed {
     ($from:literal, $condition:literal) => {
         concat!(
@@ -39,9 +40,9 @@ macro_rules! listed {
 
 const LISTED: &str = listed!("(SELECT) AS one", "TRUE");
 const LISTED_OF_KIND: &str = listed!("(SELECT) AS one", "c.kind = $6");
-/// Most runs of a database are COMPLETED; the index of statuses leaves them out, and so does who asks this.
+/// Runs of some statuses other than COMPLETED. Most runs are COMPLETED, so the index of statuses leaves these out.
 const LISTED_OF_STATUS: &str = listed!("UNNEST($8::smallint[]) AS s(status)", "c.status = s.status AND c.status <> 5");
-/// Families are small.
+/// Runs of a parent or a root. These are few, so no index has them in the order of the list.
 const LISTED_OF_PARENT: &str = listed!("(SELECT) AS one", "c.parent_id = $10");
 const LISTED_OF_ROOT: &str = listed!("(SELECT) AS one", "c.parent_id IS NOT NULL AND c.root_id = $11");
 
@@ -54,7 +55,7 @@ impl Listings for Tx<'_> {
             (_, Some(_)) => LISTED_OF_KIND,
             (_, None) => LISTED,
         };
-        // Each once, however often it was named.
+        // Each status once: a run would be listed twice if the filter named its status twice.
         let statuses: BTreeSet<u8> = filter.statuses.iter().map(|status| *status as u8).collect();
         let statuses: Vec<Value> = statuses.into_iter().map(Value::from).collect();
         let statuses = (!statuses.is_empty()).then_some(statuses);
@@ -144,7 +145,7 @@ impl Listings for Tx<'_> {
     }
 }
 
-/// What finds the rows of a run behind a place.
+/// The parameters for a run's rows after a slot.
 fn behind(run: &Run, after: Option<Slot>, most: usize) -> Vec<Value> {
     let (segment, sequence) = after.map_or((-1, -1), |slot| (i64::from(slot.segment), i64::from(slot.sequence)));
     row![run.home.key.org.0, run.home.key.run, segment, sequence, most as i64]

@@ -1,7 +1,7 @@
-//! Workers and what they hold: claims, signs of life, reports, and work given back.
+//! Workers and what they hold: registration, claims, heartbeats, reports of tasks, and work that is given back.
 //!
-//! A claim takes what nobody else has locked and waits for nobody. What it had to pass over rings the bell again, so that
-//! work is never forgotten because somebody was just writing to it.
+//! A claim never waits for a lock: it passes over rows that others have locked. If it has passed over any, it announces
+//! work once more, so that none is forgotten because somebody was just writing to its row.
 
 use super::facts;
 use super::fault::Done;
@@ -30,9 +30,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long a worker is believed to live after it registered.
+/// How long a worker counts as alive after it has registered.
 const REGISTERED_TTL: Duration = Duration::from_secs(30);
-/// At most so many delayed runs begin with one claim.
+/// The most delayed runs that one claim makes claimable.
 const SHARE: i64 = 512;
 
 /// Makes a worker known.
@@ -45,15 +45,16 @@ pub(super) fn register(tx: &Tx, info: &WorkerInfo) -> Done<()> {
     )
 }
 
-/// What a worker serves, as its claims have shown: kind, queue.
+/// The pairs of kind and queue that a worker has claimed work of.
 pub(super) type Serves = BTreeSet<(String, String)>;
 
-/// What is known of the worker that claims: until when it lives and what it serves.
+/// The stored row of the worker that claims: until when it counts as alive, and what it serves.
 type Known = Option<(i64, Serves)>;
 
 const KNOWN: &str = "SELECT alive_until, kinds FROM worker WHERE org_id = $1 AND id = $2";
 
-/// A claim shows that its worker lives and what it serves. Written only when that is news, or every few seconds.
+/// Notes that the worker of a claim lives, and what it serves. Writes only if it serves something new, or every few
+/// seconds: most claims find nothing and should cost no write.
 fn saw(tx: &Tx, claim: &ClaimRequest, known: Known) -> Done<()> {
     let until = tx.now.after(claim.ttl).0;
     let (alive, mut served) = known.unwrap_or((i64::MIN, Serves::new()));
@@ -78,7 +79,8 @@ pub(super) const DELAYED: &str = concat!(
      FOR NO KEY UPDATE OF x SKIP LOCKED"
 );
 
-/// Runnable runs of each kind, the first of each first, and how many there are whether locked or not.
+/// Runnable runs of each kind, in the order of claims. With `count(*)` and without a lock it counts them, locked ones
+/// too: if there are more than were found, some are locked by others.
 macro_rules! runnable {
     ($columns:expr, $lock:literal) => {
         concat!(
@@ -120,7 +122,7 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     let known = found[0].first().map(|row| Ok::<_, super::fault::Fault>((row.get(0)?, json(row, 1)?))).transpose()?;
     let gate = found[2].first().map(queues::gate).transpose()?;
     if !found[1].is_empty() {
-        // Their delayed start has come.
+        // The delayed start of these runs has come. Saving makes them claimable.
         for row in &found[1] {
             Run::read(row)?.save(tx)?;
         }
@@ -147,7 +149,8 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         runs.truncate(left);
         let (found_all, before) = (runs.len(), claims.len());
         claims.extend(take(tx, runs, claim)?);
-        // Of the runs of one concurrency key only the first ones are taken: then there is room for others.
+        // The query may return several runs of one concurrency key, of which only as many as the key allows are taken.
+        // The loop fills the places of the others.
         if claims.len() == before || claims.len() - before == found_all || claims.len() == free {
             break;
         }
@@ -159,7 +162,8 @@ pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     Ok(claims)
 }
 
-/// Others may claim at once what a worker has parked and was preferred for. Waits for nobody's lock.
+/// Lets others claim at once the runs that a worker has parked and that were reserved for it for a moment. Waits for no
+/// lock.
 fn give_up_preference(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     let preferred =
         "SELECT 1 FROM agent_execution WHERE org_id = $1 AND last_worker = $2 AND prefer_until IS NOT NULL LIMIT 1";
@@ -195,16 +199,17 @@ fn held(tx: &Tx, org: OrgId, runs: &[Run]) -> Done<HashMap<String, BTreeSet<u32>
 pub(super) const HELD: &str = "SELECT y.concurrency_key, y.concurrency_slot FROM (SELECT * FROM UNNEST($2::text[]) \
     LIMIT cardinality($2)) AS k(name) JOIN agent_execution y ON y.org_id = $1 AND y.concurrency_key = k.name AND y.status = 1";
 
-/// Hands locked runs to a worker; of those that share a key as many as may run.
+/// Hands locked runs to a worker. Of those that share a concurrency key it takes as many as the key allows.
 fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     let mut held = held(tx, claim.org, &runs)?;
-    // A run that is stopping tidies up whatever else runs.
+    // A CANCELLING run needs no place of its key: it tidies up, whatever else runs.
     runs.retain_mut(|run| match run.concurrency_key.clone().filter(|_| run.status == Status::Pending) {
         Some(key) => run.take_slot_beside(held.entry(key).or_default()),
         None => true,
     });
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
-    // Nobody else changes them any more: they are read as they are, and what the claim changes is known.
+    // The runs are locked, so they are read in full before the claim changes them. What it changes is set on the copies
+    // below, which saves another round trip.
     let mut questions = vec![whole(&keys)];
     questions.extend(runs.iter().filter(|run| run.last_worker == Some(claim.worker)).flat_map(facts::since_commit));
     let mut answers = locks::adopt(tx, runs, questions)?;
@@ -213,10 +218,11 @@ fn take(tx: &Tx, mut runs: Vec<Run>, claim: &ClaimRequest) -> Done<Vec<Claim>> {
         let mut execution = super::run::execution(&row)?;
         let Some(mut run) = Run::at(tx, Key { org: execution.new.org, run: row.get(1)? })? else { continue };
         let parked = run.last_worker == Some(claim.worker);
-        let told: Vec<_> = answers.by_ref().take(if parked { 3 } else { 0 }).collect();
+        let fact_rows: Vec<_> = answers.by_ref().take(if parked { 3 } else { 0 }).collect();
         let known = run.home.last.as_ref().is_some_and(|last| last.request.is_some());
-        // What cannot be read is asked for, and refused, of this run alone.
-        let news = (parked && known).then(|| facts::parse(&run, Some(run.segment), &told)).and_then(Result::ok);
+        // If the facts cannot be read, the claim goes on without them. The worker then asks for them, and that fails
+        // for this run alone.
+        let news = (parked && known).then(|| facts::parse(&run, Some(run.segment), &fact_rows)).and_then(Result::ok);
         run.hand_to(claim, tx.now);
         forget_requests(tx, &mut run)?;
         let mut log = Log::open(tx, &run)?;
@@ -242,7 +248,7 @@ fn executions_at(tx: &Tx, keys: &[Key]) -> Done<Vec<Execution>> {
     tx.all(sql, params, super::run::execution)
 }
 
-/// The question for whole runs, in the order of their keys.
+/// The query for whole runs, in the order of the given keys.
 fn whole(keys: &[Key]) -> (&'static str, Vec<Value>) {
     let (orgs, runs) = split(keys);
     let sql = concat!(
@@ -258,7 +264,7 @@ pub(super) fn split(keys: &[Key]) -> (Vec<Value>, Vec<Value>) {
     keys.iter().map(|key| (Value::from(key.org.0), Value::from(key.run))).unzip()
 }
 
-/// Visible tasks of each kind, first come first.
+/// Visible tasks of each kind, the oldest first.
 macro_rules! visible {
     ($columns:literal, $lock:literal) => {
         concat!(
@@ -300,7 +306,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
         ids.push((claim.org, crate::id::TaskId(row.get(0)?)));
         runs.insert((claim.org, ExecutionId(row.get(1)?)));
     }
-    // The runs are locked; what the tasks are now only a new look tells.
+    // Only now are the runs locked. The tasks may have changed before that, so they are read again.
     locks::lock(tx, &runs.into_iter().collect::<Vec<_>>())?;
     let mut claimed = Vec::with_capacity(ids.len());
     let mut logs: HashMap<Key, (Run, Log<'_, '_>)> = HashMap::new();
@@ -349,14 +355,14 @@ pub(super) fn run_of(tx: &Tx, org: OrgId, task: crate::id::TaskId) -> Done<Optio
     )
 }
 
-/// Records the end of a claimed attempt of a task of a run; tells the task's op.
+/// Records the end of a claimed attempt of a run's task, and returns the task's op.
 pub(super) fn report_task(tx: &Tx, execution: ExecutionId, report: &TaskReport) -> Done<OpKey> {
     let mut run = if_there(tx.find_run(report.org, execution))?.ok_or_else(|| superseded(report))?;
     let row = TaskRow::find(tx, report.org, report.task)?.ok_or_else(|| superseded(report))?;
     workers::report_task(tx, &mut run, row, report)
 }
 
-/// Extends what a worker holds; tells what it has lost.
+/// Extends the leases of a worker, and tells what it has lost.
 pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
     let expires = tx.now.after(beat.ttl).0;
     tx.execute(
@@ -380,7 +386,7 @@ pub(super) fn heartbeat(tx: &Tx, beat: &Heartbeat) -> Done<HeartbeatAnswer> {
         run.lease_expires = Some(expires);
         run.save(tx)?;
         let high = run.home.last.as_ref().map_or(0, |last| last.high);
-        // What cannot be read is asked for, and refused, of this run alone.
+        // If the facts cannot be read, the worker is told to read them, and that fails for this run alone.
         if high > known && tx.facts(&run, known, high, None).map_or(true, |facts| !facts.is_empty()) {
             answer.stale_executions.push(execution);
         }
@@ -426,7 +432,7 @@ pub(super) fn lock_held(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Key>>
     Ok(keys)
 }
 
-/// Removes a worker and gives back all it holds.
+/// Removes a worker, and gives back all that it holds.
 pub(super) fn unregister(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     tx.execute("DELETE FROM worker WHERE org_id = $1 AND id = $2", row![org.0, worker.0])?;
     let keys = lock_held(tx, org, worker)?;
@@ -449,7 +455,7 @@ pub(super) fn unregister(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     lose_host_timers(tx, org, worker)
 }
 
-/// Runs that wait by timers of a worker's process, which is gone, are entered again.
+/// Makes runs claimable that wait for timers inside a worker's process: the process is gone, and its timers with it.
 pub(super) fn lose_host_timers(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<()> {
     let sql = "SELECT id FROM agent_execution WHERE host_timer AND org_id = $1 AND last_worker = $2";
     let timed = tx.all(sql, row![org.0, worker.0], |row| Ok((org, ExecutionId(row.get(0)?))))?;
@@ -475,7 +481,7 @@ pub(super) fn held_runs(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Run>>
     tx.all(sql, row![worker.0, org.0], Run::read)
 }
 
-/// Tasks whose attempt a worker has under a lease.
+/// The tasks of queues whose attempt a worker has under a lease.
 pub(super) fn held_tasks(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<TaskRow>> {
     let sql = concat!(
         select_task!(),
@@ -485,7 +491,7 @@ pub(super) fn held_tasks(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<Vec<Task
     Ok(rows.into_iter().filter(|row| row.task.new.placement == Placement::Queue).collect())
 }
 
-/// The kinds of a condition one after the other, each found by one look at the index, however many rows wait.
+/// The kinds of rows that a condition holds for. Each kind costs one index seek, however many rows it has.
 macro_rules! kinds {
     ($table:literal, $condition:literal) => {
         concat!(

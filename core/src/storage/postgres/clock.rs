@@ -1,7 +1,7 @@
-//! The database's time: what processes on several machines agree on, whatever their own clocks say.
+//! The database's time, on which processes on several machines agree, whatever their own clocks show.
 //!
-//! It is asked for at the start and at every pass, and counted on in between by the time that has passed in this process, which
-//! nobody sets. The wall clock of this machine is looked at only to say that it is wrong.
+//! It is read at the start and at every pass of housekeeping. In between it is computed with this process's monotonic
+//! clock, which nobody can set. The wall clock of this machine is only compared with it, to warn if it is wrong.
 
 use super::link::{Ask, Link};
 use crate::clock::{Clock, SystemClock, Timestamp};
@@ -9,15 +9,15 @@ use crate::error::Result;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Differences up to this many microseconds are the way there and back, not the clocks'.
+/// Differences up to this many microseconds come from the network, not from the clocks.
 const NOISE: i64 = 2_000;
-/// What differs by more than this many microseconds was set by somebody.
+/// If a clock differs by more than this many microseconds, somebody has set it.
 const STEP: i64 = 1_000_000;
 
-/// The question for the database's time, in microseconds.
+/// The query for the database's time, in microseconds.
 pub(super) const ASK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// An answer of the database, between two moments of this process.
+/// The database's time, and the moments of this process between which it was read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     pub asked: Instant,
@@ -26,7 +26,7 @@ pub(super) struct ClockReading {
 }
 
 impl ClockReading {
-    /// Asks.
+    /// Reads the database's time.
     pub fn by(link: &mut Link) -> Result<Self> {
         let asked = crate::clock::instant();
         let told = link.exchange(&[Ask::plain(ASK)]).and_then(|rows| Ok(rows[0][0].try_get(0)?));
@@ -34,40 +34,42 @@ impl ClockReading {
         Ok(Self { asked, time, answered: crate::clock::instant() })
     }
 
-    /// When it was the database's time, as far as can be known.
+    /// The moment of this process at which the database had that time: the middle of the round trip, as the best guess.
     fn at(&self) -> Instant {
-        self.asked + self.way() / 2
+        self.asked + self.round_trip() / 2
     }
 
-    fn way(&self) -> Duration {
+    fn round_trip(&self) -> Duration {
         self.answered.saturating_duration_since(self.asked)
     }
 }
 
-/// The database's time. It does not go back by less than a second: only who set the database's own clock moves it further.
+/// The database's time. It never goes back, unless somebody has set the database's own clock back by more than a
+/// second.
 #[derive(Debug)]
 pub(super) struct DatabaseClock {
     start: Instant,
     /// The database's time at the start.
     zero: AtomicI64,
+    /// The latest time that was returned.
     last: AtomicI64,
-    /// That this machine's clock is wrong has been said.
-    is_said: AtomicBool,
+    /// Whether the warning about this machine's clock was given.
+    has_warned: AtomicBool,
 }
 
 impl DatabaseClock {
-    pub fn new(told: ClockReading) -> Self {
-        let start = told.at();
-        let is_said = AtomicBool::new(false);
-        let clock = Self { start, zero: AtomicI64::new(told.time), last: AtomicI64::new(told.time), is_said };
-        clock.compare(told);
+    pub fn new(reading: ClockReading) -> Self {
+        let start = reading.at();
+        let has_warned = AtomicBool::new(false);
+        let clock = Self { start, zero: AtomicI64::new(reading.time), last: AtomicI64::new(reading.time), has_warned };
+        clock.compare(reading);
         clock
     }
 
-    /// Takes over the database's time.
-    pub fn set(&self, told: ClockReading) {
-        let ahead = told.time.saturating_sub(self.at(told.at()));
-        if ahead.abs() > NOISE.max(micros(told.way()) / 2) {
+    /// Sets the clock by a new reading.
+    pub fn set(&self, reading: ClockReading) {
+        let ahead = reading.time.saturating_sub(self.at(reading.at()));
+        if ahead.abs() > NOISE.max(micros(reading.round_trip()) / 2) {
             self.zero.fetch_add(ahead, Ordering::Relaxed);
         }
         if ahead < -STEP {
@@ -75,22 +77,22 @@ impl DatabaseClock {
                 seconds = ahead as f64 / 1e6,
                 "the clock of the database was set back; its time goes on from there"
             );
-            self.last.store(told.time, Ordering::Relaxed);
+            self.last.store(reading.time, Ordering::Relaxed);
         }
-        self.compare(told);
+        self.compare(reading);
     }
 
-    /// Says so where this machine's own clock is wrong. Nothing of the engine goes by it, but logs and people do.
-    fn compare(&self, told: ClockReading) {
+    /// Warns if this machine's own clock is wrong. The engine does not use it, but logs and people do.
+    fn compare(&self, reading: ClockReading) {
         let off = SystemClock::default().now().0.saturating_sub(self.at(crate::clock::instant()));
-        let is_off = off.abs() > STEP + micros(told.way());
-        if is_off && !self.is_said.swap(true, Ordering::Relaxed) {
+        let is_off = off.abs() > STEP + micros(reading.round_trip());
+        if is_off && !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 seconds = off as f64 / 1e6,
                 "this machine's clock differs from the database's, whose time counts; set it, for logs and traces go by it"
             );
         }
-        self.is_said.fetch_and(is_off, Ordering::Relaxed);
+        self.has_warned.fetch_and(is_off, Ordering::Relaxed);
     }
 
     fn at(&self, moment: Instant) -> i64 {

@@ -1,4 +1,4 @@
-//! How a database is reached: its URL read, what it trusts, and its name without a password.
+//! How a database is reached: parses its URL, loads the certificates to trust, and makes its name without a password.
 
 use super::link;
 use super::statements::Types;
@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// What a pooler between here and the database lends: `?pooler=` of the URL, where it is not to be found out.
+/// What a pooler between here and the database lends. Set by `?pooler=` in the URL; without it, that is found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pooler {
     /// A session for as long as the connection is open.
@@ -28,15 +28,15 @@ pub(super) enum Pooler {
 pub(super) struct Reach {
     pub config: Config,
     pub pooler: Option<Pooler>,
-    /// What is known of statements that are not prepared.
+    /// The parameter types of statements, for connections on which none can be prepared.
     pub types: Types,
     pub tls: Option<MakeRustlsConnect>,
-    /// Whether sessions see the rows of every org; else those of the org that a transaction names.
+    /// Whether sessions see the rows of all orgs. Else each transaction sees those of the org that it names.
     pub all_orgs: bool,
 }
 
 impl Reach {
-    /// Of a URL, trusting the certificates of a file, else the system's.
+    /// Parses a URL. With `sslmode=require` the certificates of the file `ca` are trusted, else the system's.
     pub(super) fn of(url: &str, ca: Option<&Path>) -> Result<Self> {
         let (url, pooler) = split_pooler(url)?;
         let config = configure(&url)?;
@@ -49,13 +49,13 @@ impl Reach {
         !self.config.get_hosts().iter().all(|host| matches!(host, Host::Tcp(_)))
     }
 
-    /// For sessions that see nothing but the org their transaction names.
+    /// The same, for sessions that see only the rows of the org that their transaction names.
     pub(super) fn of_named_orgs(&self) -> Self {
         Self { all_orgs: false, ..self.clone() }
     }
 }
 
-/// Connections to who proves its name by a certificate that is trusted.
+/// Makes the connector for encrypted connections. It accepts a server only with a trusted certificate for its name.
 fn encrypted(ca: Option<&Path>) -> Result<MakeRustlsConnect> {
     let mut roots = RootCertStore::empty();
     match ca {
@@ -78,7 +78,7 @@ fn encrypted(ca: Option<&Path>) -> Result<MakeRustlsConnect> {
     Ok(MakeRustlsConnect::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
-/// Takes what is said of a pooler out of a URL.
+/// Takes the option `pooler` out of a URL.
 fn split_pooler(url: &str) -> Result<(String, Option<Pooler>)> {
     let Some((server, query)) = url.split_once('?') else { return Ok((url.to_owned(), None)) };
     let (mut pooler, mut others) = (None, Vec::new());
@@ -98,7 +98,8 @@ fn split_pooler(url: &str) -> Result<(String, Option<Pooler>)> {
     Ok((format!("{server}{query}"), pooler))
 }
 
-/// Reads a URL and fills in what it leaves open. All ways of asking for encryption check the certificate and its name.
+/// Parses a URL, and sets defaults for what it leaves out. All values of `sslmode` that ask for encryption check the
+/// certificate and its name.
 fn configure(url: &str) -> Result<Config> {
     let strict = url.replace("sslmode=verify-full", "sslmode=require").replace("sslmode=verify-ca", "sslmode=require");
     let mut config: Config = strict.parse().map_err(|error: tokio_postgres::Error| {
@@ -120,7 +121,7 @@ fn configure(url: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// The database for people, without its password.
+/// The name of the database for people, without a password.
 pub(super) fn describe(config: &Config) -> String {
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(name)) => name.clone(),

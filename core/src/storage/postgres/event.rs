@@ -1,4 +1,4 @@
-//! The statements about events and the commits that are recorded on them; what a record is good for is in `sql::request`.
+//! The statements about events and the commits that are recorded on them (see `sql::request`).
 
 use super::facts;
 use super::fault::Done;
@@ -49,12 +49,12 @@ pub(super) fn high(tx: &Tx, key: Key) -> Done<u64> {
     Ok(tx.first(sql, row![key.org.0, key.run], |row| row.get(0))?.unwrap_or(0))
 }
 
-/// Reads the columns of a record.
+/// Reads the record of a commit.
 fn read(row: &Row) -> Done<Request> {
     read_at(row, 0)
 }
 
-/// Reads the columns from an index on, where there are any.
+/// Reads the record whose columns begin at an index. None if there is none.
 pub(super) fn read_opt(row: &Row, from: usize) -> Done<Option<Request>> {
     row.get::<Option<u64>>(from + 1)?.map(|_| read_at(row, from)).transpose()
 }
@@ -75,7 +75,7 @@ fn read_at(row: &Row, from: usize) -> Done<Request> {
     })
 }
 
-/// A record as the columns of an event hold it.
+/// The column values of a record.
 fn columns(of: &Request) -> Vec<Value> {
     row![of.number, of.at, of.id.0, &of.digest.0[..], of.top, of.known, of.fact_high, of.outcome()]
 }
@@ -116,7 +116,7 @@ impl Events for Tx<'_> {
         Ok(())
     }
 
-    /// As it was when the run was locked.
+    /// What was read with the run's lock.
     fn last_request(&self, run: &Run) -> Done<(u64, Option<Request>)> {
         let last = run.home.last.as_ref();
         Ok(last.map_or((0, None), |last| (last.high, last.request.clone())))

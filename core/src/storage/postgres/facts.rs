@@ -1,4 +1,4 @@
-//! Facts of a run: what its events point at, in their order. A fact's number is its event's number.
+//! The facts of a run, made of its events and the rows that these are about (see `sql::facts`).
 
 use super::fault::{Done, Fault};
 use super::run::Run;
@@ -13,7 +13,7 @@ use crate::model::{EventKind, Fact, Signal};
 use crate::storage::sql::facts::Mark;
 use std::collections::HashMap;
 
-/// The questions for facts above a number and up to `$4`: marks, signals, tasks.
+/// The queries for facts above a number and up to `$4`: one each for events, signals and tasks.
 macro_rules! facts {
     ($after:literal) => {
         [
@@ -39,26 +39,27 @@ macro_rules! facts {
     };
 }
 const AFTER: [&str; 3] = facts!("$3");
-/// `$3` is the event of the last claim.
+/// The facts since the last commit. `$3` is the number of the event of the last claim.
 const SINCE_COMMIT: [&str; 3] = facts!(
     "(SELECT c.number FROM event c WHERE c.org_id = $1 AND c.run = $2 AND c.number >= $3 AND c.commit_number IS NOT NULL \
      ORDER BY c.number DESC LIMIT 1)"
 );
 
-/// What is asked for facts: three questions of one round trip.
+/// The queries for facts: three in one round trip.
 pub(super) type Questions = [Question; 3];
 
-/// What to ask for the facts with a number above `after` and up to `until`.
+/// The queries for the facts with a number above `after` and up to `until`.
 fn questions(run: &Run, after: u64, until: u64) -> Questions {
     AFTER.map(|sql| (sql, row![run.home.key.org.0, run.home.key.run, after, until]))
 }
 
-/// What to ask for the facts since the last commit of the run's last claim. No answers where there was no commit.
+/// The queries for the facts since the last commit of the run's last claim. They find nothing if there was no commit.
 pub(super) fn since_commit(run: &Run) -> Questions {
     SINCE_COMMIT.map(|sql| (sql, row![run.home.key.org.0, run.home.key.run, run.claim_number, u64::MAX]))
 }
 
-/// Facts with a number above `after` and up to `until`, in order. With a segment: those that count from it on.
+/// Facts with a number above `after` and up to `until`, in order. With `from`, only those that matter from that segment
+/// on.
 pub(super) fn between(tx: &Tx, run: &Run, after: u64, until: u64, from: Option<u32>) -> Done<Vec<Fact>> {
     parse(run, from, &tx.ask_all(&questions(run, after, until))?)
 }

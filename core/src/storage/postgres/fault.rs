@@ -1,21 +1,22 @@
-//! How a command on the database fails, and what callers are told.
+//! How a command on the database can fail, and the errors that callers get.
 //!
-//! A [`Fault::Domain`] is an answer (a lost lease, an unknown run); a [`Fault::Sql`] is trouble with the database itself,
-//! which the committer handles and turns into a typed error that says what was asked, what PostgreSQL said and what to do.
+//! A [`Fault::Domain`] is an answer of our own, such as a lost lease or an unknown run. A [`Fault::Sql`] is an error of
+//! the database itself. The committer undoes the transaction and turns it into an error that says what was asked, what
+//! PostgreSQL said and what to do.
 
 use crate::error::{Code, Error};
 use crate::storage::sql::Failing;
 use crate::storage::sql::database_error::{DatabaseError, REFUSED, unreadable};
 use tokio_postgres::error::SqlState;
 
-/// Why a command did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub(in crate::storage) enum Fault {
     /// The answer is an error; the database is fine.
     Domain(Error),
     /// The database could not carry the command out.
     Sql(tokio_postgres::Error),
-    /// A stored row is not what it should be.
+    /// A stored row cannot be read.
     Unreadable(String),
 }
 
@@ -55,7 +56,7 @@ impl Failing for Fault {
 }
 
 impl Fault {
-    /// The error a caller is told. `outcome` says what became of the request.
+    /// The error that the caller gets. `outcome` says what became of the request.
     pub(super) fn into_error(self, asked: &str, outcome: &str) -> Error {
         match self {
             Self::Domain(error) => error,
@@ -65,10 +66,10 @@ impl Fault {
     }
 }
 
-/// Whether another transaction was in the way: the same commands may be run again at once.
+/// Whether the command failed because of another transaction, so that it may be run again at once.
 pub(super) fn is_conflict(error: &tokio_postgres::Error) -> bool {
     let conflicts = [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE];
-    // Another run of a concurrency key was claimed in the same moment: the next look passes it over.
+    // Another process has claimed a run of the same concurrency key at the same moment. The next attempt sees that.
     let key = error.as_db_error().and_then(|error| error.constraint()) == Some("agent_execution_key_held");
     key || error.code().is_some_and(|code| conflicts.contains(code))
 }
@@ -94,7 +95,7 @@ pub(super) fn explain(asked: &str, error: tokio_postgres::Error, outcome: &str) 
     let said = words(&error);
     let class = error.code().map_or("", |code| code.code().get(..2).unwrap_or_default());
     let (code, found, advice) = match (error.code(), class) {
-        // What poolers say before PostgreSQL hears of it.
+        // Errors that a pooler itself gives.
         _ if said.contains("statement pooling") => (
             Code::InvalidArgument,
             "a pooler gives each statement another session, in which no transaction can be",

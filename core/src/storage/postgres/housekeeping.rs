@@ -1,6 +1,6 @@
-//! Work that time brings: timers, ends of leases, attempts, deadlines and graces.
+//! Housekeeping: fires timers, and ends leases, attempts, deadlines and graces whose time is reached.
 //!
-//! Every process may do it: a pass takes the runs that nobody has locked and leaves the others to whoever has them.
+//! Every process may do it. A pass takes the due runs that nobody has locked. The locked ones come with a later pass.
 
 use super::PostgresStorage;
 use super::claims::{lose_host_timers, split};
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 impl PostgresStorage {
-    /// Does what is due; the moment of the next pass.
+    /// Does what is due, and returns when the next pass has to be.
     pub(super) async fn keep(&self) -> Result<Option<Timestamp>> {
         self.set_clock().await?;
         let now = self.now();
@@ -60,8 +60,8 @@ impl PostgresStorage {
     }
 }
 
-/// Workers whose process has timers that runs wait by, and until when each is believed to live: 0 for an unknown one. One
-/// step of the recursion per worker, however many runs wait.
+/// Workers whose process has timers that runs wait for, and until when each counts as alive: 0 for an unknown one. One
+/// index seek for each worker, however many runs wait.
 pub(super) const TIMING: &str = "WITH RECURSIVE timing AS (\
      (SELECT org_id, last_worker AS id FROM agent_execution WHERE host_timer AND last_worker IS NOT NULL \
      ORDER BY org_id, last_worker LIMIT 1) \
@@ -78,7 +78,7 @@ pub(super) const NEXT: &str = "SELECT least(\
      (SELECT min(next_at) FROM schedule WHERE next_at IS NOT NULL), \
      (SELECT min(opens_at) FROM queue_limit WHERE opens_at IS NOT NULL))";
 
-/// The earliest moment at which time changes something.
+/// The earliest time at which something becomes due.
 fn next_due(tx: &Tx) -> Done<Option<i64>> {
     let found = tx.ask_all(&[(NEXT, row![]), (TIMING, row![])])?;
     let next: Option<i64> = found[0].first().map_or(Ok(None), |row| row.get(0))?;
@@ -113,7 +113,7 @@ static FIRED: Set = Set::update(
     "org_id uuid, run bigint, segment int, sequence int, due_at bigint, fired bigint, fired_at bigint",
 );
 
-/// Everything that is due, guarded by the status it comes from.
+/// Does everything that is due. Each row is changed only if its status still allows it.
 fn sweep(tx: &Tx) -> Done<()> {
     queues::open(tx)?;
     sweep_runs(tx)?;
@@ -125,7 +125,7 @@ fn sweep(tx: &Tx) -> Done<()> {
     Ok(())
 }
 
-/// Within a run: its own times, its timers, its tasks.
+/// Does what is due in runs: their own times, their timers and their tasks.
 fn sweep_runs(tx: &Tx) -> Done<()> {
     let runs = tx.all(DUE, row![tx.now, SHARE], Run::read)?;
     if runs.is_empty() {
@@ -161,7 +161,7 @@ fn sweep_runs(tx: &Tx) -> Done<()> {
     for mut row in tx.all(DUE_TASKS, listed(), TaskRow::read)? {
         let Some((run, log)) = due.get_mut(&row.place.key) else { continue };
         if before == Some(row.place.key) {
-            // The end of another task of the run may have changed it meanwhile.
+            // The end of another task of the run may have changed this one since it was read.
             let Some(fresh) = tx.task_at(row.place)? else { continue };
             row.task.status = fresh.task.status;
         }

@@ -1,8 +1,9 @@
-//! One connection: opened when it is first needed, driven by the thread that owns it.
+//! One connection. It is opened when it is first needed, and driven by the thread that owns it.
 //!
-//! What is asked together travels together: [`Link::exchange`] sends all statements, and one Sync, before it waits for the
-//! first answer, so a transaction costs as many round trips as it has decisions to make, not statements. The thread's own little event
-//! loop drives the socket: no other thread is woken for an answer, and a caller who goes away interrupts nothing.
+//! [`Link::exchange`] sends all its statements, and one Sync, before it waits for the first answer. So a transaction
+//! costs as many round trips as it has decisions to make, not as many as it has statements. The thread drives the
+//! socket by an event loop of its own: no other thread has to be woken for an answer, and a caller that goes away
+//! interrupts nothing.
 
 use super::config::{Pooler, Reach};
 use super::fault::{Done, Fault, explain};
@@ -70,7 +71,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether each transaction may be given another session: a pooler stands between.
+    /// Whether a pooler may give each transaction another session.
     pub(super) fn is_lent(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.session.is_lent())
     }
@@ -80,7 +81,7 @@ impl Link {
         self.open.as_ref().is_some_and(|open| !open.client.is_closed())
     }
 
-    /// Waits for something while the connection is looked after.
+    /// Waits for something else while the connection is driven.
     pub(super) fn wait<T>(&mut self, what: impl Future<Output = T>) -> T {
         self.runtime.block_on(what)
     }
@@ -91,13 +92,14 @@ impl Link {
         Ok(self.runtime.block_on(open.session.batch(&open.client, sql))?)
     }
 
-    /// Sends all statements, then waits for all answers. The first error counts: those after it only say that the
+    /// Sends all statements, then waits for all answers. Returns the first error: the later ones only say that the
     /// transaction is aborted.
     pub(super) fn exchange(&mut self, asks: &[Ask<'_>]) -> Done<Vec<Vec<Row>>> {
         let Some(open) = &mut self.open else { return Err(closed()) };
         let result = self.runtime.block_on(open.session.exchange(&open.client, asks));
         if let Err(error) = &result {
-            // Whoever altered the tables made the prepared statements useless.
+            // Somebody has altered the tables, so the prepared statements cannot be used any more. A new connection
+            // prepares them anew.
             let stale = [SqlState::FEATURE_NOT_SUPPORTED, SqlState::INVALID_SQL_STATEMENT_NAME];
             if open.client.is_closed() || error.code().is_some_and(|code| stale.contains(code)) {
                 self.open = None;
@@ -106,7 +108,7 @@ impl Link {
         Ok(result?)
     }
 
-    /// Ends the transaction of a failed exchange; a connection that cannot do that is given up.
+    /// Ends the transaction after a failed exchange. If that fails too, the connection is given up.
     pub(super) fn rollback(&mut self) {
         if self.open.is_some() && self.exchange(&[Ask::plain("ROLLBACK")]).is_err() {
             self.open = None;
@@ -114,7 +116,7 @@ impl Link {
     }
 }
 
-/// Opens a connection, and finds out whose session it has.
+/// Opens a connection, and finds out whether a pooler lends it its sessions.
 async fn open(reach: &Reach) -> Result<Open> {
     let told = |error| explain("connect to PostgreSQL", error, "nothing was changed");
     let key = Key::default();
@@ -138,8 +140,8 @@ async fn open(reach: &Reach) -> Result<Open> {
     Ok(Open { session: session.map_err(told)?, client })
 }
 
-/// Whether somebody stands between the database and who connects to it: then the process that answers is not the one whose
-/// connection was opened.
+/// Whether a pooler is between here and the database. Then the process that answers is not the one that was named when
+/// the connection was opened.
 async fn stands_between(client: &Client, key: &Key) -> std::result::Result<bool, tokio_postgres::Error> {
     let Some(opened) = key.process() else { return Ok(false) };
     let answers = client.simple_query("SELECT pg_backend_pid()").await?;
@@ -156,7 +158,7 @@ async fn local(config: &Config, key: &Key) -> Result<Client> {
     let mut refused = None;
     for (n, host) in config.get_hosts().iter().enumerate() {
         let Host::Unix(folder) = host else {
-            // Some of the hosts are elsewhere: the driver goes through all of them.
+            // This host is on the network. The driver itself goes through all hosts.
             let connected = config.connect(NoTls).await;
             return connected
                 .map(follow)
@@ -184,7 +186,7 @@ async fn local(config: &Config, key: &Key) -> Result<Client> {
     Err(refused.unwrap_or_else(|| Error::new(Code::InvalidArgument, "the PostgreSQL URL names no host")))
 }
 
-/// There are no such sockets here.
+/// On other systems PostgreSQL has no such sockets.
 #[cfg(not(unix))]
 async fn local(config: &Config, _: &Key) -> Result<Client> {
     let connected = config.connect(NoTls).await;
@@ -205,7 +207,8 @@ where
     client
 }
 
-/// Starts all in their order, then waits for all: the driver sends a statement when it is first polled.
+/// Polls all futures in their order, then waits for all. The driver sends a statement when its future is first polled,
+/// so all are sent in this order.
 pub(super) async fn together<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<Pin<Box<MaybeDone<F>>>> = all.map(|one| Box::pin(maybe_done(one))).collect();
     std::future::poll_fn(|context| {

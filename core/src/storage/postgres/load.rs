@@ -1,4 +1,4 @@
-//! What waits for workers and what they have, by queue: read from the indexes of dispatch and of leases.
+//! Counts how much work waits and runs in each queue. It reads only the indexes of claimable work and of leases.
 
 use super::fault::Done;
 use super::sets::row;

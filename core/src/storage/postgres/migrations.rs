@@ -1,7 +1,8 @@
-//! Brings a database to this version's schema: numbered steps, forward only, each in one transaction under a lock.
+//! Brings a database to this version's schema, by numbered steps that only go forward. Each is one transaction under a
+//! lock.
 //!
-//! The number of the last step is in `flovyn_schema`. The lock is PostgreSQL's advisory one and ends with the transaction,
-//! so several processes may open a new database together and a killed one blocks nobody.
+//! The number of the last step is in `flovyn_schema`. The lock is an advisory one, which ends with the transaction:
+//! several processes may open a new database at the same time, and one that is killed blocks nobody.
 
 use super::fault::Done;
 use super::link::Ask;
@@ -13,12 +14,12 @@ use crate::storage::sql::database_error::corrupt;
 pub(super) const STEPS: &[&str] =
     &[include_str!("migrations/0001_initial.sql"), include_str!("migrations/0002_expectations.sql")];
 
-/// Names the lock ("FLVN").
+/// Begins a step and takes the lock. The number is "FLVN".
 const LOCK: &str = "BEGIN; SELECT pg_advisory_xact_lock(1179407950)";
 const NOTEBOOK: &str = "CREATE TABLE IF NOT EXISTS flovyn_schema (version INTEGER NOT NULL)";
 const VERSION: &str = "SELECT max(version), to_regclass('agent_execution') IS NOT NULL FROM flovyn_schema";
 
-/// Applies the steps a database lacks.
+/// Applies the steps that a database lacks.
 pub(super) fn migrate(link: &mut Link) -> Result<()> {
     link.connect()?;
     let migrated = steps(link);
@@ -33,7 +34,7 @@ pub(super) fn migrate(link: &mut Link) -> Result<()> {
 
 fn steps(link: &mut Link) -> Done<()> {
     let newest = STEPS.len();
-    // A look without the lock is enough where nothing is to be done, and needs no right to create tables.
+    // First without the lock. If there is nothing to do, the user needs no right to create tables.
     if version(link)? == Some(newest) {
         return Ok(());
     }
@@ -60,14 +61,14 @@ fn steps(link: &mut Link) -> Done<()> {
     }
 }
 
-/// Whether row-level security holds for the session's user; where that is not told, it is taken not to.
+/// Whether row-level security holds for the session's user. If that cannot be found out, it is taken not to.
 pub(super) fn is_held(link: &mut Link) -> bool {
     let held = "SELECT NOT (rolsuper OR rolbypassrls) FROM pg_roles WHERE rolname = current_user";
     let told = link.exchange(&[Ask::plain(held)]).ok();
     told.and_then(|answers| answers.first()?.first()?.try_get(0).ok()).unwrap_or(false)
 }
 
-/// The database's version; none for one that was never migrated.
+/// The version of the database's schema. None for a database that was never migrated.
 fn version(link: &mut Link) -> Done<Option<usize>> {
     let there = link.exchange(&[Ask::plain("SELECT to_regclass('flovyn_schema') IS NOT NULL")])?;
     if !there[0][0].try_get::<_, bool>(0)? {

@@ -1,8 +1,9 @@
-//! The backend for many: PostgreSQL behind a few committers.
+//! The backend for several machines: PostgreSQL behind a few committers.
 //!
-//! Commits that arrive together are one transaction (`committer`) of set-based statements (`sets`) that travel in as few
-//! round trips as there are decisions to make (`link`, `tx`); reads have connections of their own (`pool`). Row locks
-//! order what processes write (`locks`), leases say who advances a run, a look tells what others did (`watcher`).
+//! Commits that arrive together become one transaction (`committer`). It uses statements that write many rows at once
+//! (`sets`), and needs only as many round trips as there are decisions to make (`link`, `tx`). Reads have
+//! connections of their own (`pool`). Row locks order the writes of all processes (`locks`), leases decide who
+//! advances a run, and a regular look finds out whether other processes have written (`watcher`).
 
 mod catalog;
 mod checkpoint;
@@ -75,19 +76,20 @@ use watcher::Watcher;
 /// How a database is used.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// Connections that commit; each run has one of them. As many as this machine has cores, but 2 to 4: what waits for one
-    /// shares its next transaction, so more of them make smaller ones.
+    /// Connections that commit. All commits of a run go through the same one. The default is the number of this
+    /// machine's cores, but 2 to 4: commands that wait for a connection share its next transaction, so more connections
+    /// make smaller transactions.
     pub committers: usize,
-    /// Connections that claim work and do what time brings.
+    /// Connections for claims and housekeeping.
     pub keepers: usize,
     /// Connections that read.
     pub readers: usize,
     /// The ceiling of one payload in bytes.
     pub max_payload: u64,
-    /// With `sslmode=require`: the file of the certificates that are trusted, in PEM; without it that of `FLOVYN_CA`, else the
-    /// system's.
+    /// A PEM file of the certificates to trust with `sslmode=require`. Without it the file named in `FLOVYN_CA`, else
+    /// the system's.
     pub ca: Option<PathBuf>,
-    /// The store's time; the database's without it.
+    /// The store's time. Without it the database's.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
@@ -114,7 +116,7 @@ struct Shared {
     committers: Committers,
     keepers: Pool,
     readers: Pool,
-    /// Large values on their way in.
+    /// Connections that store large values.
     movers: Pool,
     watcher: Watcher,
     pulse: Mutex<super::sql::time::Pulse>,
@@ -138,7 +140,8 @@ impl PostgresStorage {
     pub fn connect(url: &str, options: PostgresOptions) -> Result<Self> {
         let ca = options.ca.clone().or_else(super::tls_roots::named);
         let reach = Arc::new(Reach::of(url, ca.as_deref())?);
-        // On a thread of its own: the caller's may be driving an event loop already.
+        // On a thread of its own, since a link blocks on an event loop of its own: the caller's thread may be driving
+        // one already.
         let migrate = |mut link: Link| {
             migrations::migrate(&mut link)?;
             if link.is_lent() {
@@ -196,14 +199,15 @@ impl PostgresStorage {
         self.0.is_held
     }
 
-    /// It, behind the trait. Made here and nowhere inlined, so that its calls, which are generic, are compiled with this crate's
-    /// settings: a program that made it itself would compile them anew with its own, which may be for size.
+    /// The storage as a trait object. Made here and never inlined, so that its generic methods are compiled with this
+    /// crate's settings. A program that made the object itself would compile them again with its own settings, which
+    /// may be for size.
     #[inline(never)]
     pub(crate) fn shared(self) -> Arc<dyn Storage> {
         Arc::new(self)
     }
 
-    /// Refuses a process that was forked after the connections were opened: their threads did not come along.
+    /// Refuses a process that was forked after the connections were opened: it has none of their threads.
     fn check_process(&self) -> Result<()> {
         if self.0.process == std::process::id() {
             return Ok(());
@@ -214,7 +218,7 @@ impl PostgresStorage {
         ))
     }
 
-    /// Runs a command before which something else is done; one of a new run needs nothing.
+    /// Runs a command after what it needs before: a lock, a question, or nothing for a new run.
     async fn write_after<T, F>(&self, asked: &'static str, run: ExecutionId, before: Before, command: F) -> Result<T>
     where
         T: Send + 'static,
@@ -234,7 +238,7 @@ impl PostgresStorage {
         self.0.readers.run_and_tidy(asked, move |link, answer| snapshot(link, asked, sees, now, &read, answer)).await
     }
 
-    /// Takes over the database's time.
+    /// Sets this process's clock by the database's.
     async fn set_clock(&self) -> Result<()> {
         let Some(clock) = self.0.database_clock.clone() else { return Ok(()) };
         self.read_all("read the database's time", move |tx| {

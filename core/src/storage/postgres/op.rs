@@ -1,4 +1,4 @@
-//! The rows of ops: entries, and the ops that leave no other row; the journal of a segment put together again.
+//! The statements about ops, and how the journal of a segment is put together from the rows of ops, entries and tasks.
 
 use super::fault::Done;
 use super::run::Run;
@@ -32,7 +32,7 @@ static UNDONE_OP: Set =
 static COUNTED: Set =
     Set::update("agent_op", 5, "org_id uuid, run bigint, segment int, sequence int, kind smallint, count int");
 
-/// The three selections of the ops of a run, by the same condition.
+/// The queries for the rows of a run's ops in its three tables, with the same condition.
 macro_rules! select_ops {
     ($condition:literal) => {
         [
@@ -147,7 +147,7 @@ impl Ops for Tx<'_> {
     }
 }
 
-/// The last place a run can have.
+/// The last place that a row of a run can have.
 const LAST: Slot = Slot { segment: i32::MAX as u32, sequence: i32::MAX as u32 };
 
 /// The place of an op of a run.
@@ -155,7 +155,7 @@ fn place_of(run: &Run, slot: Slot) -> Place {
     Place { key: run.home.key, slot }
 }
 
-/// A row about an op: where it is, then more.
+/// The parameters for an op's row: its place, then more.
 fn op_row(place: Place, more: Vec<Value>) -> Vec<Value> {
     let Place { key, slot } = place;
     let mut row = row![key.org.0, key.run, slot.segment, slot.sequence];

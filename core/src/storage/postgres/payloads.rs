@@ -1,8 +1,9 @@
-//! Large values: content-addressed by BLAKE3, in pieces of 1 MiB, compressed where that helps, checked when read.
+//! Large values. They are named by their BLAKE3 hash, stored in pieces of 1 MiB, compressed where that helps, and
+//! checked when read.
 //!
-//! A value is stored by one job on a connection of its own: piece by piece, each in a small transaction that need not be on
-//! the disk yet, because the commit that refers to them has to be. A payload nobody refers to is kept for a day by its touch
-//! time, and the foreign key keeps every other.
+//! One job on a connection of its own stores a value, piece by piece. Each piece is a small transaction that does not
+//! wait for the disk: the commit that refers to them does, and so makes them durable too. A payload that nobody refers
+//! to is kept for a day after its last use. A foreign key keeps all others.
 
 use super::PostgresStorage;
 use super::committer::{WriteContext, alone};
@@ -23,13 +24,13 @@ use std::time::Duration;
 
 /// Bytes of one piece.
 const PIECE: usize = 1 << 20;
-/// Pieces that are asked for in one round trip.
+/// How many pieces are read in one round trip.
 const AHEAD: usize = 4;
-/// How long an unreferenced payload is kept after its last touch.
+/// How long an unreferenced payload is kept after its last use.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 impl PostgresStorage {
-    /// Puts a large value into the payload table, unless it is there.
+    /// Stores a large value in the payload table, unless it is there already.
     pub(super) async fn put_away(&self, org: OrgId, content: Content) -> Result<ContentHash> {
         self.check_process()?;
         let context = self.0.context.clone();
@@ -45,7 +46,7 @@ impl PostgresStorage {
     }
 }
 
-/// Stores a value unless it is there; touches it either way.
+/// Stores a value unless it is there already. Either way notes its use.
 fn upload(link: &mut Link, context: &WriteContext, org: OrgId, hash: ContentHash, content: &Content) -> Result<()> {
     let size = content.size();
     let complete = alone(link, context, "look for a payload", move |tx| {
@@ -72,7 +73,7 @@ fn upload(link: &mut Link, context: &WriteContext, org: OrgId, hash: ContentHash
             true => zstd::bulk::compress(&piece, 1).ok().filter(|packed| packed.len() < length - length / 8),
             false => None,
         };
-        // Judged on the first piece.
+        // If the first piece does not shrink, the others are not tried.
         compress &= n > 0 || packed.is_some();
         let (data, packed) = packed.map_or((piece, false), |packed| (packed.into(), true));
         alone(link, context, "store a piece of a payload", move |tx| {
@@ -134,7 +135,7 @@ impl Payloads for Tx<'_> {
             Body::Stored { hash, .. } | Body::Kept { hash, .. } => {
                 match Stored::find(self, org, hash).and_then(|stored| stored.read(self, |_| ())) {
                     Ok(()) => Ok(Some(hash.0)),
-                    // Damaged or gone: either way not what was saved.
+                    // It is damaged or gone. Either way it is not what was saved.
                     Err(Fault::Domain(_) | Fault::Unreadable(_)) => Ok(None),
                     Err(fault) => Err(fault),
                 }
@@ -157,7 +158,7 @@ fn read(tx: &Tx, org: OrgId, hash: &ContentHash, size: u64) -> Done<Bytes> {
     Ok(bytes.into())
 }
 
-/// A part of a stored payload. Only reading the whole checks the hash.
+/// A part of a stored payload. Its hash is not checked, since that needs the whole.
 fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize) -> Done<Bytes> {
     let stored = Stored::find(tx, org, hash)?;
     let mut part = Vec::with_capacity(length);
@@ -177,7 +178,7 @@ fn read_part(tx: &Tx, org: OrgId, hash: &ContentHash, offset: u64, length: usize
 
 const ONE_PIECE: &str = "SELECT zstd, data FROM payload_piece WHERE org_id = $1 AND hash = $2 AND n = $3";
 
-/// A payload whose pieces are there.
+/// A payload of which all pieces are stored.
 struct Stored {
     org: OrgId,
     hash: ContentHash,
@@ -198,7 +199,8 @@ impl Stored {
         })
     }
 
-    /// Hands out the pieces one after the other; an error at the end unless all of them together have the hash.
+    /// Calls `each` with the pieces, one after the other. Fails at the end if all of them together do not have the
+    /// hash.
     fn read(&self, tx: &Tx, mut each: impl FnMut(&[u8])) -> Done<()> {
         let mut hasher = blake3::Hasher::new();
         let count = self.size.div_ceil(PIECE as u64);
@@ -218,7 +220,7 @@ impl Stored {
         }
     }
 
-    /// The bytes of a piece, of the length it must have.
+    /// The bytes of a piece. Fails if it does not have the length that it must have.
     fn unpack<'r>(&self, row: Option<&'r Row>, number: u64) -> Done<Cow<'r, [u8]>> {
         let Some(row) = row else { return Err(self.damaged()) };
         let (zstd, data) = (row.get::<bool>(0)?, row.bytes(1)?);
@@ -240,7 +242,7 @@ impl Stored {
     }
 }
 
-/// Removes payloads that nobody refers to and nobody has touched for a day.
+/// Removes payloads that nobody refers to and nobody has used for a day.
 pub(super) fn collect(tx: &Tx) -> Done<()> {
     tx.execute(
         "DELETE FROM payload p WHERE p.touched_at < $1 \

@@ -1,10 +1,13 @@
 //! One Sync for all statements that are sent together.
 //!
-//! The driver ends every statement with a Sync, and at each the database stops, flushes what it has to say and wakes who
-//! waits for it. A transaction needs that once. [`Pipelined`] stands between the driver and its socket: of the statements
-//! that arrive before a flush it passes the last Sync on alone, and tells the driver after each statement's answer what the
-//! others would have been answered with. After an error the database passes over everything up to the Sync: the statements
-//! it has not looked at are answered with an error, too. Nothing else is touched, and nothing before the session is open.
+//! A Sync message of PostgreSQL's protocol ends a statement. The driver sends one after every statement, and at each
+//! the database stops, flushes its answers and wakes the client. A transaction needs that once.
+//!
+//! [`Pipelined`] sits between the driver and its socket. Of the statements that are written before a flush, it sends
+//! only the last Sync. The driver expects a ReadyForQuery for each Sync, so after the answer to each statement
+//! [`Pipelined`] adds the one that the database does not send. After an error the database skips everything up to the
+//! Sync. The driver expects an answer to the skipped statements too, so each gets an error. Nothing else is changed,
+//! and nothing at all before the session is open.
 
 use futures::future::{BoxFuture, Ready, TryFutureExt, ready};
 use parking_lot::Mutex;
@@ -22,24 +25,27 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 /// How much is read from the socket at once.
 const READ: usize = 16 * 1024;
 
+/// The message Sync.
 const SYNC: [u8; 5] = [b'S', 0, 0, 0, 4];
-/// The database is ready, in a transaction.
+/// The message ReadyForQuery, in a transaction.
 const READY: [u8; 6] = [b'Z', 0, 0, 0, 5, b'T'];
-/// What a statement is answered with that the database has passed over.
+/// The message ErrorResponse for a statement that the database has skipped.
 const PASSED_OVER: &[u8] = b"E\0\0\0\x49SERROR\0VERROR\0C25P02\0Mpassed over after an earlier statement failed\0\0";
 
-/// The process that serves a session, as whoever opened it was told: the key by which it can be cancelled names it.
+/// The key by which a session can be cancelled, which the database sends when the session opens. It names the process
+/// that serves the session.
 #[derive(Clone, Default)]
 pub(super) struct Key(Arc<Mutex<Vec<u8>>>);
 
 impl Key {
-    /// The number of the process, once it was told.
+    /// The number of the process. None before the session is open.
     pub(super) fn process(&self) -> Option<i32> {
         Some(i32::from_be_bytes(*self.0.lock().first_chunk()?))
     }
 }
 
-/// Opens connections without encryption. The driver takes them for encrypted ones, whose streams it lets others make.
+/// Opens connections without encryption. It poses as a TLS connector, since only for those does the driver let others
+/// make the stream.
 #[derive(Clone)]
 pub(super) struct Plain(pub Key);
 
@@ -97,16 +103,16 @@ where
     }
 }
 
-/// Something that the driver awaits the database's readiness for.
+/// A group of messages for which the driver awaits a ReadyForQuery.
 enum Unit {
-    /// Its Sync was not sent: it ends with the answer to its last message, which this is the tag of.
+    /// Its Sync was not sent. It ends with the answer to its last message, whose tag this is.
     Joined(u8),
-    /// It ends as the database says.
+    /// Its Sync was sent. It ends with the database's own ReadyForQuery.
     Sent,
 }
 
 impl Unit {
-    /// Whether an answer is the last one to the message that a unit ends with.
+    /// Whether an answer is the last one to the message with the tag `last`.
     fn is_answered(last: u8, answer: u8) -> bool {
         match last {
             b'P' => answer == b'1',
@@ -118,11 +124,14 @@ impl Unit {
     }
 }
 
-/// A stream of messages, cut where each begins and ends.
+/// Cuts a stream of bytes into messages. A message begins with a tag and its length.
 #[derive(Default)]
 struct Frames {
+    /// Tag and length of the current message.
     head: [u8; 5],
+    /// How many bytes of the head have come.
     have: usize,
+    /// How many bytes of the body are to come.
     left: usize,
 }
 
@@ -151,7 +160,7 @@ impl Frames {
         Some(Piece::Head(self.head))
     }
 
-    /// The kind of the message whose last part was told, if that was its end.
+    /// The tag of the message that has just ended. None within a message.
     fn ended(&self) -> Option<u8> {
         (self.left == 0 && self.have == 0).then_some(self.head[0])
     }
@@ -161,17 +170,23 @@ impl Frames {
 pub(super) struct Pipelined<S> {
     stream: S,
     binding: fn(&S) -> ChannelBinding,
-    /// Whether the session is open: what is said before has another form.
+    /// Whether the session is open. Messages before that have another form and are passed on as they are.
     open: bool,
     key: Key,
+    /// What the driver awaits, the oldest first.
     units: VecDeque<Unit>,
-    /// What the driver has said, what it last said, and whether that was a Sync which is held back.
+    /// The messages that the driver has written.
     said: Frames,
+    /// The tag of the last message before a Sync.
     last: u8,
+    /// Whether the driver's last message was a Sync, which is held back.
     held: bool,
+    /// Bytes for the socket, and how many of them are written.
     outgoing: Vec<u8>,
     sent: usize,
+    /// The messages that the database has sent.
     heard: Frames,
+    /// Bytes for the driver, and how many of them it has read.
     incoming: Vec<u8>,
     taken: usize,
 }
@@ -195,7 +210,7 @@ impl<S> Pipelined<S> {
         }
     }
 
-    /// Takes what the driver says.
+    /// Takes bytes that the driver writes.
     fn say(&mut self, mut bytes: &[u8]) {
         if !self.open {
             return self.outgoing.extend_from_slice(bytes);
@@ -207,6 +222,7 @@ impl<S> Pipelined<S> {
                     self.held = true;
                 }
                 Piece::Head(head) => {
+                    // Parse, Bind, Describe, Execute and Close may follow each other without a Sync.
                     let joins = |tag: u8| b"PBDEC".contains(&tag);
                     if !(joins(self.last) && joins(head[0])) {
                         self.release();
@@ -232,7 +248,7 @@ impl<S> Pipelined<S> {
         }
     }
 
-    /// Takes what the database says.
+    /// Takes bytes that the database sends.
     fn hear(&mut self, mut bytes: &[u8]) {
         while let Some(piece) = self.heard.next(&mut bytes) {
             match piece {
@@ -250,7 +266,7 @@ impl<S> Pipelined<S> {
         }
     }
 
-    /// Says after an answer what the driver awaits beside it.
+    /// Adds what the driver awaits after an answer and the database does not send.
     fn heard(&mut self, answer: u8) {
         self.open |= answer == b'Z';
         match self.units.front() {

@@ -1,6 +1,7 @@
 //! A few connections on threads of their own, for work that shares no transaction: reads, claims, housekeeping.
 //!
-//! The thread that was idle last is woken first: a quiet program keeps one connection busy and opens no others.
+//! Of the idle threads the one that became idle last gets the next job. So a quiet program keeps one connection busy
+//! and opens no others.
 
 use super::config::Reach;
 use super::link::Link;
@@ -14,32 +15,34 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce(&mut Link) + Send>;
 
-/// The sending side of the threads.
+/// The sending side of the pool's threads.
 pub(super) struct Pool {
-    board: Arc<Mutex<Board>>,
+    queue: Arc<Mutex<JobQueue>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
 #[derive(Default)]
-struct Board {
+struct JobQueue {
+    /// Jobs that wait for a thread. Empty while a thread is idle.
     jobs: VecDeque<Job>,
+    /// How to give a job to each idle thread.
     idle: Vec<oneshot::Sender<Job>>,
     closed: bool,
 }
 
 impl Pool {
-    /// Starts the threads. A connection is opened by its first job.
+    /// Starts the threads. Each opens its connection with its first job.
     pub(super) fn start(name: &str, count: usize, reach: &Arc<Reach>) -> Result<Self> {
-        let board: Arc<Mutex<Board>> = Arc::default();
+        let queue: Arc<Mutex<JobQueue>> = Arc::default();
         let mut threads = Vec::with_capacity(count);
         for _ in 0..count {
-            let (board, link) = (board.clone(), Link::new(reach.clone())?);
-            threads.push(spawn(name, move || serve(&board, link))?);
+            let (queue, link) = (queue.clone(), Link::new(reach.clone())?);
+            threads.push(spawn(name, move || serve(&queue, link))?);
         }
-        Ok(Self { board, threads: Mutex::new(threads) })
+        Ok(Self { queue, threads: Mutex::new(threads) })
     }
 
-    /// Runs a job; the answer is an error when the pool is closed.
+    /// Runs a job. Fails if the pool is closed.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         asked: &str,
@@ -48,7 +51,7 @@ impl Pool {
         self.run_and_tidy(asked, move |link, answer| answer(job(link))).await
     }
 
-    /// Runs a job that has something left to do once it has answered.
+    /// Runs a job that answers before it has finished, such as a read that ends its snapshot afterwards.
     pub(super) async fn run_and_tidy<T: Send + 'static>(
         &self,
         asked: &str,
@@ -67,36 +70,36 @@ impl Pool {
     }
 
     fn send(&self, mut job: Job) {
-        let mut board = self.board.lock();
-        // With a job that is dropped goes its reply, and so the caller's wait ends.
-        if board.closed {
+        let mut queue = self.queue.lock();
+        // Dropping the job drops the sender of its answer, which ends the caller's wait.
+        if queue.closed {
             return;
         }
-        while let Some(idle) = board.idle.pop() {
+        while let Some(idle) = queue.idle.pop() {
             match idle.send(job) {
                 Ok(()) => return,
                 Err(back) => job = back,
             }
         }
-        board.jobs.push_back(job);
+        queue.jobs.push_back(job);
     }
 
     /// How busy it is.
     pub(super) fn load(&self, name: &'static str) -> PoolLoad {
         let size = self.threads.lock().len();
-        let board = self.board.lock();
-        let idle = board.idle.len().min(size);
-        PoolLoad { name, idle, busy: size - idle, waiting: board.jobs.len() }
+        let queue = self.queue.lock();
+        let idle = queue.idle.len().min(size);
+        PoolLoad { name, idle, busy: size - idle, waiting: queue.jobs.len() }
     }
 
-    /// Ends the threads once what was asked is answered, and waits for them.
+    /// Ends the threads after they have answered what was asked, and waits for them.
     pub(super) fn close(&self) {
-        let mut board = self.board.lock();
-        board.closed = true;
-        board.idle.clear();
-        drop(board);
+        let mut queue = self.queue.lock();
+        queue.closed = true;
+        queue.idle.clear();
+        drop(queue);
         for thread in std::mem::take(&mut *self.threads.lock()) {
-            // The last owner may be a job of this very pool.
+            // The pool may be dropped by one of its own jobs, which cannot wait for its own thread.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -110,8 +113,8 @@ impl Drop for Pool {
     }
 }
 
-fn serve(board: &Mutex<Board>, mut link: Link) {
-    while let Some(next) = next(board) {
+fn serve(queue: &Mutex<JobQueue>, mut link: Link) {
+    while let Some(next) = next(queue) {
         match next {
             Next::Job(job) => job(&mut link),
             Next::Wait(coming) => {
@@ -129,16 +132,16 @@ enum Next {
 }
 
 /// What an idle thread does next; nothing once the pool is closed and its jobs are done.
-fn next(board: &Mutex<Board>) -> Option<Next> {
-    let mut board = board.lock();
-    if let Some(job) = board.jobs.pop_front() {
+fn next(queue: &Mutex<JobQueue>) -> Option<Next> {
+    let mut queue = queue.lock();
+    if let Some(job) = queue.jobs.pop_front() {
         return Some(Next::Job(job));
     }
-    if board.closed {
+    if queue.closed {
         return None;
     }
     let (sender, coming) = oneshot::channel();
-    board.idle.push(sender);
+    queue.idle.push(sender);
     Some(Next::Wait(coming))
 }
 

@@ -1,4 +1,4 @@
-//! Sets rows aside that cannot be used, each alone: a command over the work of many goes on without them.
+//! Finds rows that cannot be read, and sets them aside: commands over many rows then go on without them.
 
 use super::event::high;
 use super::fault::{Done, Fault};
@@ -23,7 +23,7 @@ const TASKS: &str = concat!(
      ORDER BY t.org_id, t.run, t.segment, t.sequence LIMIT $5"
 );
 
-/// Sets aside what cannot be used.
+/// Sets aside all rows that cannot be read.
 pub(super) fn set_aside(tx: &Tx) -> Done<Vec<Aside>> {
     let mut aside = runs(tx)?;
     tasks(tx, &mut aside)?;
@@ -51,7 +51,7 @@ fn runs(tx: &Tx) -> Done<Vec<Aside>> {
     }
 }
 
-/// What makes a run's row of no use.
+/// Why a run's row cannot be used. None if it can.
 fn wrong(row: &Row) -> Option<String> {
     match (Run::read(row), execution(row)) {
         (Ok(run), Ok(_)) => over_bounds(&run),
@@ -67,7 +67,8 @@ fn words(fault: Fault) -> String {
     }
 }
 
-/// Pauses a run by hand, with all that would look for it: what it is only who mends it knows.
+/// Pauses a run by plain statements, since its row cannot be read, and puts off all that is due for it. The person who
+/// repairs the row decides what comes of it.
 fn pause(tx: &Tx, key: Key, run: &Aside) -> Done<()> {
     let later = tx.now.after(PUT_OFF);
     for (sql, params) in [

@@ -1,4 +1,5 @@
-//! Limits of queues, as a claim meets them. It locks the row of its queue, so claims of a limited queue come one after the other.
+//! The limit of a claim's queue. A claim locks its row, so claims of a limited queue come one after the other: two at
+//! once could together take more than the limit.
 
 use super::fault::Done;
 use super::values::{Row, json};

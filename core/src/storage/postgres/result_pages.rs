@@ -1,4 +1,4 @@
-//! Results that a load left in their rows, read in pages as replay comes to them.
+//! Reads results that a load has left in their rows, a page of them as replay comes to them.
 
 use super::fault::Done;
 use super::sets::{Value, row};
@@ -21,7 +21,7 @@ pub(super) fn read(tx: &Tx, org: OrgId, of: &[RowOf]) -> Done<Vec<Bytes>> {
         if found.contains_key(row) {
             continue;
         }
-        // A fork's tail has rows of its parents too.
+        // The tail of a fork has rows of its parents too, so the rows can be of several runs.
         let execution = row.execution;
         let key = tx.find_run(org, execution)?.home.key;
         let (segments, sequences): (Vec<Value>, Vec<Value>) = of

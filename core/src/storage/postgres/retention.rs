@@ -1,4 +1,5 @@
-//! Takes out runs that ended long ago, with all their rows. Their payloads go when nobody refers to them.
+//! Removes runs that ended long ago, with all their rows. Their payloads are collected later, when nobody refers to
+//! them any more.
 
 use super::claims::split;
 use super::fault::{Done, Fault};
@@ -12,7 +13,7 @@ use crate::storage::sql::Runs;
 use crate::storage::sql::directory::audit;
 use std::time::Duration;
 
-/// At most so many runs in one transaction.
+/// The most runs that one transaction removes.
 const SHARE: i64 = 256;
 
 const ENDED: &str = concat!(
@@ -35,7 +36,7 @@ macro_rules! delete {
     };
 }
 
-/// Removes runs that ended at least `keep` ago and that no other needs.
+/// Removes runs that ended at least `keep` ago. Runs that have forks or open tasks stay.
 pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     let runs = tx.all(ENDED, row![tx.now.0.saturating_sub(micros(keep)), SHARE], Run::read)?;
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
@@ -46,7 +47,7 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     Ok(keys.len())
 }
 
-/// Removes a run that has ended and that no other needs.
+/// Removes a run. Refused if it has not ended, or has forks or open tasks.
 pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
     let run = tx.find_run(org, id)?;
     let key = run.home.key;
@@ -57,7 +58,7 @@ pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
     remove(tx, &[key])
 }
 
-/// Removes some runs of an organization, whose keys have ended; tells how many.
+/// Removes some runs of an organization that is being removed, and returns how many.
 pub(super) fn remove_some(tx: &Tx, org: OrgId) -> Done<usize> {
     let sql = "SELECT org_id, run FROM agent_execution WHERE org_id = $1 ORDER BY run LIMIT $2 FOR UPDATE";
     let keys = tx.all(sql, row![org.0, SHARE], |row| Ok(Key { org: OrgId(row.get(0)?), run: row.get(1)? }))?;

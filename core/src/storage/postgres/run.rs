@@ -32,7 +32,7 @@ macro_rules! run_columns {
 }
 pub(super) use run_columns;
 
-/// The columns of an [`Execution`], of a run `x`: those of [`Run`], then the rest.
+/// The columns of an [`Execution`] of a run `x`: those of [`Run`], then the others.
 macro_rules! execution_columns {
     () => {
         concat!(
@@ -49,7 +49,7 @@ macro_rules! execution_columns {
 }
 pub(super) use execution_columns;
 
-/// Followed by a condition on `x`.
+/// A SELECT of the columns of an [`Execution`], without its WHERE clause. `x` is the run.
 macro_rules! select_execution {
     () => {
         concat!("SELECT ", $crate::storage::postgres::run::execution_columns!(), " FROM agent_execution x ")
@@ -85,14 +85,14 @@ static USED: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, u
 #[derive(Debug, Clone)]
 pub(in crate::storage) struct Home {
     pub key: Key,
-    /// What its events told when it was locked; nothing for a run that is only read.
+    /// What its events said when it was locked. None for a run that is only read.
     pub(super) last: Option<Last>,
 }
 
 pub(super) type Run = sql::run::Run<Home>;
 
 impl Run {
-    /// The run of a row's key; locked, where the transaction writes.
+    /// The run of a key. A transaction that writes locks it.
     pub(super) fn at(tx: &Tx, key: Key) -> Done<Option<Self>> {
         if let Some(run) = tx.locked.borrow_mut().take_at(key) {
             return Ok(Some(run));
@@ -150,7 +150,8 @@ impl Run {
         })
     }
 
-    /// Takes a place among the RUNNING runs of its concurrency key beside those that are held; false where as many run as may.
+    /// Takes a place among the RUNNING runs of its concurrency key that is not in `held`. False if the key is at its
+    /// limit.
     pub(super) fn take_slot_beside(&mut self, held: &mut BTreeSet<u32>) -> bool {
         if held.len() >= self.key_limit() {
             return false;
@@ -257,7 +258,7 @@ impl Runs for Tx<'_> {
         self.first(sql, row![run.home.key.org.0, run.home.key.run, end], |row| Ok(ExecutionId(row.get(0)?)))
     }
 
-    /// As it was when the run was locked.
+    /// What was read with the run's lock.
     fn parent(&self, run: &Run) -> Done<Option<ExecutionId>> {
         Ok(run.home.last.as_ref().and_then(|last| last.parent))
     }

@@ -1,8 +1,8 @@
-//! Values on their way to PostgreSQL, one by one or as sets.
+//! How values are sent to PostgreSQL, and statements that write many rows at once.
 //!
-//! A [`Set`] writes any number of rows by one statement: each column travels as one array, and `UNNEST` makes rows of them
-//! again. So the cost of a transaction grows with the tables it touches, not with the runs that share it. A lone row goes
-//! without arrays, which costs the database less.
+//! A [`Set`] writes any number of rows by one statement: each column is sent as one array, and `UNNEST` makes rows of
+//! the arrays. So the cost of a transaction grows with the number of tables it touches, not with the number of runs
+//! that share it. A single row is sent without arrays, which costs the database less.
 
 pub(super) use crate::storage::sql::values::{Value, row};
 use bytes::{BufMut, BytesMut};
@@ -94,20 +94,22 @@ impl ToSql for Column<'_> {
 pub(super) struct Set {
     table: &'static str,
     verb: Verb,
-    /// Leading columns that find the row; none for an insert.
+    /// How many of the first columns find the row. 0 for an insert.
     keys: usize,
     /// Names and types of all columns: `org_id uuid, run bigint, …`.
     columns: &'static str,
-    /// What else must hold of a row `t`.
+    /// One more condition on a row `t`.
     condition: &'static str,
-    /// What else is changed of a row `t`.
+    /// One more assignment to a row `t`.
     change: &'static str,
+    /// The statement for one row.
     one: OnceLock<String>,
+    /// The statement for many rows.
     many: OnceLock<String>,
 }
 
-/// What a set does, in the order in which the sets of a transaction are sent: a row that is new may be changed by the same
-/// command, never the other way round.
+/// What a set does. Sets are sent in this order, since a command may insert a row and then update it, but never deletes
+/// a row and then inserts it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verb {
     Insert,
@@ -126,28 +128,28 @@ impl Set {
         Self::new(Verb::Insert, table, 0, columns)
     }
 
-    /// Inserts rows that are not there.
+    /// Inserts rows, except those that exist already.
     pub(super) const fn add(table: &'static str, columns: &'static str) -> Self {
         Self::new(Verb::Add, table, 0, columns)
     }
 
-    /// Updates the rows that the first so many columns find.
+    /// Updates the rows that the first `keys` columns find.
     pub(super) const fn update(table: &'static str, keys: usize, columns: &'static str) -> Self {
         Self::new(Verb::Update, table, keys, columns)
     }
 
-    /// Deletes the rows that the first so many columns, all there are, find.
+    /// Deletes the rows that the columns find. `keys` is the number of all columns.
     pub(super) const fn delete(table: &'static str, keys: usize, columns: &'static str) -> Self {
         Self::new(Verb::Delete, table, keys, columns)
     }
 
-    /// Only rows `t` of which this holds too.
+    /// Adds a condition on the row `t`.
     pub(super) const fn only(mut self, condition: &'static str) -> Self {
         self.condition = condition;
         self
     }
 
-    /// Changes this of a row `t` too, from what it was before.
+    /// Adds an assignment, which may use the old values of the row `t`.
     pub(super) const fn changing(mut self, change: &'static str) -> Self {
         self.change = change;
         self
@@ -179,7 +181,7 @@ impl Set {
         let (table, names, params) = (self.table, names.join(", "), params.join(", "));
         let (found, changes) = (found.join(" AND "), changes.join(", "));
         let rows = if many { format!("SELECT * FROM UNNEST({params})") } else { format!("VALUES ({params})") };
-        // With a limit the planner takes them for few rows, and looks each of them up.
+        // The LIMIT makes the planner expect few rows, so that it looks each of them up in the index.
         let from = |word: &str| match many {
             true => format!(" {word} (SELECT * FROM UNNEST({params}) AS u({names}) LIMIT cardinality($1)) v"),
             false => String::new(),
@@ -215,7 +217,8 @@ impl Writes {
         }
     }
 
-    /// Takes over what another command wrote. No two commands of a transaction update the same row.
+    /// Adds the rows of another command. They are not compared with the ones here, since no two commands of a
+    /// transaction update the same row.
     pub(super) fn append(&mut self, others: Self) {
         for (set, mut rows) in others.0 {
             match self.0.iter_mut().find(|(known, _)| std::ptr::eq(*known, set)) {

@@ -51,7 +51,7 @@ static CONSUMED: Set = Set::update(
     "org_id uuid, id uuid, consumed_segment int, consumed_sequence int, consumed_commit bigint",
 );
 
-/// Asks for a signal that is stored already: the same one, or one with its idempotency key.
+/// The query for a stored signal with the id or the idempotency key of a new one.
 pub(super) fn known_signal(new: &NewSignal) -> Question {
     let sql = "SELECT s.id, s.name, s.payload FROM agent_execution x JOIN agent_signal s ON s.org_id = x.org_id AND s.run = x.run \
                WHERE x.org_id = $1 AND x.id = $2 AND s.idempotency_key = $3 \
@@ -61,7 +61,7 @@ pub(super) fn known_signal(new: &NewSignal) -> Question {
 }
 
 impl Signals for Tx<'_> {
-    /// Asked with the lock, where somebody knew that it would be.
+    /// Takes the answer that was read with the run's lock, if it was asked for there.
     fn known_signal(&self, _: &Run, new: &NewSignal) -> Done<Option<(SignalId, String, Payload)>> {
         let known = match self.ahead.take() {
             Some(known) => known,

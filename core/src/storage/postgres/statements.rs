@@ -1,9 +1,10 @@
-//! How statements are known on a connection: prepared once where its session is its own, nameless where each transaction is
-//! given another session.
+//! How statements are sent on a connection: prepared once if the connection has a session of its own, else whole each
+//! time.
 //!
-//! A pooler such as PgBouncer with `pool_mode = transaction` keeps neither what was prepared nor what was set. There a
-//! statement travels whole, each time, and with the first of a transaction travels what the session would have been told. All that is
-//! needed beside is the types of its parameters, which are the same on every connection.
+//! A pooler such as PgBouncer with `pool_mode = transaction` gives each transaction another session, so prepared
+//! statements and settings are lost. There each statement is sent with its text, and the settings are sent with the
+//! first statement of each transaction. For that the types of a statement's parameters have to be known; they are the
+//! same on every connection.
 
 use super::link::{Ask, together};
 use parking_lot::Mutex;
@@ -13,10 +14,12 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
-/// What every session is told, or every transaction. Each statement has an index made for it that brings its rows in their order, and
-/// plans are made once: what the planner knows of tables that were empty a minute ago must not talk it into reading all of them, nor
-/// all rows of a run to sort them for the last one. A list of keys is given with a limit, which it takes for few rows: it looks each
-/// of them up, however small the table.
+/// The settings of every session, or of every transaction.
+///
+/// They make the planner use indexes. Each statement has an index that returns its rows in their order, and plans are
+/// made once. The statistics of tables that were empty a minute ago must not lead the planner to read a whole table, or
+/// to sort all rows of a run for the last one. Lists of keys are given with a LIMIT, which makes the planner expect few
+/// rows and look each of them up.
 macro_rules! settings {
     ($before:literal, $to:literal, $after:literal, $between:literal) => {
         concat!(
@@ -39,12 +42,14 @@ macro_rules! settings {
 const SESSION: &str = settings!("SET ", " = '", "'", "; ");
 const TRANSACTION: &str = concat!("SELECT ", settings!("set_config('", "', '", "', true)", ", "));
 
-/// Sessions that write carry many orgs in one transaction; row-level security holds for those that read.
+/// Sets the org of sessions that write: one transaction has commands of many orgs. Row-level security restricts those
+/// that read.
 const SESSION_OF_ALL: &str = "SET flovyn.org = '*'";
 const TRANSACTION_OF_ALL: &str =
     concat!("SELECT set_config('flovyn.org', '*', true), ", settings!("set_config('", "', '", "', true)", ", "));
 
-/// How often a look at types is tried again that met a name which somebody else has left behind.
+/// How often the types are asked for if the name of a statement is taken: in a lent session others may have left
+/// prepared statements.
 const TRIES: usize = 5;
 
 /// A statement, by the address of its text, which is static.
@@ -57,16 +62,16 @@ fn name(sql: &'static str) -> Name {
 /// The types of the parameters of statements, for all connections to a database.
 pub(super) type Types = Arc<Mutex<HashMap<Name, Arc<[Type]>>>>;
 
-/// Whose session a connection has.
+/// The session of a connection.
 pub(super) enum Session {
-    /// Its own, as long as it is open: what was prepared stays.
+    /// It has its own for as long as it is open. Prepared statements stay.
     Own(HashMap<Name, Statement>),
-    /// Another one for each transaction.
+    /// A pooler lends it another one for each transaction.
     Lent { types: Types, all_orgs: bool, in_transaction: bool },
 }
 
 impl Session {
-    /// A session that stays, which is told what it has to know.
+    /// Sets up a session of its own.
     pub(super) async fn own(client: &Client, all_orgs: bool) -> Result<Self, Error> {
         client.batch_execute(SESSION).await?;
         if all_orgs {
@@ -75,14 +80,14 @@ impl Session {
         Ok(Self::Own(HashMap::new()))
     }
 
-    /// A session for each transaction. Fails where there is none even for that long.
+    /// Sets up a lent session. Fails if the pooler does not keep a session even for a transaction.
     pub(super) async fn lent(client: &Client, all_orgs: bool, types: Types) -> Result<Self, Error> {
         client.batch_execute("BEGIN").await?;
         client.batch_execute("ROLLBACK").await?;
         Ok(Self::Lent { types, all_orgs, in_transaction: false })
     }
 
-    /// Whether it may be another one for the next transaction.
+    /// Whether the next transaction may have another session.
     pub(super) fn is_lent(&self) -> bool {
         matches!(self, Self::Lent { .. })
     }
@@ -142,7 +147,7 @@ async fn own(
     together(sent).await.into_iter().collect()
 }
 
-/// The statements of these, each once.
+/// The texts of these statements, each once.
 fn lacking<'a>(asks: impl Iterator<Item = &'a Ask<'a>>) -> Vec<&'static str> {
     let mut lacking: Vec<&'static str> = Vec::new();
     for ask in asks {
@@ -159,8 +164,8 @@ fn typed<'a>(ask: &'a Ask<'_>, types: &[Type]) -> Typed<'a> {
     (ask.sql, ask.params.iter().copied().zip(types.iter().cloned()).collect())
 }
 
-/// The types of the parameters of each. The database tells those that are not known yet of statements that are prepared and
-/// forgotten again within one transaction: the session keeps nothing for whoever has it next.
+/// The parameter types of each statement. To learn unknown ones, the statements are prepared and closed again within
+/// one transaction, so that nothing is left in the session for the next one who gets it.
 async fn learn(
     client: &Client,
     types: &Types,
@@ -185,7 +190,7 @@ async fn learn(
             let mut types = types.lock();
             types.extend(lacking.iter().zip(statements).map(|(sql, known)| (name(sql), known.params().into())));
         }
-        // Dropped, they are forgotten: that is said before what follows.
+        // Dropping the statements closes them. The driver sends that before the next message.
         let failed = described.map(drop).err();
         if !in_transaction {
             client.batch_execute("ROLLBACK").await?;
@@ -193,7 +198,7 @@ async fn learn(
         let is_taken = |error: &Error| error.code() == Some(&SqlState::DUPLICATE_PSTATEMENT);
         match failed {
             None => break,
-            // Names count on: the next one is free, or the one after that.
+            // The driver numbers the names of its statements. One of the next numbers is free.
             Some(error) if is_taken(&error) && !in_transaction && tries < TRIES => {}
             Some(error) => return Err(error),
         }

@@ -55,7 +55,8 @@ impl Tables for Tx<'_> {
     }
 
     fn newest_seal(&self, org: OrgId) -> Done<Option<Vec<u8>>> {
-        // One after the other in an org: a row is sealed together with the one before it.
+        // Transactions that add audit rows of an org come one after the other, since each row is sealed together with
+        // the one before it.
         let alone = "SELECT pg_advisory_xact_lock(hashtextextended('flovyn audit ' || $1::uuid::text, 0))";
         let newest = "SELECT seal FROM audit WHERE org_id = $1 ORDER BY id DESC LIMIT 1";
         let asked = self.ask_all(&[(alone, row![org.0]), (newest, row![org.0])])?;

@@ -101,7 +101,7 @@ impl TaskRow {
     }
 }
 
-/// A task whose values are kept as far as there is room for them.
+/// Reads a task. Its result stays in its row if the allowance has no room for it.
 fn within(row: &Row, allowance: &mut Allowance) -> Done<TaskRow> {
     let mut read = TaskRow::read(row)?;
     allowance.task(&mut read.task);

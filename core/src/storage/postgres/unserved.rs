@@ -1,4 +1,5 @@
-//! Work whose kind no live worker serves: who asks is told, and the run has one event for each wait.
+//! Work whose kind no live worker serves. Callers can ask for it, and a run that waits too long gets one event for each
+//! wait.
 
 use super::claims::Serves;
 use super::fault::Done;
@@ -16,7 +17,7 @@ use serde_json::json;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// At most so many waits of a kind are told of in one pass.
+/// The most waits of a kind for which one pass writes an event.
 const SHARE: i64 = 512;
 
 const READY: &str =
@@ -32,7 +33,7 @@ const HELD_RUNS: &str = "SELECT kind, queue, count(*) FROM agent_execution WHERE
 const HELD_TASKS: &str = "SELECT kind, queue, count(*) FROM task_execution WHERE lease_expires IS NOT NULL \
                           AND org_id = $1 AND placement > 0 GROUP BY kind, queue";
 
-/// What each queue has of each kind.
+/// How much work of each kind each queue has.
 pub(super) fn queues(tx: &Tx, org: OrgId, now: Timestamp) -> Done<Vec<QueueLoad>> {
     let served = served(tx, now)?;
     let polled = served.iter().filter(|kind| kind.0 == org);
@@ -54,7 +55,7 @@ pub(super) fn queues(tx: &Tx, org: OrgId, now: Timestamp) -> Done<Vec<QueueLoad>
     Ok(loads.into_iter().map(load).collect())
 }
 
-/// What live workers serve: org, kind, queue.
+/// The org, kind and queue of all that live workers serve.
 fn served(tx: &Tx, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
     let sql = "SELECT org_id, kinds FROM worker WHERE alive_until > $1";
     let alive = tx.all(sql, row![now], |row| Ok((OrgId(row.get(0)?), json_column::<Serves>(row, 1)?)))?;
@@ -62,7 +63,7 @@ fn served(tx: &Tx, now: Timestamp) -> Done<BTreeSet<(OrgId, String, String)>> {
     Ok(served.map(|(org, (kind, queue))| (org, kind, queue)).collect())
 }
 
-/// The kinds and queues of an index, one step of the recursion each, however many rows they have.
+/// The kinds and queues in an index. Each costs one index seek, however many rows it has.
 macro_rules! kinds {
     ($table:literal, $condition:literal) => {
         concat!(
@@ -84,8 +85,9 @@ macro_rules! kinds {
 const KINDS_OF_RUNS: &str = kinds!("agent_execution", "ready");
 const KINDS_OF_TASKS: &str = kinds!("task_execution", "status = 0");
 
-// Both take the first of an index of what was not told yet: a backlog that was told of costs nothing more, and one that was
-// not is told of a share at a time. A run that waits not long enough is looked at again with the next share.
+// Both read the beginning of an index of work that has no event for its wait yet. So a backlog that has its events
+// costs nothing more, and one that has none gets them a share at a time. A run that has not waited long enough is
+// looked at again with the next share.
 const LONE_RUNS: &str = "SELECT x.org_id, x.id FROM (SELECT org_id, id, run, begins_at FROM agent_execution \
      WHERE ready AND org_id = $1 AND kind = $2 AND queue = $3 AND status = 0 AND no_worker IS DISTINCT FROM epoch \
      ORDER BY run LIMIT $5) x WHERE coalesce(x.begins_at, 0) <= $4 AND \
@@ -97,7 +99,7 @@ const LONE_TASKS: &str = "SELECT t.org_id, x.id, t.segment, t.sequence FROM (SEL
      JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run \
      WHERE x.status < 5 ORDER BY t.run, t.segment, t.sequence";
 
-/// What has waited too long and was not told of it.
+/// Work that has waited too long and has no event for it yet.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     runs: Vec<(OrgId, ExecutionId)>,
@@ -110,7 +112,7 @@ impl Waits {
     }
 }
 
-/// Looks for work that has waited too long for a worker of its kind. Kinds that are served cost one look each.
+/// Looks for work that has waited too long for a worker of its kind. A kind that is served costs one index seek.
 pub(super) fn waits(tx: &Tx, now: Timestamp) -> Done<Waits> {
     let kinds = tx.ask_all(&[(KINDS_OF_RUNS, row![]), (KINDS_OF_TASKS, row![])])?;
     if kinds.iter().all(Vec::is_empty) {
@@ -141,12 +143,12 @@ static TOLD_RUN: Set = Set::update("agent_execution", 2, "org_id uuid, run bigin
 static TOLD_TASK: Set =
     Set::update("task_execution", 4, "org_id uuid, run bigint, segment int, sequence int, no_worker bigint");
 
-/// Tells runs whose work has waited too long, once for each wait.
+/// Writes an event for work that has waited too long, once for each wait.
 pub(super) fn tell(tx: &Tx) -> Done<()> {
     let found = waits(tx, tx.now)?;
     let targets: BTreeSet<_> = found.runs.iter().chain(found.tasks.iter().map(|(run, _)| run)).copied().collect();
     locks::lock(tx, &targets.into_iter().collect::<Vec<_>>())?;
-    // What was claimed before the locks were there has been served.
+    // Some of the work may have been claimed before the locks were granted. It is left out.
     let waits = waits(tx, tx.now)?;
     let mut logs: HashMap<(OrgId, ExecutionId), (Run, Log<'_, '_>)> = HashMap::new();
     let both = waits.runs.iter().chain(waits.tasks.iter().map(|(run, _)| run));
@@ -178,7 +180,8 @@ pub(super) fn tell(tx: &Tx) -> Done<()> {
             &TOLD_TASK,
             row![run.home.key.org.0, run.home.key.run, slot.segment, slot.sequence, row.task.visible_at],
         );
-        // Whoever runs the agent brings the kinds of its inline tasks along.
+        // A task that was scheduled inline and is on a queue now. Its kind is served by workers that run the agent, so
+        // the run is woken: whoever claims it can run the task too.
         let awaited = run.status == Status::Waiting && run.wait().is_some_and(|wait| wait.tasks);
         if row.born_inline && awaited {
             run.wait = None;

@@ -1,7 +1,15 @@
 //! Column values: reading a row, and the forms of payloads, labels and lists in their columns.
 //!
-//! A payload is bytes with a tag in front: 0 raw, 6 a blob, 4 JSON as it is, 3 JSON in its zstd form where that shrinks it; 1, 2
-//! and 5 a reference to the payload table (JSON, raw, blob), then hash and size. People read JSON by `convert_from(substr(input, 2), 'UTF8')`.
+//! A payload column holds bytes that begin with a tag:
+//!
+//! | tag | what follows |
+//! | --- | --- |
+//! | 0, 6 | raw bytes; those of a blob |
+//! | 1, 2, 5 | hash and size of a value in the payload table: JSON, raw, blob |
+//! | 3 | JSON, compressed with zstd |
+//! | 4 | JSON |
+//!
+//! People can read JSON by `convert_from(substr(input, 2), 'UTF8')`.
 
 use super::fault::{Done, Fault};
 use crate::error::{Code, Error};
@@ -34,7 +42,7 @@ pub(in crate::storage) struct Place {
 /// A row that was read.
 pub(super) struct Row(pub tokio_postgres::Row);
 
-/// What a column can be read as.
+/// A type that a column can be read as.
 pub(super) trait FromColumn: Sized {
     fn read(row: &Row, index: usize) -> Done<Self>;
 }
@@ -45,7 +53,7 @@ impl Row {
         T::read(self, index)
     }
 
-    /// The bytes of a column, not copied.
+    /// The bytes of a column, borrowed from the row.
     pub(super) fn bytes(&self, index: usize) -> Done<&[u8]> {
         self.raw(index, "bytes")
     }
@@ -90,14 +98,14 @@ columns! {
     [u8; 32] = &[u8], |raw: &[u8]| raw.try_into().ok();
 }
 
-/// JSON from this size on is compressed where that saves an eighth.
+/// JSON of at least this size is compressed if that saves an eighth.
 const COMPRESS_FROM: usize = 1024;
 
 thread_local! {
     static PACKER: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(1).ok());
 }
 
-/// The compressed form of a row's JSON where it is worth it.
+/// The compressed form of JSON. None if compression saves too little.
 fn packed(json: &[u8]) -> Option<Vec<u8>> {
     if json.len() < COMPRESS_FROM {
         return None;
@@ -160,7 +168,7 @@ fn payload_of(bytes: &[u8]) -> Option<Payload> {
     }
 }
 
-/// The error for a column that does not hold what it should.
+/// The error for a column that does not hold a value of this kind.
 pub(super) fn unreadable(index: usize, what: &str) -> Fault {
     Fault::Unreadable(format!("column {index} holds no {what}"))
 }
@@ -232,7 +240,7 @@ pub(super) fn one_of<T: Copy>(all: &[T], index: usize, row: &Row) -> Done<T> {
     all.get(usize::from(place)).copied().ok_or_else(|| unreadable(index, "known value"))
 }
 
-/// The error for a row that ought to be there.
+/// The error for a row that is missing but must exist.
 pub(super) fn missing(what: &str) -> Error {
     corrupt(format!("{what} is missing; the database may have been edited by hand"))
 }

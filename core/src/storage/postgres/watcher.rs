@@ -1,7 +1,8 @@
-//! Notices what other processes write: a cheap look at the database's transactions, more often while things happen.
+//! Notices that other processes have written, by a cheap look at the database's transactions every few milliseconds.
 //!
-//! No LISTEN and NOTIFY: their global lock does not scale. A look costs one round trip and touches no table. It tells which
-//! transactions have ended since the one before; those of this process are known by their numbers, every other one rings.
+//! LISTEN and NOTIFY are not used, since their global lock does not scale. A look costs one round trip and touches no
+//! table. It tells which transactions have ended since the look before. Those of this process are known by their
+//! numbers; any other one means that somebody else may have written, and a hint is given.
 
 use super::committer::WriteContext;
 use super::config::Reach;
@@ -15,23 +16,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How often it looks while others write, while nobody does, and while the database does not answer.
+/// The pause between looks while others write.
 const BUSY: Duration = Duration::from_millis(20);
+/// The pause while nobody else writes.
 const QUIET: Duration = Duration::from_millis(100);
+/// The pause while the database does not answer.
 const GONE: Duration = Duration::from_secs(1);
-/// So many looks without news make it quiet.
+/// After so many looks without news, nobody else is taken to write.
 const CALM: u32 = 100;
 
-/// The number that the next transaction of the database server will have, and those before it that still run.
+/// The number that the next transaction will get, and the numbers of transactions that still run.
 const SEEN: &str = "SELECT pg_snapshot_xmax(s)::text::bigint, ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(s) AS x) \
     FROM pg_current_snapshot() s";
 
 /// The transactions of this process.
 #[derive(Default)]
 pub(super) struct Own {
-    /// Those that were told and that no look has seen to be over.
+    /// Those that have reported their end here, and that no look has seen ended yet.
     ended: Mutex<HashSet<i64>>,
-    /// How many are being committed: they may be over before they are told.
+    /// How many are being committed. A look may see such a transaction ended before it has reported that here.
     committing: AtomicUsize,
 }
 
@@ -43,11 +46,11 @@ impl Own {
     }
 }
 
-/// A transaction on its way, as long as it lives.
+/// A transaction that is being committed, until this is dropped.
 pub(super) struct Committing<'a>(&'a Own);
 
 impl Committing<'_> {
-    /// It is over, under this number if it had one.
+    /// Reports that it has ended, with its number if it had one.
     pub(super) fn ended(self, transaction: Option<i64>) {
         self.0.ended.lock().extend(transaction);
     }
@@ -62,25 +65,28 @@ impl Drop for Committing<'_> {
 /// What a look has seen.
 #[derive(Clone)]
 struct Look {
+    /// The number of the next transaction.
     next: i64,
     running: HashSet<i64>,
 }
 
-/// Tells the transactions of others from those of this process, look by look.
+/// Tells the transactions of others from those of this process, from look to look.
 #[derive(Default)]
 struct Sight {
     last: Option<Look>,
-    /// Those that were over at the last look, and may be one of ours that was not told yet.
+    /// Unknown transactions that had ended at the last look while one of ours was being committed. The next look tells
+    /// whether they were ours.
     doubt: Vec<i64>,
 }
 
 impl Sight {
-    /// So many transactions between two looks are not told apart.
+    /// If there were more transactions than this between two looks, they are not told apart: others have written.
     const MANY: i64 = 100_000;
 
-    /// Whether somebody else has written, as far as a look that has just ended tells.
+    /// Whether somebody else has written, by a look that has just been made.
     fn news(&mut self, look: Look, own: &Own) -> bool {
-        // Asked for first: what is committed after this is told by the next look.
+        // The count is read before the reported numbers. If it is 0, all of ours that the look has seen ended have
+        // reported that. In the other order one could report between the two reads and be taken for another's.
         let sure = own.committing.load(Ordering::Acquire) == 0;
         let mut ours = own.ended.lock();
         let Some(before) = self.last.replace(look.clone()) else { return true };
@@ -102,7 +108,7 @@ impl Sight {
     }
 }
 
-/// The thread that looks, until it is closed or dropped.
+/// The thread that looks. It ends when this is closed or dropped.
 pub(super) struct Watcher {
     stop: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -148,7 +154,7 @@ fn live(mut link: Link, context: &WriteContext, mut stop: oneshot::Receiver<()>)
             return;
         }
         let Some(seen) = look(&mut link) else {
-            // While the database does not answer, anything may have happened.
+            // While the database does not answer, anything may happen. The first look after that counts as news.
             (sight, pause) = (Sight::default(), GONE);
             continue;
         };

@@ -1,4 +1,4 @@
-//! The writes and reads of one run.
+//! The writes and reads of one run, as calls of a server.
 
 use super::{Pieces, RemoteStorage, collect, pieces};
 use crate::error::{Code, Error, Result};
@@ -18,11 +18,11 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tonic::Streaming;
 
-/// Parts of an upload that wait for the connection.
+/// The most parts of an upload that wait for the connection.
 const AHEAD: usize = 16;
-/// Runs asked for in one call.
+/// The most runs that one call asks for.
 const STANDINGS: usize = 1_000;
-/// Bytes of payloads that a commit carries itself; the rest is uploaded before it.
+/// The most bytes of payloads that a commit carries itself. The others are uploaded before it.
 const CARRIED: usize = 16 << 20;
 
 #[async_trait]
@@ -259,7 +259,7 @@ impl AgentStorage for RemoteStorage {
 }
 
 impl RemoteStorage {
-    /// Sends a commit, with the tasks that are wanted with its answer.
+    /// Sends a commit, with a request for tasks that its answer may bring.
     async fn send(
         &self,
         mut request: CommitRequest,
@@ -328,7 +328,7 @@ impl RemoteStorage {
         Ok(())
     }
 
-    /// Streams a payload to the server; returns where it is.
+    /// Streams a payload to the server, and returns its name there.
     pub(super) async fn upload(&self, org: OrgId, payload: &Payload) -> Result<Body> {
         let asked = "store a payload";
         let (encoding, pieces) = (payload.encoding, pieces(payload)?);
@@ -348,7 +348,7 @@ impl RemoteStorage {
     }
 }
 
-/// Sends the parts of a payload; stops quietly when the call has ended, whose answer says why.
+/// Sends the parts of a payload. Stops without an error if the call has ended: its answer says why.
 fn send_pieces(encoding: Encoding, pieces: &Pieces, to: &mpsc::Sender<v2::PayloadPart>) -> Result<()> {
     let source = match pieces {
         Pieces::Memory(bytes) => {

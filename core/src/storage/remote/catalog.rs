@@ -1,4 +1,4 @@
-//! Reads for people and programs.
+//! Reads for people and programs, as calls of a server.
 
 use super::{RemoteStorage, collect};
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! The connection: its URL, its timeouts.
+//! The connection to a server: its URL, its certificates and its timeouts.
 
 use crate::error::{Code, Error, Result};
 use crate::storage::tls_roots;
@@ -7,14 +7,16 @@ use std::time::Duration;
 use tonic::codegen::{Service, StdError, http::Uri};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
-/// The largest answer that is taken. Answers are paged and streamed; this only bounds what a broken server could send.
+/// The most bytes of an answer. Answers are paged and streamed, so this only limits what a broken server could send.
 pub(super) const MAX_ANSWER: usize = 64 << 20;
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// A connection that gives no sign for so long is given up; calls on it are then unknown.
+/// How often an idle connection is pinged, and how long the answer may take. Without an answer the connection is given
+/// up, and the outcome of the calls on it is unknown.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(10));
 
-/// Connects to a URL; over `https:` to a server whose certificate is signed by one of the file `ca`, else of the system's.
+/// Connects to a URL. Over `https:` the server's certificate has to be signed by one in the file `ca`, or without it by
+/// one that the system trusts.
 pub(super) async fn connect(url: &str, ca: Option<&Path>) -> Result<Channel> {
     endpoint(url, ca)?.connect().await.map_err(|error| unreached(url, error))
 }
@@ -78,7 +80,7 @@ fn encrypted(endpoint: Endpoint, ca: Option<&Path>) -> Result<Endpoint> {
     })
 }
 
-/// An error with its causes: that of a handshake stands behind others.
+/// The text of an error with all its causes. The cause that matters, such as a failed handshake, is often the last one.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |told, cause| format!("{told}: {cause}"))

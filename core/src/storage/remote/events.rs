@@ -1,4 +1,4 @@
-//! The events of a run as the server's reader sees them, previews between.
+//! The events of a run with the previews between them, as the server's own reader sees them.
 
 use super::RemoteStorage;
 use crate::id::{ExecutionId, OrgId};

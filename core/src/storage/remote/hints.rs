@@ -1,4 +1,4 @@
-//! The stream of hints: what the server says has changed, announced here.
+//! Follows the server's stream of hints, and gives them on to this process.
 
 use super::Caller;
 use crate::id::{ExecutionId, OrgId};
@@ -9,7 +9,7 @@ use futures::StreamExt;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The first pause before the stream is opened again; doubled up to [`LONGEST`].
+/// The first pause before the stream is opened again. It is doubled each time, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
 
@@ -19,7 +19,8 @@ pub(super) async fn follow(caller: Caller, own: OrgId, hints: Hints, link: Uuid)
     loop {
         if let Ok(stream) = caller.worker().hints(caller.ask(None, HintsRequest { link: raw(link) })).await {
             pause = FIRST;
-            // Anything may have happened while nobody listened, and the server may have taken us for dead.
+            // Anything may have changed while the stream was closed. The server may have taken our workers for dead and
+            // cut their leases, so they send a heartbeat at once.
             hints.everything_changed();
             hints.leases_at_risk();
             let mut stream = stream.into_inner();

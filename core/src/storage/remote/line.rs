@@ -1,8 +1,8 @@
-//! The line to a server, which outlives its connections.
+//! The line to a server. It lives longer than a connection, and sends some calls again without their caller noticing.
 //!
-//! A server that is about to end says on each connection that it takes no more calls there (GOAWAY). A call that was about to
-//! leave at that moment was never sent: it goes out again by the next connection, and its caller hears nothing of it.
-//! Neither does one whose token was refused, where another one counts by now.
+//! A server that is about to end announces on each connection that it takes no more calls there (GOAWAY). A call that
+//! was about to leave at that moment was never sent. It is sent again on the next connection. A call whose token was
+//! refused is sent again too, if the token has changed meanwhile.
 
 use super::tokens::Credentials;
 use bytes::Bytes;
@@ -20,18 +20,19 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderValue, Request, Response};
 use tonic::transport::{Channel, Error};
 
-/// How often a call is tried that was not sent: the next connection may be to a server that is about to end, too.
+/// How often a call is tried that was not sent. The next connection may be to a server that is about to end too.
 const TRIES: u32 = 5;
 
-/// What of a call's body is kept until its answer begins, so that it can be sent with another token. Clones of it cost nothing,
-/// but their memory is held.
+/// The most bytes of a call's body that are kept until its answer begins, so that it can be sent again with another
+/// token.
 const KEPT: usize = 1 << 20;
 
-/// The statuses of a refused token, and of what may be asked again, as gRPC counts.
+/// The gRPC status of a refused token.
 const UNAUTHENTICATED: &[u8] = b"16";
+/// The gRPC status after which callers repeat the call.
 const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
 
-/// What calls are made on.
+/// The channel of calls, with the token that they are sent with.
 #[derive(Clone)]
 pub(super) struct Line {
     channel: Channel,
@@ -54,7 +55,8 @@ impl Service<Request<Body>> for Line {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        // The one that is ready is the one that was asked.
+        // `poll_ready` has made this very channel ready. A clone is not ready, so the call gets the original, and the
+        // clone stays here.
         let next = self.channel.clone();
         let mut channel = std::mem::replace(&mut self.channel, next);
         let credentials = self.credentials.clone();
@@ -88,8 +90,8 @@ impl Service<Request<Body>> for Line {
     }
 }
 
-/// Whether it was a connection that failed, not the way to one. A call whose body nobody has begun to read was then not carried
-/// out: no method runs before its message is there.
+/// Whether an existing connection has failed, and not the attempt to connect. If nobody has begun to read the call's
+/// body by then, the call was not carried out: a server runs no method before it has the message.
 fn was_not_sent(error: &Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -106,7 +108,7 @@ fn is_refused(answer: &Response<Body>) -> bool {
     answer.headers().get("grpc-status").is_some_and(|status| status.as_bytes() == UNAUTHENTICATED)
 }
 
-/// Makes a refusal an error of which callers ask again: the call will be sent with what counts now.
+/// Turns a refusal into an error after which the caller repeats the call. It is then sent with the new token.
 fn ask_again(refusal: &mut Response<Body>) {
     let headers = refusal.headers_mut();
     headers.remove("grpc-status-details-bin");
@@ -114,11 +116,12 @@ fn ask_again(refusal: &mut Response<Body>) {
     headers.insert("grpc-message", HeaderValue::from_static("the server has another token by now, which was read"));
 }
 
-/// The body of a call, which can be given again as long as nobody has begun to read it, or where all of it is kept.
+/// The body of a call. It can be sent again if nobody has begun to read it, or if all of it was kept. All copies read
+/// the same body.
 #[derive(Clone)]
 struct Lent {
     lender: Arc<Lender>,
-    /// How many of the pieces that were read this copy has given.
+    /// How many of the pieces that were read this copy has returned.
     given: usize,
 }
 
@@ -132,9 +135,9 @@ struct Read {
     body: Body,
     pieces: Vec<Bytes>,
     bytes: usize,
-    /// Whether there is nothing behind the pieces.
+    /// Whether the body has ended after the pieces.
     ended: bool,
-    /// Whether something was read and not kept.
+    /// Whether something was read that was not kept.
     spilled: bool,
 }
 
@@ -148,8 +151,8 @@ impl Lent {
         self.lender.begun.load(Ordering::Acquire)
     }
 
-    /// Whether all of it is there to be sent again. What has not been asked for yet is read now; a stream that has more to say
-    /// later is not waited for.
+    /// Whether all of it is kept and can be sent again. What nobody has read yet is read now, but a stream whose next
+    /// piece is not there yet is not waited for.
     fn is_whole(&self) -> bool {
         let mut read = self.lender.body.lock();
         let mut context = Context::from_waker(Waker::noop());

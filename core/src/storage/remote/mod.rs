@@ -1,7 +1,8 @@
-//! A server's storage: the same contract, over gRPC.
+//! The storage of a server: the same contract, over gRPC.
 //!
-//! One HTTP/2 connection carries every call; a commit is one round trip. The server tells what changed on a stream of
-//! hints, so nothing here polls. A call that met a broken connection is `StorageUnavailable`: whether it happened is unknown.
+//! One HTTP/2 connection carries all calls. A commit is one round trip. The server announces changes on a stream of
+//! hints, so nothing here polls. If the connection breaks during a call, the call fails as `StorageUnavailable`: its
+//! outcome is unknown.
 
 mod agents;
 mod catalog;
@@ -42,10 +43,11 @@ use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 use uuid::Uuid;
 
-/// The metadata that names the org of a call; a token of one org needs none.
+/// The metadata that names the org of a call. With a token of one org it is not needed.
 pub const ORG_HEADER: &str = "flovyn-org";
 
-/// Inline payloads over this size are uploaded by themselves, so that no commit waits for them.
+/// Inline payloads over this size are uploaded by a call of their own, so that other calls on the connection do not
+/// wait behind them.
 const UPLOAD_FROM: usize = 1 << 20;
 
 /// How to reach a server.
@@ -61,7 +63,7 @@ pub struct RemoteStorage(Arc<Shared>);
 
 struct Shared {
     url: String,
-    /// What our workers hang on, in the server's eyes.
+    /// The id of this process's link. The server takes our workers for dead when the link's stream of hints breaks.
     link: Uuid,
     org: OrgId,
     channel: Line,
@@ -69,7 +71,7 @@ struct Shared {
     chunks: Chunks,
     outbox: Outbox,
     clock: Arc<dyn Clock>,
-    /// As the server has it.
+    /// The server's limit.
     max_payload: u64,
     tasks: Vec<tokio::task::AbortHandle>,
 }
@@ -87,11 +89,11 @@ impl std::fmt::Debug for RemoteStorage {
 }
 
 impl RemoteStorage {
-    /// Connects to a server. Must be called inside a tokio runtime. Over `https://` the server shows a certificate that is
-    /// signed by one of the file that `FLOVYN_CA` names, else by one that the system trusts.
+    /// Connects to a server. Must be called inside a tokio runtime. Over `https://` the server's certificate has to be
+    /// signed by one in the file that `FLOVYN_CA` names, or without that by one that the system trusts.
     ///
-    /// Errors: `InvalidArgument` (the URL, the token, the file), `StorageUnavailable` (nobody answers there, or another than
-    /// is trusted).
+    /// Errors: `InvalidArgument` (the URL, the token, the file), `StorageUnavailable` (nobody answers, or the server is
+    /// not trusted).
     pub async fn connect(url: &str, options: RemoteOptions) -> Result<Self> {
         Self::connect_trusting(url, options, tls_roots::named().as_deref()).await
     }
@@ -101,13 +103,13 @@ impl RemoteStorage {
         Self::over(url, channel::connect(url, ca).await?, Box::new(options)).await
     }
 
-    /// As [`connect`](Self::connect), with a token that may change: it is asked for anew when a call is refused, and the call
-    /// is made again where another one counts by now.
+    /// As [`connect`](Self::connect), with a token that may change. When a call is refused, `tokens` is asked again,
+    /// and if it has another token now, the call is made again.
     pub async fn connect_by(url: &str, tokens: Box<dyn Tokens>) -> Result<Self> {
         Self::over(url, channel::connect(url, tls_roots::named().as_deref()).await?, tokens).await
     }
 
-    /// Connects to a server by connections that `connector` makes: another network than the machine's.
+    /// Connects to a server by connections that `connector` makes, such as over another network than the machine's.
     pub async fn connect_through<C>(url: &str, options: RemoteOptions, connector: C) -> Result<Self>
     where
         C: Service<Uri> + Send + 'static,
@@ -122,7 +124,7 @@ impl RemoteStorage {
         let channel = Line::over(channel, Credentials::of(url, tokens)?);
         let (hints, link) = (Hints::default(), crate::id::random());
         let caller = Caller { channel: channel.clone() };
-        // A wrong token is told here, not by the first call that matters.
+        // A wrong token makes this fail, rather than the first call that matters.
         let (org, max_payload) = caller.identify().await?;
         let (outbox, sending) = Outbox::open(caller.clone());
         let chunks = Chunks::relayed(outbox.clone());
@@ -153,12 +155,12 @@ impl RemoteStorage {
         self.caller().worker()
     }
 
-    /// A request about an org.
+    /// Makes a request about an org.
     fn ask<T>(&self, org: OrgId, message: T) -> Request<T> {
         self.caller().ask(Some(org), message)
     }
 
-    /// Uploads what is too large for its call, or only streamed.
+    /// Uploads a payload that is too large for its call or that is streamed.
     async fn settle(&self, org: OrgId, payload: &mut Payload) -> Result<()> {
         payload.check_size(self.0.max_payload)?;
         payload.body = match &payload.body {
@@ -183,7 +185,7 @@ impl RemoteStorage {
     }
 }
 
-/// What a call needs: the line, which knows the token.
+/// Makes calls on the line, which knows the token.
 #[derive(Clone)]
 struct Caller {
     channel: Line,
@@ -214,7 +216,7 @@ impl Caller {
     }
 }
 
-/// Everything a stream brings, each item read by `read`.
+/// Collects all items of a stream, each converted by `read`.
 async fn collect<W, T>(asked: &str, mut stream: Streaming<W>, read: impl Fn(W) -> Result<T>) -> Result<Vec<T>> {
     let mut all = Vec::new();
     while let Some(item) = stream.next().await {
@@ -225,7 +227,7 @@ async fn collect<W, T>(asked: &str, mut stream: Streaming<W>, read: impl Fn(W) -
 
 #[async_trait]
 impl Housekeeping for RemoteStorage {
-    /// The server keeps house.
+    /// Does nothing: the server does the housekeeping.
     async fn pass(&self) -> Result<Option<Timestamp>> {
         Ok(None)
     }
@@ -266,7 +268,7 @@ impl Storage for RemoteStorage {
         None
     }
 
-    /// Who may call is the server's matter, and so are predefined agents and callers without a claim.
+    /// The server itself keeps organizations and predefined agents, and serves callers without leases.
     fn server_side(&self) -> Result<&dyn ServerSide> {
         let message = format!(
             "{} tells nobody who may call it; give the URL of its database (postgres://… or sqlite:FILE)",
@@ -292,7 +294,7 @@ impl Storage for RemoteStorage {
     }
 }
 
-/// A streamed payload as chunks, read where blocking is allowed.
+/// The content of a payload to be sent. A streamed one is read later, on a thread that may block.
 fn pieces(payload: &Payload) -> Result<Pieces> {
     match &payload.body {
         Body::Inline(bytes) => Ok(Pieces::Memory(bytes.clone())),

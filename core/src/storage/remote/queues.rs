@@ -1,4 +1,4 @@
-//! Limits of queues.
+//! Limits of queues, as calls of a server.
 
 use super::RemoteStorage;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! Schedules. The server keeps house: none is ever due here.
+//! Schedules, as calls of a server. The server starts their runs, so none is ever due here.
 
 use super::RemoteStorage;
 use crate::clock::Timestamp;

@@ -1,4 +1,4 @@
-//! The token of calls: where it comes from, and what counts once it was refused.
+//! The token of calls: where it comes from, and how it is renewed after a refusal.
 
 use super::RemoteOptions;
 use crate::error::{Code, Error, Result};
@@ -8,12 +8,13 @@ use tonic::codegen::http::HeaderValue;
 use tonic::codegen::http::header::AUTHORIZATION;
 use tonic::codegen::http::{HeaderMap, Response};
 
-/// Gives the token of calls. It is asked again when a call was refused: a server that was started anew may have another one.
+/// Provides the token of calls. It is asked again after a refusal, since a server that was started again may have
+/// another token.
 pub trait Tokens: Send + Sync + 'static {
-    /// The token that counts now, if there is one.
+    /// The present token, if there is one.
     fn token(&self) -> Option<String>;
 
-    /// Which one that is, as errors say it: `it was sent the token of FLOVYN_TOKEN`.
+    /// Where the token comes from, in the words of an error: `it was sent the token of FLOVYN_TOKEN`.
     fn describe(&self) -> String;
 }
 
@@ -30,7 +31,7 @@ impl Tokens for RemoteOptions {
     }
 }
 
-/// What the calls to one server are sent with.
+/// The token that the calls to one server are sent with.
 pub(super) struct Credentials {
     url: String,
     tokens: Box<dyn Tokens>,
@@ -43,19 +44,19 @@ impl Credentials {
         Ok(Self { url: url.to_owned(), tokens, header })
     }
 
-    /// What calls are sent with now.
+    /// The header that calls are sent with now.
     pub(super) fn header(&self) -> Option<HeaderValue> {
         self.header.lock().clone()
     }
 
-    /// Puts what a call is sent with into its head.
+    /// Adds the header to a call's headers.
     pub(super) fn sign(into: &mut HeaderMap, header: Option<&HeaderValue>) {
         if let Some(header) = header {
             into.insert(AUTHORIZATION, header.clone());
         }
     }
 
-    /// What a call may be sent with that was refused with `refused`; none where that still is what counts.
+    /// A new header for a call that was refused with `refused`. None if the token has not changed.
     pub(super) fn renewed(&self, refused: Option<&HeaderValue>) -> Option<HeaderValue> {
         let mut known = self.header.lock();
         if known.as_ref() == refused {
@@ -64,16 +65,16 @@ impl Credentials {
         known.clone().filter(|header| Some(header) != refused)
     }
 
-    /// Says in a refusal whom the call was sent to and with which token.
+    /// Adds to a refusal which server the call was sent to, and with which token.
     pub(super) fn tell<B>(&self, refusal: &mut Response<B>) {
-        let told = format!("{}: {}", self.url, self.tokens.describe());
-        if let Ok(told) = HeaderValue::from_bytes(told.as_bytes()) {
-            refusal.headers_mut().insert(REFUSED, told);
+        let sent = format!("{}: {}", self.url, self.tokens.describe());
+        if let Ok(sent) = HeaderValue::from_bytes(sent.as_bytes()) {
+            refusal.headers_mut().insert(REFUSED, sent);
         }
     }
 }
 
-/// A token as the header of a call.
+/// The header for the present token.
 fn header(tokens: &dyn Tokens) -> Result<Option<HeaderValue>> {
     let Some(token) = tokens.token() else { return Ok(None) };
     let header = HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| {

@@ -1,4 +1,4 @@
-//! Work of a queue: claims, reports, heartbeats.
+//! Claims, reports and heartbeats, as calls of a server.
 
 use super::RemoteStorage;
 use crate::error::Result;
