@@ -28,7 +28,7 @@ use self::previews::PreviewPositions;
 use self::workers::Workers;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::model::{Execution, Status as RunStatus};
-use flovyn_core::storage::{Storage, Unfenced};
+use flovyn_core::storage::{ServerSide, Storage};
 use flovyn_core::wire::MAX_MESSAGE;
 use flovyn_proto::v1::agent_dispatch_server::AgentDispatchServer;
 use flovyn_proto::v1::task_execution_server::TaskExecutionServer;

@@ -9,7 +9,7 @@ use comfy_table::Cell;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::OrgId;
 use flovyn_core::model::{AuditRow, PageRequest};
-use flovyn_core::storage::Directory;
+use flovyn_core::storage::ServerSide;
 use serde_json::{Value, json};
 
 /// Rows that are read at a time.
@@ -55,7 +55,7 @@ pub async fn audit(args: Audit, out: &mut Output) -> Result {
 }
 
 /// Reads all rows, newest first, and checks each against the one before it.
-async fn check_rows(directory: &dyn Directory, org: OrgId, limit: usize) -> Result<AuditCheck> {
+async fn check_rows(directory: &dyn ServerSide, org: OrgId, limit: usize) -> Result<AuditCheck> {
     let mut checked = AuditCheck::default();
     let (mut later, mut after) = (None::<AuditRow>, None);
     loop {

@@ -9,7 +9,7 @@ use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{ApiKey, NewKey, TokenHash, fresh_token};
 use flovyn_core::runtime::Runtime;
-use flovyn_core::storage::Directory;
+use flovyn_core::storage::ServerSide;
 use serde_json::{Value, json};
 
 /// Makes, lists or revokes keys.
@@ -117,7 +117,7 @@ pub(super) fn directory(runtime: &Runtime) -> Result<&dyn ServerSide> {
 }
 
 /// The organization of a name; that of calls that name none is always there.
-pub(super) async fn find(directory: &dyn Directory, name: &str) -> Result<OrgId> {
+pub(super) async fn find(directory: &dyn ServerSide, name: &str) -> Result<OrgId> {
     if name == "default" {
         return Ok(OrgId::DEFAULT);
     }

@@ -4,8 +4,8 @@
 //! It forwards the whole contract. So code that injects crashes or counts calls has to say only what it does to a call.
 
 use super::{
-    AgentServerSide, Catalog, ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
-    Queues, Schedules, Standing, Storage, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Queues,
+    Schedules, ServerSide, Standing, Storage, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;

@@ -6,7 +6,6 @@ use super::requester::Requester;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{DefinitionId, OrgId};
 use flovyn_core::model::{Definition, DefinitionSpec};
-use flovyn_core::storage::Definitions;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

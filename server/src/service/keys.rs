@@ -6,7 +6,6 @@ use super::requester::Requester;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{ApiKey, NewKey, Scopes, TokenHash, fresh_token};
-use flovyn_core::storage::Directory;
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(86_400);

@@ -28,8 +28,8 @@ mod unfenced;
 mod unserved;
 
 use super::{
-    AgentServerSide, Catalog, ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
-    Standing, Storage, WorkSource, WorkerInfo, no_backup, unserved_of,
+    AgentStorage, Catalog, ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
+    ServerSide, Standing, Storage, WorkSource, WorkerInfo, no_backup, unserved_of,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
