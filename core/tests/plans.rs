@@ -43,7 +43,7 @@ const WHOLE: [(&str, &str, &str); 7] = [
     ("queue, sum(pending)", "agent_execution", "who asks how much waits is told a number"),
     ("queue, sum(pending)", "task_execution", "who asks how much waits is told a number"),
     ("FROM watch w JOIN", "watch", "all who read at this moment are what is asked for"),
-    ("DELETE FROM preview p", "preview", "when a reader has gone, what is made at this moment is looked at"),
+    ("DELETE FROM preview AS p", "preview", "when a reader has gone, what is made at this moment is looked at"),
 ];
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -34,7 +34,7 @@ pub async fn watch(args: Watch, out: &mut Output) -> Result {
             StreamEvent::Retract { op: (segment, sequence), .. } => {
                 out.line(&format!("what op {segment}-{sequence} streamed is void"))?;
             }
-            StreamEvent::Gap(id) => out.line(&format!("events before {id} are gone"))?,
+            StreamEvent::Gap(_) => out.line("previews are missing; what is still being made comes again")?,
             StreamEvent::Durable(event) => {
                 let op = event.sequence.map(|sequence| format!(" {}-{sequence}", event.segment)).unwrap_or_default();
                 let at = out.dim(&format!("{:>5} {}", event.number, moment(event.at)));

@@ -472,3 +472,78 @@ impl Drop for Watching {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Payload;
+    use crate::client::{Client, StartOptions};
+    use crate::clock::SystemClock;
+    use crate::storage::memory::MemoryStorage;
+
+    /// A run without a worker, and previews of it.
+    async fn started() -> (Client, ExecutionId, impl Fn(u32, u64)) {
+        let (storage, chunks) = (MemoryStorage::new(Arc::new(SystemClock::default())), Chunks::default());
+        let client = Client::new(Arc::new(storage), chunks.clone(), OrgId::DEFAULT);
+        let execution = client.start("nobody", Payload::null(), StartOptions::default()).await.unwrap().id();
+        let publish = move |sequence: u32, seq: u64| {
+            let (segment, epoch, attempt, kind) = (0, Chunk::OF_A_QUEUE, 1, ChunkKind::Token);
+            let chunk = Chunk { execution, segment, sequence, epoch, attempt, seq, kind, data: "word".into() };
+            chunks.publish(1, OrgId::DEFAULT, chunk);
+        };
+        (client, execution, publish)
+    }
+
+    /// What a reader is told next: previews as `op.seq`, retractions as `-op`.
+    async fn next(watching: &mut Watching) -> Vec<String> {
+        let told = |event: &StreamEvent| match event {
+            StreamEvent::Durable(event) => format!("event {}", event.number),
+            StreamEvent::Chunk(_, chunk) => format!("{}.{}", chunk.sequence, chunk.seq),
+            StreamEvent::Retract { op, .. } => format!("-{}", op.1),
+            StreamEvent::Gap(_) => "gap".to_owned(),
+        };
+        let events = watching.next_batch(usize::MAX).await.unwrap();
+        assert!(events.iter().all(|event| event.id().number == 1), "{events:?}");
+        events.iter().map(told).collect()
+    }
+
+    #[tokio::test]
+    async fn a_gap_of_one_op_tells_the_others_again() {
+        let (client, run, publish) = started().await;
+        let mut watching = client.watch(run, EventId::default());
+        assert_eq!(next(&mut watching).await, ["event 1"]);
+        publish(3, 1);
+        assert_eq!(next(&mut watching).await, ["3.1"]);
+        [(4, 2), (3, 2)].into_iter().for_each(|(op, seq)| publish(op, seq));
+        assert_eq!(next(&mut watching).await, ["gap", "3.1", "4.2", "3.2"]);
+        [(4, 3), (3, 4), (4, 4)].into_iter().for_each(|(op, seq)| publish(op, seq));
+        assert_eq!(next(&mut watching).await, ["4.3", "gap", "4.2", "4.3", "3.4", "4.4"], "of 3 the rest alone");
+    }
+
+    #[tokio::test]
+    async fn whoever_goes_on_behind_an_event_is_told_anew_what_is_open() {
+        let (client, run, publish) = started().await;
+        // Somebody stays, so that what was made is kept.
+        let mut stays = client.watch(run, EventId::default());
+        [(3, 1), (4, 1), (3, 2)].into_iter().for_each(|(op, seq)| publish(op, seq));
+        assert_eq!(next(&mut stays).await, ["event 1", "3.1", "4.1", "3.2"]);
+        let mut resumed = client.watch(run, "1.7".parse().unwrap());
+        assert_eq!(next(&mut resumed).await, ["-3", "3.1", "-4", "4.1", "3.2"]);
+        publish(4, 2);
+        assert_eq!((next(&mut stays).await, next(&mut resumed).await), (vec!["4.2".into()], vec!["4.2".into()]));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_is_too_slow_is_told_once_that_something_is_missing() {
+        let (client, run, publish) = started().await;
+        let mut watching = client.watch(run, EventId::default());
+        assert_eq!(next(&mut watching).await, ["event 1"]);
+        (1..=3_000).for_each(|seq| [3, 4].into_iter().for_each(|op| publish(op, seq)));
+        let told = next(&mut watching).await;
+        assert_eq!((&told[0][..], told.len()), ("gap", 1 + 4_096));
+        assert_eq!(told.iter().filter(|one| *one == "gap").count(), 1);
+        assert_eq!(told[1..3], ["3.953", "4.953"]);
+        publish(4, 3_001);
+        assert_eq!(next(&mut watching).await, ["4.3001"]);
+    }
+}

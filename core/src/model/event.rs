@@ -214,8 +214,8 @@ pub enum StreamEvent {
         /// The op, by segment and sequence.
         op: (u32, u32),
     },
-    /// Previews are gone that stood behind this position: what was shown of ops in the making is void. Durable events are
-    /// never gone.
+    /// Previews are missing behind this position: what was shown of ops in the making is void, and what still counts comes
+    /// again. Durable events are never missing.
     Gap(EventId),
 }
 

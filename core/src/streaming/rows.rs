@@ -54,7 +54,7 @@ struct State {
 
 impl Default for RowTransport {
     fn default() -> Self {
-        let process = Uuid::new_v4();
+        let process = crate::id::random();
         Self { process, state: Mutex::default(), buffered: watch::Sender::new(Buffered::Nothing) }
     }
 }
@@ -140,7 +140,7 @@ impl Chunks {
     /// A worker of this process gave a sign of life.
     pub fn worker_seen(&self, org: OrgId, worker: WorkerId) {
         if let Some(rows) = &self.0.rows {
-            rows.state.lock().workers.insert((org, worker), Instant::now());
+            rows.state.lock().workers.insert((org, worker), crate::clock::instant());
         }
     }
 
@@ -227,7 +227,7 @@ impl Chunks {
     pub fn register_reader(&self, run: RunKey, holder: Option<WorkerId>) -> Registration {
         let mut runs = self.0.runs.lock();
         let Some(channel) = runs.channels.get_mut(&run) else { return Registration::Current };
-        let now = Instant::now();
+        let now = crate::clock::instant();
         let known = channel.registered.as_ref().filter(|known| known.holder == holder);
         let registration = match known.map(|known| now.duration_since(known.at)) {
             Some(age) if age < RENEW_EVERY => return Registration::Current,

@@ -57,7 +57,7 @@ impl Outbox {
     pub fn open(caller: Caller) -> (Self, tokio::task::AbortHandle) {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let outbox = Self(Arc::new(Shared { queue, queued: Mutex::default(), sent: watch::Sender::new(0) }));
-        let sending = tokio::spawn(send(caller, outbox.clone(), waiting)).abort_handle();
+        let sending = crate::spawn::task(send(caller, outbox.clone(), waiting)).abort_handle();
         (outbox, sending)
     }
 

@@ -16,7 +16,8 @@ const WATCH: &str = "INSERT INTO watch (org_id, execution, reader, served, expir
      VALUES ($1, $2, $3, FALSE, $4) ON CONFLICT (org_id, execution, reader) \
      DO UPDATE SET expires_at = excluded.expires_at, served = watch.served AND NOT $5";
 
-const READERS: &str = "SELECT w.org_id, w.execution, w.reader, CASE WHEN w.served THEN 1 ELSE 0 END, x.worker FROM watch w \
+const READERS: &str = "SELECT w.org_id, w.execution, w.reader, \
+     CAST(CASE WHEN w.served THEN 1 ELSE 0 END AS BIGINT), x.worker FROM watch w \
      JOIN agent_execution x ON x.org_id = w.org_id AND x.id = w.execution WHERE w.expires_at > $1 AND w.reader <> $2";
 
 const UNREAD: &str = "DELETE FROM preview AS p WHERE NOT EXISTS \
