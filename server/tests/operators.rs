@@ -4,7 +4,7 @@ mod house;
 
 use flovyn_core::agent::NativeHost;
 use flovyn_core::context::AgentContextExt;
-use flovyn_core::id::OrgId;
+use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{CancelMode, Cancellation, NewKey, QueueLimit, ScheduleSpec, TokenHash, fresh_token};
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::storage::{AgentStorage, Queues, Schedules};
@@ -134,6 +134,32 @@ fn remote_schedule() -> ScheduleSpec {
         concurrency_key: None,
         concurrency_limit: None,
         paused: false,
+    }
+}
+
+/// That there is no such run is found by the act itself, which the audit had before.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_act_on_no_run_is_refused_and_read_back() {
+    let (house, admin, _) = keyed(House::open().await, "admin").await;
+    let id = ExecutionId::of_key(OrgId::DEFAULT, "otter").to_string();
+    let op = format!("{id}-0-0");
+    for (path, body, act, subject) in [
+        ("cancel", json!({}), "execution.cancel", &id),
+        ("delete", json!({}), "execution.remove", &id),
+        ("resume", json!({}), "execution.resume", &id),
+        ("retry", json!({}), "execution.resume", &id),
+        ("resolve", json!({ "opId": op, "retry": true }), "task.resolve", &op),
+        ("divergence", json!({ "decision": "continue" }), "divergence.decide", &id),
+        ("fork", json!({}), "execution.fork", &id),
+        // Who sends a signal changes no course of a run: nothing new is in the audit.
+        ("signal", json!({ "signalName": "go" }), "execution.fork", &id),
+    ] {
+        let (status, problem) = ask(&house, &admin, "POST", &format!("/agent-executions/otter/{path}"), body).await;
+        assert_eq!((status, &problem["code"]), (404, &json!("ExecutionNotFound")), "{path}: {problem:#}");
+        assert!(problem["detail"].as_str().unwrap().contains("\"otter\""), "{path}: {problem:#}");
+        let (_, page) = ask(&house, &admin, "GET", "/audit?limit=1", json!({})).await;
+        let row = &page["items"][0];
+        assert_eq!((&row["action"], &row["subject"]), (&json!(act), &json!(subject)), "{path}");
     }
 }
 

@@ -40,7 +40,7 @@ fn modules_of_the_server_import_lower_layers_only() {
                 match layer(used) {
                     Some(theirs) if theirs <= mine => {}
                     Some(_) => wrong.push(format!("{name} (layer {mine}) uses {used}: {}", line.trim())),
-                    // What `lib.rs` shows to others comes from a module, which has a layer.
+                    // What `server/src/lib.rs` shows to others comes from a module, which has a layer.
                     None => wrong.push(format!("{name} names no module: {}", line.trim())),
                 }
             }
@@ -48,4 +48,48 @@ fn modules_of_the_server_import_lower_layers_only() {
     }
     assert!(wrong.is_empty(), "imports of the server that go upwards: {wrong:#?}");
     assert!(imports > 100, "only {imports} imports were seen");
+}
+
+/// Calls of the storage that change a run, a setting or who may call: the audit knows of them.
+const ACTS: &[&str] = &[
+    "create_execution",
+    "store_signal",
+    "request_cancel",
+    "remove_execution",
+    "resume",
+    "resolve_task",
+    "resolve_divergence",
+    "fork",
+    "put_schedule",
+    "delete_schedule",
+    "limit_queue",
+    "create_definition",
+    "replace_definition",
+    "delete_definition",
+    "create_key",
+    "revoke_key",
+    "record",
+];
+
+/// A transport that called the storage for these would have another truth about what they mean, and might forget the audit.
+#[test]
+fn transports_leave_acts_to_the_service() {
+    let (mut wrong, mut acts) = (Vec::new(), 0);
+    for (name, text) in sources(&[".rs"]) {
+        let Some((module, _)) = name.strip_prefix("server/src/").and_then(|path| path.split_once('/')) else {
+            continue;
+        };
+        let code: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let called = ACTS.iter().filter(|act| {
+            ["storage.", "storage()", "directory.", "directory()?.", "definitions()?."]
+                .iter()
+                .any(|of| code.contains(&format!("{of}{act}(")))
+        });
+        match module {
+            "grpc" | "rest" | "sse" | "http" => wrong.extend(called.map(|act| format!("{name} calls {act}"))),
+            _ => acts += called.count(),
+        }
+    }
+    assert!(wrong.is_empty(), "acts past `server/src/service`: {wrong:#?}");
+    assert_eq!(acts, ACTS.len(), "the service does each of them, once");
 }

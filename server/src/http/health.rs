@@ -3,14 +3,13 @@
 use crate::access::bearer;
 use crate::listen::Peer;
 use crate::metrics;
-use crate::rest::Problem;
-use crate::service::Service;
+use crate::policy::Need;
+use crate::rest::{Problem, refused};
+use crate::service::{Refusal, Service};
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use flovyn_core::error::{Code, Error};
 use flovyn_core::id::OrgId;
-use flovyn_core::model::Scope;
 
 /// The server lives.
 #[utoipa::path(get, path = "/_/health", tag = "server", responses((status = 200, content_type = "text/plain")))]
@@ -49,14 +48,17 @@ pub(super) async fn metrics(
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let unknown = |detail| Problem::from(Error::new(Code::Unauthenticated, detail));
-    let token = bearer(&headers).ok_or_else(|| unknown("send a token: `Authorization: Bearer TOKEN`"))?;
-    let identity = service.identify(token, peer.and_then(|Extension(peer)| peer.0)).await?;
-    let identity = identity.ok_or_else(|| unknown("the token is not known here; check FLOVYN_TOKEN"))?;
+    let denied =
+        || Problem::denied("this tells of every org: it needs a token of the org default with the scope audit:read");
+    let from = peer.and_then(|Extension(peer)| peer.0);
+    let admitted = service.admit(bearer(&headers), from, Some(Need::Audit), "/metrics").await;
+    let identity = admitted.map_err(|refusal| match refusal {
+        Refusal::NotAllowed { .. } => denied(),
+        refusal => refused(refusal),
+    })?;
     // The numbers are of the whole installation, whose own org is the first one.
-    if identity.org(Some(OrgId::DEFAULT)).is_none() || !identity.scopes().allows(&Scope::Audit) {
-        let detail = "this tells of every org: it needs a token of the org default with the scope audit:read";
-        return Err(Problem::denied(detail));
+    if identity.org(Some(OrgId::DEFAULT)).is_none() {
+        return Err(denied());
     }
     Ok(metrics::answer(&service.metrics, &*service.storage).await?)
 }

@@ -95,7 +95,7 @@ impl FromRequestParts<Service> for Caller {
 }
 
 /// The problem of a caller that is not let in.
-fn refused(refusal: Refusal) -> Problem {
+pub(crate) fn refused(refusal: Refusal) -> Problem {
     let unknown = |detail| Problem::from(Error::new(Code::Unauthenticated, detail));
     match refusal {
         Refusal::NoToken => unknown("send a token: `Authorization: Bearer TOKEN`"),
