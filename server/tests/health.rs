@@ -3,19 +3,24 @@
 mod house;
 
 use flovyn_core::error::Result;
-use flovyn_core::id::OrgId;
+use flovyn_core::id::{OrgId, WorkerId};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::wire::v2::agents_client::AgentsClient;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
 use flovyn_core::wire::v2::{Empty, HintsRequest, PayloadHeader, PayloadPart, PollRequest, payload_part};
 use flovyn_core::wire::{CHUNK, raw};
-use flovyn_server::{Access, Identity, ServerConfig, serve};
+use flovyn_proto::v1;
+use flovyn_proto::v1::worker_lifecycle_client::WorkerLifecycleClient;
+use flovyn_server::protocol::Protocol;
+use flovyn_server::{Access, Extensions, Identity, ServeOptions, ServerConfig, serve, serve_with};
+use flovyn_server_v1::FirstProtocol;
 use futures::stream;
 use house::House;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -68,6 +73,37 @@ async fn health_is_for_everybody_and_reflection_for_callers() -> Result<()> {
     let names: Vec<_> = names.iter().map(|service| service.name.as_str()).collect();
     assert!(names.contains(&"flovyn.v2.Agents") && names.contains(&"flovyn.v2.Worker"), "{names:?}");
     serving.stop().await
+}
+
+/// A protocol that a server is given is served, described and looked after like its own. Without it there is nothing of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_protocol_is_served_where_it_is_given() -> Result<()> {
+    let first: Arc<dyn Protocol> = Arc::new(FirstProtocol);
+    for protocols in [Vec::new(), vec![first]] {
+        let is_given = !protocols.is_empty();
+        let house = Runtime::open("memory:").await?;
+        let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
+        let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
+        let extensions = Extensions { protocols, ..Extensions::default() };
+        let options = ServeOptions { extensions, ..ServeOptions::default() };
+        let serving = serve_with(house.storage().clone(), house.chunks().clone(), config, options).await?;
+        let channel = Channel::from_shared(serving.url()).expect("a URL").connect().await.expect("it listens");
+
+        let asked = HealthCheckRequest { service: "flovyn.v1.WorkerLifecycle".into() };
+        let healthy = HealthClient::new(channel.clone()).check(asked).await;
+        assert_eq!(healthy.is_ok(), is_given, "{healthy:?}");
+        let described = listed(channel.clone(), Some(TOKEN)).await.expect("a caller may").service;
+        let described = described.iter().any(|service| service.name == "flovyn.v1.WorkerLifecycle");
+        assert_eq!(described, is_given);
+        let beat = v1::WorkerHeartbeatRequest { worker_id: WorkerId::fresh().to_string(), ..Default::default() };
+        let mut request = Request::new(beat);
+        request.metadata_mut().insert("authorization", format!("Bearer {TOKEN}").parse().expect("a header"));
+        let answer = WorkerLifecycleClient::new(channel).send_heartbeat(request).await;
+        let wanted = if is_given { Code::Ok } else { Code::Unimplemented };
+        assert_eq!(answer.map_or_else(|refused| refused.code(), |_| Code::Ok), wanted);
+        serving.stop().await?;
+    }
+    Ok(())
 }
 
 /// Asks over a connection of its own; the status and the whole answer.
