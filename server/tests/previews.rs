@@ -233,25 +233,23 @@ async fn tokens_come_to_other_servers_after_each_wait() {
     let (_remote, _worker) = one.worker(waiter(leave.clone())).await;
     one.post(BASE, json!({ "kind": "waiter", "id": "w", "input": ROUNDS })).await;
     let stream = format!("{BASE}/w/stream/consolidated");
-    let (mut events, mut last) = (two.events(&stream, None).await, None::<String>);
+    let mut events = two.events(&stream, None).await;
     for round in 0..ROUNDS {
-        loop {
+        let waiting = loop {
             let event = next(&mut events).await;
-            last = Some(event.id);
             if event.name == "agent.waiting" {
-                break;
+                break event.id;
             }
-        }
+        };
         // By now everybody has looked.
         tokio::time::sleep(Duration::from_millis(300)).await;
         if round % 3 == 2 {
-            events = two.events(&stream, last.as_deref()).await;
+            events = two.events(&stream, Some(&waiting)).await;
         }
         let waker = [&one, &two][round as usize % 2];
         waker.post(&format!("{BASE}/w/signal"), json!({ "signalName": "say", "signalValue": round })).await;
         loop {
             let event = next(&mut events).await;
-            last = Some(event.id.clone());
             if event.name == "token" {
                 assert_eq!(event.data["data"], json!(format!("word {round}")));
                 break;
