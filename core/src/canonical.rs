@@ -1,7 +1,8 @@
-//! The canonical form of JSON that digests are taken of: RFC 8785, with whole numbers kept exact.
+//! The canonical form of JSON, of which digests are taken: RFC 8785, but with whole numbers kept exact.
 //!
-//! RFC 8785 reads every number as a double, so whole numbers beyond 2^53 would fall together: the ids of two orders would be
-//! one step. Such a number stands as its decimal digits instead; all other values are as the RFC says.
+//! RFC 8785 reads every number as a double, so two whole numbers beyond 2^53 may get the same form. Two steps whose
+//! inputs differ only in such a number, the id of an order for instance, would then be taken for one step. This form
+//! writes such a number with all of its decimal digits. All other values are written as the RFC says.
 
 use crate::error::{Code, Error, Result};
 use serde_json::value::RawValue;
@@ -9,12 +10,12 @@ use std::collections::BTreeMap;
 
 /// The largest whole number up to which doubles are exact.
 const EXACT: u64 = 1 << 53;
-/// Its number of digits: shorter numbers are exact.
+/// How many digits that number has. A number with fewer digits is exact.
 const DIGITS: usize = 16;
 
-/// The canonical form of a JSON text: sorted keys, shortest numbers, no white space.
+/// The canonical form of a JSON text: keys are sorted, numbers have their shortest form, and there is no white space.
 pub fn canonical_json(text: &[u8]) -> Result<Vec<u8>> {
-    // Also bounds the depth, for what follows.
+    // This also refuses text that is nested too deeply, so that `write` can recurse safely.
     let value: serde_json::Value = serde_json::from_slice(text).map_err(invalid)?;
     if !has_long_number(text) {
         return plain(&value);

@@ -1,4 +1,4 @@
-//! The only door to time: a wall clock that tests can drive by hand.
+//! Time. All code of the engine reads it here, so that tests can drive a clock by hand.
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Microseconds since the Unix epoch, as the store counts them.
+/// Microseconds since the Unix epoch, by the clock of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The moment `duration` after this one, saturating.
+    /// The moment `duration` after this one, or the last that there is.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// How long this is after `earlier`; zero if it is before it.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -45,31 +45,35 @@ impl std::str::FromStr for Timestamp {
     }
 }
 
-/// Where the engine reads the time.
+/// A clock that the engine reads.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The present moment.
     fn now(&self) -> Timestamp;
 
-    /// The driven clock behind this one, where there is one: waits then follow it instead of real time.
+    /// The hand-driven clock behind this one, where there is one. Whoever waits then waits for that clock to move
+    /// instead of for real time to pass.
     fn manual(&self) -> Option<&ManualClock> {
         None
     }
 }
 
-/// The machine's wall clock. Set forward it goes along; set back it goes on as if nothing had happened, for whatever waits for a
-/// moment would else wait the whole way again.
+/// The machine's wall clock, which never goes back. When somebody sets the machine's clock forward, this one follows.
+/// When somebody sets it back, this one goes on as if nothing had happened: otherwise everything that waits for a
+/// moment would wait that much longer.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
-    /// What the wall clock said at the start, in microseconds; later where it was set forward since.
+    /// The time of the wall clock at `start`, in microseconds. It is raised by as much as the wall clock was set
+    /// forward since.
     zero: AtomicI64,
 }
 
-/// What differs by less than this many microseconds are two looks at two clocks, one after the other.
+/// From how many microseconds on a difference means that the wall clock was set forward. A smaller one comes from
+/// reading the two clocks one after the other.
 const STEP: i64 = 1_000_000;
 
 impl SystemClock {
-    /// The present moment, by two looks at once: at the wall clock and at the time that has passed.
+    /// The present moment, from the time of the wall clock and from the time that has passed since `start`.
     fn at(&self, wall: i64, passed: i64) -> Timestamp {
         let zero = self.zero.load(Relaxed);
         let now = wall.saturating_sub(passed);
@@ -95,12 +99,13 @@ fn wall() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// A look at the machine's steady clock: for how long something took or may take, never for what is stored.
+/// The machine's steady clock. It measures how long something took or may take. It is never used for times that are
+/// stored.
 pub(crate) fn instant() -> Instant {
     Instant::now()
 }
 
-/// Makes the thread wait. Tasks wait by tokio's time, which tests can drive.
+/// Makes the thread wait. Async tasks must wait with tokio's timers instead, which tests can drive.
 pub(crate) fn block(pause: Duration) {
     std::thread::sleep(pause);
 }
@@ -113,12 +118,12 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Starts at a moment.
+    /// A clock that stands at `start`.
     pub fn new(start: Timestamp) -> Self {
         Self { now: Arc::new(Mutex::new(start)), moved: Arc::default() }
     }
 
-    /// Moves forward and wakes who waits for time to pass.
+    /// Moves forward, and wakes everyone who waits for time to pass.
     pub fn advance(&self, by: Duration) {
         let mut now = self.now.lock();
         *now = now.after(by);

@@ -1,6 +1,7 @@
-//! Names of things: typed UUIDs, journal slots, and the ids that follow from a place in the journal.
+//! Ids: typed UUIDs, places in a journal, and the ids that are made from such a place.
 //!
-//! Ids of what an op creates depend on the op's place alone (ARCHITECTURE.md, "Words"), so writing one twice is harmless.
+//! The id of what an op creates depends only on the place of the op (ARCHITECTURE.md, "Words"). So it does no harm when
+//! the same op is written twice.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -54,7 +55,7 @@ ids! {
     /// A predefined agent.
     #[doc(hidden)]
     DefinitionId;
-    /// One commit request; retried with the same id when its outcome is unknown.
+    /// One commit request. It is sent again with the same id when its outcome is unknown.
     #[doc(hidden)]
     RequestId;
 }
@@ -65,12 +66,12 @@ pub(crate) fn random() -> Uuid {
 }
 
 impl OrgId {
-    /// The one org of a backend that has no others.
+    /// The org of a backend that has only one.
     pub const DEFAULT: OrgId = OrgId(Uuid::from_u128(0x666c_6f76_796e_0000_8000_0000_0000_0001));
 }
 
 impl ExecutionId {
-    /// The id behind a user's key: the key itself where it is a UUID, else UUIDv5 of org and key.
+    /// The id of the run with a user's key: the key itself if it is a UUID, otherwise a UUIDv5 of org and key.
     pub fn of_key(org: OrgId, key: &str) -> Self {
         Self(Uuid::parse_str(key).unwrap_or_else(|_| Uuid::new_v5(&org.0, key.as_bytes())))
     }
@@ -79,9 +80,9 @@ impl ExecutionId {
 /// The place of an op in its execution's journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Slot {
-    /// Which segment, from 0.
+    /// The number of the segment, from 0.
     pub segment: u32,
-    /// Which op of it, from 0.
+    /// The number of the op in the segment, from 0.
     pub sequence: u32,
 }
 
@@ -91,13 +92,15 @@ impl fmt::Display for Slot {
     }
 }
 
-/// The place of an op inside a `once`: it keeps its id across segments.
+/// The place of an op inside a `once`. It does not name a segment, so the op keeps its id when a later segment calls
+/// the
+/// `once` again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[doc(hidden)]
 pub struct OnceSlot {
     /// The name given to `once`.
     pub name: std::sync::Arc<str>,
-    /// 0 is the result, 1… the ops called while it ran.
+    /// 0 for the result of the `once`, and from 1 on for the ops that are called while it runs.
     pub n: u32,
 }
 
@@ -108,7 +111,7 @@ pub struct OpId {
     pub execution: ExecutionId,
     /// Its place.
     pub slot: Slot,
-    /// Its place inside a `once`, which then names it.
+    /// Its place inside a `once`. Where there is one, the id is made from it and not from the slot.
     pub once: Option<OnceSlot>,
 }
 

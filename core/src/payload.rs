@@ -1,7 +1,7 @@
-//! Values as the engine sees them: opaque bytes with a size, a digest and a place.
+//! Values as the engine sees them: bytes that it does not look into, with a size, a digest and a place.
 //!
-//! A payload is JSON by convention or raw bytes. The engine never parses one on the hot path; digests of inputs are over
-//! their RFC 8785 form, so that they are equal in every language.
+//! A payload is JSON by convention, or raw bytes. The engine never parses one on the hot path. The digest of an input
+//! is taken of its RFC 8785 form, so that it is the same in every language.
 
 use crate::canonical::canonical_json;
 use crate::error::{Code, Error, Result};
@@ -12,13 +12,13 @@ use std::any::Any;
 use std::fs::File;
 use std::sync::Arc;
 
-/// The default ceiling of one payload: 256 MiB.
+/// The default limit for the size of one payload: 256 MiB.
 pub const MAX_PAYLOAD: u64 = 256 * 1024 * 1024;
 
-/// The highest ceiling that may be asked for: 1 GiB.
+/// The highest limit that a backend may be opened with: 1 GiB.
 pub const HIGHEST_CEILING: u64 = 1 << 30;
 
-/// Payloads up to this size sit in their row; larger ones in the payload table.
+/// A store keeps payloads up to this size in the row that they belong to, and larger ones in the payload table.
 pub const INLINE_LIMIT: usize = 8 * 1024;
 
 /// How the bytes are to be read.
@@ -43,36 +43,37 @@ impl std::fmt::Debug for ContentHash {
     }
 }
 
-/// Content that is read piece by piece, so that a large value need not be in memory twice.
+/// Content that is read piece by piece, so that a large value does not have to be in memory twice.
 pub trait ByteSource: Send + Sync {
     /// The number of bytes.
     fn size(&self) -> u64;
     /// Fills `into` from `offset`; an error if fewer bytes are there.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()>;
-    /// A piece of the bytes; a source that has them in memory shares them.
+    /// A piece of the bytes. A source that has them in memory shares them instead of copying.
     fn piece(&self, offset: u64, length: usize) -> std::io::Result<Bytes> {
         let mut piece = vec![0; length];
         self.read_at(offset, &mut piece)?;
         Ok(piece.into())
     }
-    /// The name of the content, where a store has it already.
+    /// The name of the content, if a store already has the content.
     fn name(&self) -> Option<ContentHash> {
         None
     }
-    /// The host's own immutable value behind the bytes, which the host takes back instead of reading it again.
+    /// The host's own immutable value behind the bytes. A host that gets the payload back uses it instead of making a
+    /// copy.
     fn host_value(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }
 }
 
-/// The bytes of a file, read when they are needed; nobody may change it meanwhile.
+/// The bytes of a file, read when they are needed. Nobody may change the file until then.
 pub struct FileSource {
     file: File,
     size: u64,
 }
 
 impl FileSource {
-    /// All that an open file has now.
+    /// All bytes that an open file has now.
     pub fn of(file: File) -> std::io::Result<Self> {
         Ok(Self { size: file.metadata()?.len(), file })
     }
@@ -97,12 +98,12 @@ impl ByteSource for FileSource {
     }
 }
 
-/// Bytes that this process has at hand.
+/// Bytes that this process has in memory or can read.
 #[derive(Clone)]
 pub enum Content {
     /// In memory.
     Memory(Bytes),
-    /// To be read.
+    /// In a source that they are read from.
     Source(Arc<dyn ByteSource>),
 }
 
@@ -123,7 +124,7 @@ impl Content {
         }
     }
 
-    /// Its name; the whole is read, piece by piece.
+    /// Its name. All of it is read for that, piece by piece.
     pub fn hash(&self) -> Result<ContentHash> {
         let mut hasher = blake3::Hasher::new();
         match self {
@@ -138,13 +139,13 @@ impl Content {
         Ok(ContentHash(*hasher.finalize().as_bytes()))
     }
 
-    /// Whether the bytes may be others at the next reading: those of a file.
+    /// Whether the next reading may give other bytes. That is so for a file.
     pub fn may_change(&self) -> bool {
         matches!(self, Self::Source(source) if source.host_value().is_none() && source.name().is_none())
     }
 }
 
-/// Values up to this size are never left in their rows: naming them takes as much room.
+/// Smaller values are always loaded with their rows: a reference to the row would take as much room as the value.
 const NAMED_FROM: usize = 64;
 
 /// The row of a task, which holds its output while that is small.
@@ -158,7 +159,7 @@ pub struct RowOf {
 }
 
 impl RowOf {
-    /// What is said of a row that does not hold the value.
+    /// The error for a row that does not hold the value.
     pub(crate) fn missing(&self) -> Error {
         let (execution, slot) = (self.execution, self.slot);
         let message = format!("no task {slot} of the run {execution} has an output in its row; load the run again");
@@ -178,20 +179,22 @@ pub enum Body {
         /// Its length in bytes.
         size: u64,
     },
-    /// In the row of a task whose fact was loaded without it; `AgentStorage::read_rows` fetches them. Stores do not take this.
+    /// In the row of a task: the fact of the task's end was loaded without its output. `AgentStorage::read_rows`
+    /// fetches the bytes. A store refuses such a payload in what is written to it.
     Row {
-        /// Which.
+        /// The row.
         of: RowOf,
         /// Its length in bytes.
         size: u64,
     },
     /// In a file or another place of the caller's, read while it is stored.
     Source(Arc<dyn ByteSource>),
-    /// Stored by the commit that answers with it, whose sender need not read it back: rows and journals never hold this.
+    /// In the payload table, and still in the process that has sent it. Only the answer to a commit has this, so that
+    /// the sender does not read back what it has just sent. Rows and journals never hold it.
     Kept {
         /// Names the content.
         hash: ContentHash,
-        /// What was stored.
+        /// The content that was stored.
         content: Content,
     },
 }
@@ -206,7 +209,7 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// JSON text that the caller vouches for.
+    /// JSON text. It is not checked; the caller must know that it is JSON.
     pub fn json(bytes: impl Into<Bytes>) -> Self {
         Self { encoding: Encoding::Json, body: Body::Inline(bytes.into()) }
     }
@@ -216,7 +219,8 @@ impl Payload {
         Self { encoding: Encoding::Raw, body: Body::Inline(bytes.into()) }
     }
 
-    /// Bytes that are read where they are, and stay there until their reader asks for them.
+    /// The bytes of a source, which are read when they are stored. Whoever gets the payload has a reference, and reads
+    /// the bytes only if it asks for them.
     pub fn blob(source: Arc<dyn ByteSource>) -> Self {
         Self { encoding: Encoding::Blob, body: Body::Source(source) }
     }
@@ -268,7 +272,7 @@ impl Payload {
         }
     }
 
-    /// The row that was loaded without it.
+    /// The row that holds the bytes, if they were not loaded with it.
     pub fn row(&self) -> Option<RowOf> {
         match &self.body {
             Body::Row { of, .. } => Some(*of),
@@ -276,7 +280,7 @@ impl Payload {
         }
     }
 
-    /// Drops bytes that a row has too, unless they are few.
+    /// Drops the bytes from memory and refers to the row that holds them, unless they are few.
     pub(crate) fn leave_in(&mut self, of: RowOf) {
         if let Body::Inline(bytes) = &self.body
             && bytes.len() >= NAMED_FROM
@@ -285,7 +289,7 @@ impl Payload {
         }
     }
 
-    /// The hash of content that is in memory or stored; zeros for what is neither.
+    /// The hash of content that is in memory or stored. It is zero for content that is neither.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn settled_hash(&self) -> [u8; 32] {
         match &self.body {
@@ -294,14 +298,14 @@ impl Payload {
         }
     }
 
-    /// What a store answers that is given the name of a row for a value.
+    /// The error of a store that is to write a payload whose bytes are still in a row.
     pub(crate) fn not_read(&self) -> Error {
         let message =
             format!("a value of {} bytes is still in its row; read it before it is stored again", self.size());
         Error::new(Code::InvalidArgument, message)
     }
 
-    /// Makes a kept value one that is only named; what was kept.
+    /// Turns a [`Body::Kept`] into a [`Body::Stored`], and returns the content that it held.
     pub fn let_go(&mut self) -> Option<(ContentHash, Content)> {
         let (hash, size) = self.stored()?;
         match std::mem::replace(&mut self.body, Body::Stored { hash, size }) {
@@ -342,7 +346,8 @@ impl Payload {
         .with("limit", limit))
     }
 
-    /// The digest that tells two inputs apart: 16 bytes of BLAKE3 over the RFC 8785 form (JSON) or the bytes (raw).
+    /// The digest by which two inputs are compared: 16 bytes of BLAKE3, of the RFC 8785 form for JSON and of the bytes
+    /// for anything else.
     pub fn digest(&self) -> Result<Digest> {
         let mut hasher = blake3::Hasher::new();
         match (&self.body, self.encoding) {
@@ -418,7 +423,7 @@ impl PartialEq for Payload {
     }
 }
 
-/// 16 bytes that stand for a value.
+/// 16 bytes of a hash, by which two values are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Digest(pub [u8; 16]);
 
@@ -430,7 +435,8 @@ impl Digest {
         Self(digest)
     }
 
-    /// The digest of several parts, each preceded by its length so that no two lists of parts collide.
+    /// The digest of several parts. The length goes before each part: otherwise "ab", "c" would have the digest of "a",
+    /// "bc".
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for part in parts {

@@ -1,9 +1,10 @@
-//! The only door to tasks and threads that go on by themselves.
+//! Starts tasks and threads. All code of the engine starts them here.
 
 use crate::error::{Code, Error, Result};
 use std::thread::{Builder, JoinHandle};
 
-/// Starts a task on the caller's runtime. It goes on when its handle is dropped, so who starts it ends it.
+/// Starts a task on the caller's runtime. The task goes on when its handle is dropped, so whoever starts it has to see
+/// to it that it ends.
 pub(crate) fn task<F>(work: F) -> tokio::task::JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -11,7 +12,8 @@ where
     tokio::spawn(work)
 }
 
-/// Starts a thread with a name that debuggers show. Where the machine has none left, the error says what it was for.
+/// Starts a thread with a name that debuggers show. If the machine cannot start one, the error says what it was for
+/// (`what`).
 pub(crate) fn thread<T: Send + 'static>(
     name: &str,
     what: &str,

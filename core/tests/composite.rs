@@ -6,7 +6,8 @@ use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, AgentContextExt, TaskCall};
 use flovyn_core::error::{Code, Result};
-use flovyn_core::host::{Activation, Activations, AgentSpec, CompositeHost, Wake};
+use flovyn_core::host::{Activation, Activations, CompositeHost, Wake};
+use flovyn_core::journal::MachineConfig;
 use flovyn_core::model::AttemptResult;
 use flovyn_core::runtime::Runtime;
 use flovyn_core::task::{TaskContext, TaskDefinition};
@@ -115,7 +116,7 @@ async fn a_run_of_one_host_gets_the_tasks_of_the_other() {
 #[tokio::test]
 async fn what_two_hosts_declare_is_refused_and_named() {
     let own = shouting(&["greet"]);
-    own.serve_agent("outward", AgentSpec::default());
+    own.serve_agent("outward", MachineConfig::default());
     let with_task: [Arc<dyn Host>; 2] = [own.clone(), Arc::new(NativeHost::default().task(Greet("greet")).unwrap())];
     let agent = NativeHost::default().agent(Caller { kind: "outward", calls: "shout" }).unwrap();
     let with_agent: [Arc<dyn Host>; 2] = [own, Arc::new(agent)];

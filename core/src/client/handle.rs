@@ -1,4 +1,4 @@
-//! One run in the hands of a caller.
+//! The handle of a run, with which a caller watches and steers it.
 
 use super::watch::Watching;
 use crate::context::error_of;
@@ -24,7 +24,7 @@ pub enum Outcome {
     Completed(Payload),
     /// It failed.
     Failed(Failure),
-    /// It was cancelled; what it kept.
+    /// It was cancelled, with the output that its code left.
     Cancelled(Option<Payload>),
 }
 
@@ -33,11 +33,12 @@ pub enum Outcome {
 pub struct Snapshot {
     /// The entries of the main branch, contents in memory.
     pub entries: Vec<Entry>,
-    /// Where they end: what a [`stream`](Handle::stream) after it tells is not among them, and nothing is left out.
+    /// The position of the last event that the entries contain. A [`stream`](Handle::stream) after it goes on exactly
+    /// there: nothing comes twice, and nothing is left out.
     pub position: EventId,
 }
 
-/// One run. Clones speak of the same run.
+/// The handle of a run. Clones are handles of the same run.
 #[derive(Clone)]
 pub struct Handle {
     storage: Arc<dyn Storage>,
@@ -63,7 +64,7 @@ impl Handle {
         self.id
     }
 
-    /// Whose run it is.
+    /// The org of the run.
     pub fn org(&self) -> OrgId {
         self.org
     }
@@ -78,7 +79,8 @@ impl Handle {
         self.storage.execution(self.org, self.id).await
     }
 
-    /// Kinds of the run's own work that wait while no live worker serves them, with their queues: its agent, its tasks.
+    /// The kinds and queues of the run's own work, its agent and its tasks, that waits although no live worker serves
+    /// it.
     pub async fn unserved(&self) -> Result<Vec<(String, String)>> {
         let missing = self.storage.unserved(self.org).await?.into_iter().map(|(kind, queue, _)| (kind, queue));
         let missing: BTreeSet<_> = missing.collect();
@@ -107,7 +109,8 @@ impl Handle {
         Ok(self.describe().await?.status)
     }
 
-    /// Waits for the end. Past `timeout`: `Timeout`, or `InDoubt` where a decision is waited for.
+    /// Waits for the end. When `timeout` has passed, it fails with `Timeout`, or with `InDoubt` if the run waits for a
+    /// decision about a task.
     pub async fn outcome(&self, timeout: Option<Duration>) -> Result<Outcome> {
         let wait = async {
             let mut watch = self.storage.hints().watch(self.org, self.id);
@@ -126,7 +129,8 @@ impl Handle {
         }
     }
 
-    /// The error for who has waited so long for the end: what the run waits for, as far as is known.
+    /// The error for a caller that has waited for the end for `limit`. It says what the run waits for, as far as that
+    /// is known.
     pub async fn late(&self, limit: Duration) -> Error {
         self.describe().await.map_or_else(|error| error, |execution| self.still_open(&execution, limit))
     }
@@ -152,7 +156,7 @@ impl Handle {
         }
     }
 
-    /// As [`outcome`](Self::outcome), with failures as errors: `AgentFailed`, `AgentCancelled`.
+    /// As [`outcome`](Self::outcome), but a run without a result is an error: `AgentFailed` or `AgentCancelled`.
     pub async fn result(&self, timeout: Option<Duration>) -> Result<Payload> {
         match self.outcome(timeout).await? {
             Outcome::Completed(output) => Ok(output),
@@ -221,7 +225,7 @@ impl Handle {
         Watching::new(self.storage.clone(), self.chunks.clone(), self.org, self.id, after.unwrap_or_default())
     }
 
-    /// Sends a signal; durable when returned. A repeated idempotency key gives the first answer.
+    /// Sends a signal. It is durable when this returns. A repeated idempotency key gets the answer of the first send.
     pub async fn signal(
         &self,
         name: &str,
@@ -243,12 +247,12 @@ impl Handle {
         self.storage.store_signal(signal).await
     }
 
-    /// Asks the run to stop; recorded when returned.
+    /// Asks the run to stop. The request is durable when this returns.
     pub async fn cancel(&self, mode: CancelMode, grace: Duration) -> Result<Execution> {
         self.storage.request_cancel(self.org, self.id, Cancellation { mode, grace }).await
     }
 
-    /// Removes the run, which has ended, with all it has; its id is free again.
+    /// Removes a run that has ended, with everything that belongs to it. Its id is free again.
     ///
     /// Errors: `InvalidTransition` while it goes on, while a fork reads its history, or while a detached task of it runs.
     pub async fn delete(&self) -> Result<()> {
@@ -260,13 +264,13 @@ impl Handle {
         self.storage.resume(self.org, self.id, request).await
     }
 
-    /// Goes on with a run that has failed, or is paused, from its last commit: under its own id, with its signals. Failed steps
-    /// of which the code did not come to know more than the error are tried again; what is done stays done.
+    /// Goes on with a run that has failed or is paused, from its last commit, under its own id and with its signals. A
+    /// failed step is tried again, unless the code has already gone on after its error. Steps that are done stay done.
     pub async fn retry(&self, request: ResumeRequest) -> Result<Execution> {
         self.storage.resume(self.org, self.id, ResumeRequest { retry: true, ..request }).await
     }
 
-    /// Starts a run that shares this one's tree up to a point.
+    /// Starts a new run that shares this run's conversation up to a point.
     pub async fn fork(
         &self,
         from: ForkFrom,
@@ -283,12 +287,12 @@ impl Handle {
         Ok(Self { id: execution.new.id, key: execution.new.key, ..self.clone() })
     }
 
-    /// Answers for a task in doubt or quarantined.
+    /// Decides about a task that is in doubt or quarantined.
     pub async fn resolve(&self, op: OpId, resolution: Resolution) -> Result<Task> {
         self.storage.resolve_task(self.org, op, resolution).await
     }
 
-    /// Decides a divergence; with `Fork` the handle of the fork.
+    /// Decides about a divergence. With `Fork` it returns the handle of the fork, otherwise that of this run.
     pub async fn resolve_divergence(&self, decision: Divergence) -> Result<Handle> {
         let execution = self.storage.resolve_divergence(self.org, self.id, decision).await?;
         Ok(Self { id: execution.new.id, key: execution.new.key, ..self.clone() })
@@ -304,7 +308,8 @@ impl Handle {
         Ok(entries)
     }
 
-    /// The entries of the main branch with the position behind them. What the run appends meanwhile is left to the stream.
+    /// The entries of the main branch, and the position after them. What the run appends meanwhile comes with the
+    /// stream.
     pub async fn snapshot(&self) -> Result<Snapshot> {
         let standing = self.storage.standings(self.org, &[self.id]).await?;
         let high = standing.iter().find(|one| one.execution == self.id).map_or(0, |one| one.high);
@@ -323,12 +328,12 @@ impl Handle {
         Ok(Snapshot { entries, position: EventId { number: high } })
     }
 
-    /// What the run was started with; in memory.
+    /// The argument that the run was started with, in memory.
     pub async fn input(&self) -> Result<Payload> {
         self.load(self.describe().await?.new.input).await
     }
 
-    /// What it has returned, or kept when it was cancelled; none before its end.
+    /// The output of the run, also the one that a cancelled run has left; none before its end.
     pub async fn output(&self) -> Result<Option<Payload>> {
         match self.describe().await?.output {
             Some(output) => self.load(output).await.map(Some),
@@ -336,7 +341,7 @@ impl Handle {
         }
     }
 
-    /// The state of a checkpoint by its sequence, or of the last one; none where there is none.
+    /// The state of the checkpoint with this sequence, or of the last one. None if there is no such checkpoint.
     pub async fn state(&self, sequence: Option<u32>) -> Result<Option<Payload>> {
         let mut found = None;
         let mut page = PageRequest { limit: 1_000, after: None };
@@ -355,7 +360,7 @@ impl Handle {
         }
     }
 
-    /// All entries of the run, on whatever branch, contents in memory.
+    /// All entries of the run, on all branches, with their contents in memory.
     pub async fn entries(&self, page: PageRequest) -> Result<Page<Entry>> {
         let mut page = self.storage.entries(self.org, self.id, page).await?;
         for entry in &mut page.items {

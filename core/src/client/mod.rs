@@ -1,4 +1,5 @@
-//! Starts runs, and the handles that watch and steer them. Works on any backend, with or without a worker in the process.
+//! The client: it starts runs, and gives handles that watch and steer them. It works on any backend, and needs no
+//! worker in its process.
 
 mod fence;
 mod handle;
@@ -28,35 +29,37 @@ use std::time::Duration;
 /// How a run is to be started.
 #[derive(Debug, Clone, Default)]
 pub struct StartOptions {
-    /// Any string up to 200 characters, unique per org; a fresh UUID without one.
+    /// Any string up to 200 characters, unique per org. Without one the run gets a fresh UUID.
     pub id: Option<String>,
-    /// The queue; `default` without one.
+    /// The queue; `default` if absent.
     pub queue: Option<String>,
     /// Filters for listings.
     pub metadata: BTreeMap<String, String>,
     /// Limits.
     pub limits: StartLimits,
-    /// Higher is claimed first.
+    /// Runs with a higher priority are claimed first.
     pub priority: i32,
-    /// Of the runs of one key and org few are RUNNING at a time; those that wait do not count.
+    /// Only so many runs of the same key and org are RUNNING at a time as `concurrency_limit` says. Waiting runs do not
+    /// count.
     pub concurrency_key: Option<String>,
-    /// It begins to run where fewer runs of its key do; one without a number. Give all runs of a key the same.
+    /// The run begins only while fewer runs of its key than this are RUNNING; 1 if absent. Give all runs of a key the
+    /// same limit.
     pub concurrency_limit: Option<u32>,
-    /// Not to be claimed before this has passed.
+    /// It cannot be claimed before this time has passed.
     pub delay: Option<Duration>,
     /// W3C trace parent.
     pub traceparent: Option<String>,
 }
 
 impl StartOptions {
-    /// Defaults under an id: any string up to 200 characters, unique per org.
+    /// Options with this id and defaults for the rest.
     pub fn with_id(id: impl Into<String>) -> Self {
         Self { id: Some(id.into()), ..Self::default() }
     }
 
-    /// The run of an org that they ask for.
+    /// The run that these options ask for, in an org.
     ///
-    /// Errors: `InvalidArgument` for what no backend would take.
+    /// Errors: `InvalidArgument` for options that no backend takes.
     pub fn execution(self, org: OrgId, kind: &str, input: Payload) -> Result<NewExecution> {
         let (id, key) = match self.id {
             None => (ExecutionId::fresh(), None),
@@ -82,7 +85,7 @@ impl StartOptions {
     }
 }
 
-/// A door to a backend. Clones share it.
+/// A client of a backend. Clones share the backend.
 #[derive(Clone)]
 pub struct Client {
     storage: Arc<dyn Storage>,
@@ -91,7 +94,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of a backend in this process.
+    /// A client of an open backend.
     pub fn new(storage: Arc<dyn Storage>, chunks: Chunks, org: OrgId) -> Self {
         Self { storage, chunks, org }
     }
@@ -111,13 +114,13 @@ impl Client {
         self.org
     }
 
-    /// Starts a run; durable when returned. The same id with the same input gives the same run; with another one
-    /// `ExecutionExists`.
+    /// Starts a run. It is durable when this returns. If a run with the same id and the same input exists, that run is
+    /// returned. If it has another input, the error is `ExecutionExists`.
     pub async fn start(&self, kind: &str, input: Payload, options: StartOptions) -> Result<Handle> {
         self.create(kind, input, options).await.map(|created| self.handle_of(&created.execution))
     }
 
-    /// As [`start`](Self::start), and tells whether the run was there already.
+    /// As [`start`](Self::start), and also tells whether the run existed before.
     pub async fn create(&self, kind: &str, input: Payload, options: StartOptions) -> Result<Created> {
         self.storage.create_execution(options.execution(self.org, kind, input)?).await
     }
@@ -140,18 +143,19 @@ impl Client {
         self.storage.executions(self.org, filter, page).await
     }
 
-    /// Lets a schedule rest, or go on with its next tick; durable when it returns.
+    /// Pauses a schedule, or lets it go on with its next tick. The change is durable when this returns.
     ///
-    /// Errors: `NotFound` where there is none of this id.
+    /// Errors: `NotFound` if there is no schedule of this id.
     pub async fn pause_schedule(&self, id: &str, paused: bool) -> Result<Schedule> {
         let spec = ScheduleSpec { paused, ..self.storage.schedule(self.org, id).await?.spec };
         self.storage.put_schedule(self.org, spec).await
     }
 
-    /// Writes a consistent copy of a SQLite database to a new file, while runs go on; tells its size in bytes.
+    /// Writes a consistent copy of a SQLite database to a new file while runs go on, and returns the size of the copy
+    /// in bytes.
     ///
-    /// The copy is one file without a log, safe to read and to keep. A file that is there stays as it is. Other backends
-    /// refuse with `InvalidArgument` and say what to use.
+    /// The copy is one file without a log, so it can be read and kept as it is. An existing file is not overwritten.
+    /// Other backends refuse with `InvalidArgument`, and the message says what to use instead.
     pub async fn backup(&self, to: impl AsRef<Path>) -> Result<u64> {
         self.storage.backup(to.as_ref()).await
     }

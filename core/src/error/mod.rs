@@ -1,7 +1,8 @@
 //! The one error type of the engine.
 //!
-//! Owns [`Error`]: what was asked, what was found, what to do. The code says precisely what happened and is the same word
-//! in every language; the kind says only how a caller should act. Nothing here knows a backend or a transport.
+//! The message of an [`Error`] says what was asked, what was found and what to do. Its code says exactly what happened,
+//! and is the same word in every language. Its kind only says how a caller should act. Nothing here knows a backend or
+//! a transport.
 
 mod catalog;
 
@@ -42,15 +43,15 @@ impl Error {
         self
     }
 
-    /// Gives the sentence for callers on other machines, where the message names what is the host's alone: what its database
-    /// said, where its files are.
+    /// Sets another message for callers on other machines. It is needed where the message names something that only the
+    /// host should see: what its database said, or where its files are.
     #[must_use]
     pub fn outside(mut self, message: impl Into<String>) -> Self {
         self.0.outside = Some(message.into());
         self
     }
 
-    /// Adds half a sentence to what people are told.
+    /// Adds half a sentence to the messages.
     #[must_use]
     pub fn noting(mut self, more: &str) -> Self {
         self.0.message = format!("{}; {more}", self.0.message);
@@ -75,17 +76,18 @@ impl Error {
         self.0.code.kind()
     }
 
-    /// The sentence for people.
+    /// The message for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The sentence for callers on other machines; most often the same.
+    /// The message for callers on other machines. It is the same in most cases.
     pub fn message_outside(&self) -> &str {
         self.0.outside.as_deref().unwrap_or(&self.0.message)
     }
 
-    /// Whether the message tells more than callers on other machines are told: then it belongs into the host's log.
+    /// Whether callers on other machines get another message. If so, the host has to log the message, or nobody sees
+    /// it.
     pub fn tells_inside(&self) -> bool {
         self.0.outside.is_some()
     }
@@ -95,7 +97,7 @@ impl Error {
         &self.0.context
     }
 
-    /// The type of the original error: what [`with`](Self::with) was told as `error_type`, else the code.
+    /// The type of the original error: the fact `error_type`, or the code if there is no such fact.
     pub fn error_type(&self) -> &str {
         self.fact("error_type").unwrap_or(self.0.code.as_str())
     }
@@ -105,14 +107,14 @@ impl Error {
         self.0.context.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Says how long to wait before the work is tried again, as a service tells that is asked too often: a task's next attempt
-    /// then waits so long, whatever its retry policy says.
+    /// Says how long to wait before the work is tried again, as a service does that gets too many requests. The next
+    /// attempt of a task then waits that long, whatever its retry policy says.
     #[must_use]
     pub fn retry_after(self, pause: Duration) -> Self {
         self.with(Self::RETRY_AFTER, pause.as_secs_f64())
     }
 
-    /// How long the error asks to wait before the work is tried again: what [`retry_after`](Self::retry_after) was told.
+    /// How long the error asks to wait before the work is tried again, as set with [`retry_after`](Self::retry_after).
     pub fn asked_pause(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.fact(Self::RETRY_AFTER)?.parse().ok()?).ok()
     }

@@ -1,4 +1,4 @@
-//! Who may call: organizations, their keys, what each key allows, and how its token looks.
+//! Organizations, their keys, what each key allows, and the form of its token.
 
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
@@ -13,16 +13,17 @@ use std::str::FromStr;
 pub struct Organization {
     /// Its id.
     pub id: OrgId,
-    /// Its slug: lower-case letters, digits and `-`, unique; what people write instead of the id.
+    /// Its slug: lower-case letters, digits and `-`. It is unique, and people write it instead of the id.
     pub name: String,
     /// When it was made.
     pub created_at: Timestamp,
-    /// What its callers may ask for.
+    /// How much its callers may ask for.
     #[serde(default)]
     pub limits: OrgLimits,
 }
 
-/// What the callers of an organization may ask for together, whatever keys they have; none is no limit beside those of a key.
+/// How much all callers of an organization together may ask for, whatever keys they use. Where a limit is none, only
+/// the limits of each key apply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OrgLimits {
@@ -39,17 +40,17 @@ pub struct OrgLimits {
 /// One thing that a key allows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// `exec:read`: look at runs and all they have.
+    /// `exec:read`: look at runs and everything that belongs to them.
     Read,
     /// `exec:write`: start, cancel, resume, fork and decide.
     Write,
     /// `exec:signal`: send signals.
     Signal,
-    /// `worker`: take work of every queue; `worker:QUEUE` of that queue alone.
+    /// `worker`: take work of every queue. `worker:QUEUE`: take work of that queue only.
     Worker(Option<String>),
     /// `keys`: make, list and revoke keys of the org.
     Keys,
-    /// `audit:read`: read what was done to keys and decisions.
+    /// `audit:read`: read the log of what was done to keys, and of the decisions that were made.
     Audit,
 }
 
@@ -88,7 +89,7 @@ impl Scopes {
         other.0.iter().all(|scope| self.allows(scope))
     }
 
-    /// Whether it allows to take work of some queue.
+    /// Whether it allows taking work of at least one queue.
     pub fn serves(&self) -> bool {
         self.0.iter().any(|scope| matches!(scope, Scope::Worker(_)))
     }
@@ -104,7 +105,8 @@ impl fmt::Display for Scopes {
 impl FromStr for Scopes {
     type Err = Error;
 
-    /// Reads scopes and roles: `viewer` reads; `member` also writes and signals; `worker` takes work; `admin` may do all.
+    /// Reads scopes and roles. The role `viewer` reads, `member` also writes and signals, and `admin` may do
+    /// everything.
     fn from_str(text: &str) -> Result<Self> {
         let mut scopes = BTreeSet::new();
         for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
@@ -141,27 +143,27 @@ fn unknown_scope(word: &str) -> Error {
     )
 }
 
-/// A key as the store knows it; its token is nowhere.
+/// A key as the store keeps it. The token itself is not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
     /// Its org.
     pub org: OrgId,
     /// Its id.
     pub id: KeyId,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
     /// What it allows.
     pub scopes: Scopes,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it stops working; never without.
+    /// When it stops working; never if absent.
     pub expires_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
 impl ApiKey {
-    /// Whether it works at a moment.
+    /// Whether it works at this time.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|expires| now < expires)
     }
@@ -172,13 +174,13 @@ impl ApiKey {
 pub struct NewKey {
     /// Its org.
     pub org: OrgId,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
     /// What it allows.
     pub scopes: Scopes,
-    /// How long it works; for ever without.
+    /// How long it works; for ever if absent.
     pub expires_in: Option<std::time::Duration>,
-    /// When it ends at the latest, by the store's clock: with the key that makes it.
+    /// When it ends at the latest, by the store's clock. It must not outlive the key with which it is made.
     pub not_after: Option<Timestamp>,
     /// The hash of its token.
     pub hash: TokenHash,
@@ -187,38 +189,39 @@ pub struct NewKey {
 }
 
 impl NewKey {
-    /// When it ends, if it is made at a moment.
+    /// When it ends if it is made now.
     pub(crate) fn expires_at(&self, now: Timestamp) -> Option<Timestamp> {
         let asked = self.expires_in.map(|time| now.after(time));
         asked.into_iter().chain(self.not_after).min()
     }
 }
 
-/// What the store keeps of a token (BLAKE3): a token cannot be made from it, and looking one up tells nothing by its time.
+/// The hash of a token (BLAKE3), which the store keeps instead of the token. Nobody can make the token from it. The
+/// lookup compares hashes, so the time that it takes tells an attacker nothing about a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TokenHash(pub [u8; 32]);
 
 impl TokenHash {
-    /// Of a token's text.
+    /// The hash of a token.
     pub fn of(token: &str) -> Self {
         Self(*blake3::hash(token.as_bytes()).as_bytes())
     }
 }
 
-/// A fresh token: `fk_`, 256 random bits less the 12 that mark UUIDs, and eight characters by which scanners and typing
-/// errors are told apart from tokens without asking a store.
+/// A fresh token: `fk_`, two random UUIDs (256 bits, of which 12 are fixed), and eight characters of a checksum. The
+/// checksum lets a server refuse a typing error, or the random texts of a scanner, without asking a store.
 pub fn fresh_token() -> String {
     let secret = format!("{}{}", crate::id::random().simple(), crate::id::random().simple());
-    format!("fk_{secret}_{}", mark(&secret))
+    format!("fk_{secret}_{}", checksum(&secret))
 }
 
-/// Whether a text looks like a token of [`fresh_token`].
+/// Whether a text has the form of a token of [`fresh_token`], with the right checksum.
 pub fn is_token(text: &str) -> bool {
     let parts = text.strip_prefix("fk_").and_then(|rest| rest.split_once('_'));
-    parts.is_some_and(|(secret, check)| mark(secret) == check)
+    parts.is_some_and(|(secret, check)| checksum(secret) == check)
 }
 
-fn mark(secret: &str) -> String {
+fn checksum(secret: &str) -> String {
     blake3::hash(secret.as_bytes()).to_hex()[..8].to_owned()
 }
 

@@ -1,4 +1,5 @@
-//! What was done to an organization, by whom: rows that nobody can change, take out or add between without its being seen.
+//! The audit log of an organization: what was done, and by whom. Each row is sealed together with the rows before it,
+//! so it can be seen when somebody has changed a row, taken one out or put one between others.
 
 use crate::clock::Timestamp;
 use crate::id::OrgId;
@@ -7,31 +8,32 @@ use std::fmt;
 /// One thing that was done to an org.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {
-    /// Its number; later ones have higher ones.
+    /// Its number. Later rows have higher ones.
     pub number: u64,
-    /// When.
+    /// When it was done.
     pub at: Timestamp,
-    /// Who.
+    /// Who has done it.
     pub actor: String,
-    /// What, such as `key.revoked`.
+    /// What was done, such as `key.revoked`.
     pub action: String,
-    /// To what: an id or a name.
+    /// The id or the name of what it was done to.
     pub subject: String,
-    /// Seals it together with all rows before it; none on one that an older version wrote.
+    /// Seals the row together with all rows before it. None on a row that an older version has written.
     pub seal: Option<Seal>,
 }
 
-/// A hash over what a row says and over the seal of the row before it in its org. Whoever has written one down knows later
-/// that nothing up to it was changed.
+/// A hash over the content of a row and the seal of the row before it in its org. Whoever has written down a seal can
+/// check later that no row up to that one was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seal(pub [u8; 32]);
 
 impl Seal {
-    /// Seals a row that follows another one.
-    pub fn of(org: OrgId, before: Option<Self>, at: Timestamp, said: [&str; 3]) -> Self {
+    /// The seal of a row. `before` is the seal of the row before it; `content` is its actor, action and subject.
+    pub fn of(org: OrgId, before: Option<Self>, at: Timestamp, content: [&str; 3]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("flovyn 2026-11 audit row");
         hasher.update(org.0.as_bytes()).update(&before.map_or([0; 32], |seal| seal.0)).update(&at.0.to_be_bytes());
-        for text in said {
+        // The length goes before each text: otherwise "ab", "c" would have the seal of "a", "bc".
+        for text in content {
             hasher.update(&(text.len() as u64).to_be_bytes()).update(text.as_bytes());
         }
         Self(hasher.finalize().into())
@@ -45,12 +47,12 @@ impl fmt::Display for Seal {
 }
 
 impl AuditRow {
-    /// Whether it follows a row, or is the first, and neither was changed.
+    /// Whether it comes right after the row `before`, or is the first row, and its content was not changed.
     pub fn follows(&self, org: OrgId, before: Option<&Self>) -> bool {
         let before = before.and_then(|row| row.seal);
         match self.seal {
             Some(seal) => seal == Seal::of(org, before, self.at, [&self.actor, &self.action, &self.subject]),
-            // Once rows are sealed all are.
+            // A row without a seal is older than every sealed row, so it cannot follow one.
             None => before.is_none(),
         }
     }

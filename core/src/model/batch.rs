@@ -16,15 +16,15 @@ pub struct CommitRequest {
     pub org: OrgId,
     /// The run.
     pub execution: ExecutionId,
-    /// The sender's right.
+    /// The sender's right to advance the run.
     pub lease: Lease,
     /// The same for every retry of this commit.
     pub request_id: RequestId,
-    /// Digest of the batch: a known request with another one is an error.
+    /// Digest of the batch. A request id that is known with another digest is an error.
     pub digest: Digest,
-    /// The number of the previous commit.
+    /// The number of the run's commit before this one.
     pub base: u64,
-    /// The highest fact number the sender has been told.
+    /// The highest fact number that the sender has received.
     pub known: u64,
     /// What becomes durable.
     pub batch: Batch,
@@ -39,31 +39,32 @@ pub struct Batch {
     pub ops: Vec<NewOp>,
     /// Ends of inline attempts, in the order they ended.
     pub attempts: Vec<AttemptReport>,
-    /// Inline attempts started again after their holder was lost: sequence and the new attempt's number.
+    /// Inline attempts that were started again after the process of the one before was lost: the op's sequence, and the
+    /// number of the new attempt.
     pub restarted: Vec<(u32, u32)>,
-    /// Recorded reads that were answered alike again: sequence and the new count.
+    /// Recorded reads that had the same answer again: the op's sequence, and the new count.
     pub read_counts: Vec<(u32, u32)>,
     /// Signals taken out of the mailbox.
     pub consumed: Vec<Consumed>,
-    /// Ops whose timer no longer matters.
+    /// Ops whose timer is no longer needed.
     pub disarmed: Vec<u32>,
-    /// Recorded ops that nobody claimed by the end of the segment.
+    /// Recorded ops that no call had claimed by the end of the segment.
     pub orphaned: Vec<u32>,
     /// Events of the session itself: warnings, retractions.
     pub events: Vec<NewEvent>,
-    /// The code that recorded this, where it differs from what the run has.
+    /// The code that recorded this, where it is not the one that the run has.
     pub code: Option<String>,
-    /// What follows.
+    /// What the run does after the commit.
     pub end: BatchEnd,
 }
 
 impl Batch {
-    /// New ops in one commit, and ends of attempts.
+    /// How many new ops, and how many ends of attempts, one commit may have.
     pub const MOST: usize = 10_000;
-    /// Tasks of a run that have not ended.
+    /// How many tasks that have not ended a run may have.
     pub const MOST_OPEN: usize = 10_000;
 
-    /// Errors: `LimitReached` where it has more in it than one commit may.
+    /// Errors: `LimitReached` where it has more ops or more ends of attempts than one commit may have.
     pub fn check_size(&self) -> Result<()> {
         for (count, what) in [(self.ops.len(), "ops"), (self.attempts.len(), "ends of attempts")] {
             if count > Self::MOST {
@@ -75,7 +76,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Whether it calls tasks.
+    /// Whether it schedules tasks.
     pub fn calls_tasks(&self) -> bool {
         self.ops.iter().any(|op| matches!(op.body, OpBody::Task(_)))
     }
@@ -95,9 +96,9 @@ pub struct Consumed {
 pub struct AttemptReport {
     /// The op that scheduled the task, in the batch's segment.
     pub sequence: u32,
-    /// Which attempt this speaks for.
+    /// The number of the attempt that has ended.
     pub attempt: u32,
-    /// Its end.
+    /// How it ended.
     pub result: AttemptResult,
     /// How long it ran.
     pub duration: Duration,
@@ -114,30 +115,30 @@ pub enum AttemptResult {
         failure: Failure,
         /// Whether the error's type allows another attempt.
         retryable: bool,
-        /// How long the error itself asks to wait before another attempt, instead of what the policy says.
+        /// How long the error itself asks to wait before another attempt, instead of the pause of the policy.
         pause: Option<Duration>,
     },
     /// It ended because its run was cancelled.
     Cancelled,
-    /// It was asked whether it took effect (`reconcile`) and did not.
+    /// `reconcile` was asked whether it took effect, and it did not.
     NotDone,
-    /// It was given back without an end: a draining worker.
+    /// A draining worker gave it back unfinished.
     Released,
 }
 
 impl AttemptResult {
-    /// The end of a model call that was cut short: the text it had streamed is its result.
+    /// The end of a model call that was interrupted: the text that it had streamed is its result.
     pub(crate) fn said(text: &str) -> Self {
         Self::Completed(Payload::json(serde_json::Value::from(text).to_string()))
     }
 }
 
-/// What follows a commit.
+/// What the run does after a commit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BatchEnd {
     /// The run goes on in this process.
     Continue,
-    /// The run waits, unless a fact newer than `known` is there.
+    /// The run waits, unless the store has a fact that is newer than the request's `known`.
     Suspend(Wait),
     /// The segment ends with a checkpoint.
     Checkpoint(NewCheckpoint),
@@ -145,33 +146,33 @@ pub enum BatchEnd {
     Complete(Payload),
     /// The run ends with an error.
     Fail(Failure),
-    /// The run ends as cancelled, with what was kept.
+    /// The run ends as cancelled, with the output that its code left.
     Cancelled(Option<Payload>),
     /// The run pauses until somebody decides.
     Pause {
-        /// Why.
+        /// Why it pauses.
         reason: WaitReason,
-        /// What to tell people.
+        /// The failure that people are shown.
         failure: Option<Failure>,
     },
 }
 
-/// What a commit answers; the same for every retry of a request.
+/// The answer to a commit. It is the same for every retry of a request.
 #[derive(Debug, Clone)]
 pub struct CommitAnswer {
     /// The number of this commit: the `base` of the next.
     pub number: u64,
     /// How the run stands.
     pub committed: Committed,
-    /// Facts newer than the request's `known`, those of the batch included, in order.
+    /// Facts newer than the request's `known`, in order. Those of the batch itself are among them.
     pub facts: Vec<Fact>,
     /// The highest fact number.
     pub high: u64,
     /// The store's time.
     pub now: Timestamp,
-    /// A stop that was asked for.
+    /// The request to stop the run, where there is one.
     pub cancel: Option<Cancellation>,
-    /// The store told the run to pause (a limit was reached in this commit).
+    /// Why the store has paused the run, where this commit has reached a limit.
     pub paused: Option<WaitReason>,
 }
 

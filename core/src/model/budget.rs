@@ -1,14 +1,14 @@
-//! What a run may use of models, as its starter says it, and what was used.
+//! The budget of a run: what its model calls may use, and what they have used.
 
 use super::{Usage, UsageTotals};
 use crate::error::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// What a run may use. What is absent is without limit.
+/// What the model calls of a run may use. There is no limit for what is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", try_from = "Given")]
 pub struct Budget {
-    /// Tokens in all: prompts, cached ones included, and answers.
+    /// Tokens of all prompts, cached ones included, and of all answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
     /// Millionths of a US dollar. Calls of unknown price do not count.
@@ -17,12 +17,12 @@ pub struct Budget {
     /// Model calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_calls: Option<u64>,
-    /// The most tokens that one answer may have. The agent keeps to it; the engine only tells.
+    /// The most tokens that one answer may have. The engine only passes it on; the agent has to keep to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens_per_call: Option<u64>,
 }
 
-/// A budget as it is said, under all the names that are taken.
+/// A budget in the JSON of a start or a resume, under every name that is accepted.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Given {
@@ -53,7 +53,7 @@ impl TryFrom<Given> for Budget {
     }
 }
 
-/// The most dollars that are taken: beyond, a millionth is less than what a number tells apart.
+/// The most dollars that are accepted. For much larger amounts an `f64` no longer tells two millionths apart.
 const DOLLARS: f64 = 1e9;
 
 /// What was used of a budget.
@@ -68,20 +68,20 @@ pub struct Spent {
     pub calls: u64,
 }
 
-/// A budget as a run keeps it: a resume gives it anew, from what was used until then.
+/// A budget as a run keeps it. A resume may give a new one, which counts from what had been used until then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Allowance {
     /// What may be used.
     pub budget: Budget,
-    /// What had been used when it was given.
+    /// What had already been used when the budget was given.
     pub since: Spent,
 }
 
 impl Budget {
-    /// Reads what a start or a resume gives: a JSON object of the limits, or a number of tokens alone.
+    /// Reads the budget that a start or a resume gives: a JSON object of limits, or a number of tokens.
     ///
-    /// Errors: `InvalidArgument`, with what was found.
+    /// Errors: `InvalidArgument`, which says what was found.
     pub fn parse(text: &str) -> Result<Self> {
         let plain = text.strip_suffix(" tokens").unwrap_or(text).trim();
         if let Ok(tokens) = plain.parse() {
@@ -98,13 +98,13 @@ impl Budget {
 }
 
 impl Allowance {
-    /// Reads what a run keeps: the text of its start, or that of a resume.
+    /// Reads the text that a run keeps: the one of its start, or the one that [`renewed`](Self::renewed) has made.
     pub fn parse(text: &str) -> Result<Self> {
         let kept = serde_json::from_str(text).ok();
         kept.map_or_else(|| Ok(Self { budget: Budget::parse(text)?, since: Spent::default() }), Ok)
     }
 
-    /// The text to keep where a resume gives a budget to a run that has used this much: it counts from now on.
+    /// The text that a run keeps when a resume gives it a budget: the budget, and what the run has used so far.
     pub fn renewed(text: &str, used: &UsageTotals) -> Result<String> {
         let (budget, since) = (Self::parse(text)?.budget, Spent::of(used));
         if since == Spent::default() {
@@ -116,7 +116,7 @@ impl Allowance {
 }
 
 impl Spent {
-    /// What a sum over all models comes to.
+    /// The sum over all models.
     pub fn of(totals: &UsageTotals) -> Self {
         totals.0.values().fold(Self::default(), |mut sum, usage| {
             sum.add(usage);
@@ -133,7 +133,7 @@ impl Spent {
         self.calls = self.calls.saturating_add(usage.calls);
     }
 
-    /// What was used after something else had been.
+    /// What was used beyond an earlier sum.
     pub(crate) fn beyond(self, before: Self) -> Self {
         Self {
             tokens: self.tokens.saturating_sub(before.tokens),

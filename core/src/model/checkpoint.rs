@@ -1,4 +1,4 @@
-//! Where a run with state starts again.
+//! Checkpoints, from which a run with state starts again.
 
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId};
@@ -6,12 +6,12 @@ use crate::model::UsageTotals;
 use crate::payload::Payload;
 use std::collections::BTreeMap;
 
-/// What ends a segment: constant in size, however long the conversation.
+/// The checkpoint that ends a segment. It holds no messages, so its size does not grow with the conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewCheckpoint {
     /// The author's state.
     pub state: Payload,
-    /// Where each thread of the conversation stands; the main one is `""`.
+    /// The last entry of each thread of the conversation; the main thread is `""`.
     pub leaves: BTreeMap<String, EntryId>,
     /// Small JSON object: reason, entry count, the author's own facts.
     pub metadata: String,
@@ -26,7 +26,7 @@ pub struct Checkpoint {
     pub sequence: u32,
     /// What was saved.
     pub saved: NewCheckpoint,
-    /// Sums up to here.
+    /// What model calls had used up to here.
     pub usage: UsageTotals,
     /// BLAKE3 over sequence, state, leaves and usage; checked on every load.
     pub hash: [u8; 32],
@@ -35,7 +35,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The hash that a checkpoint of this content must carry. The state counts by its own content hash.
+    /// The hash that a checkpoint with this content must have. It covers the state through the content hash of the
+    /// state.
     pub fn content_hash(
         sequence: u32,
         state: &[u8; 32],

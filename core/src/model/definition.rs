@@ -1,4 +1,4 @@
-//! Predefined agents: what a run of one starts with.
+//! Predefined agents: the settings with which a run of one starts.
 
 use crate::clock::Timestamp;
 use crate::id::{DefinitionId, OrgId};
@@ -21,11 +21,11 @@ pub struct DefinitionSpec {
     pub queue: String,
     /// The system prompt.
     pub system_prompt: Option<String>,
-    /// Models, as its agent takes them: JSON.
+    /// Its models, as JSON in the form that its agent takes.
     pub models: Value,
-    /// Tools, as its agent takes them: JSON.
+    /// Its tools, as JSON in the form that its agent takes.
     pub tools: Value,
-    /// Settings by name; a start may set others.
+    /// Settings by name. A start may replace them.
     pub config: serde_json::Map<String, Value>,
     /// For filters.
     pub metadata: BTreeMap<String, String>,

@@ -7,14 +7,14 @@ use crate::payload::Payload;
 /// Who speaks. Free text on the wire; these are the usual ones.
 pub type Role = String;
 
-/// An entry as an op asks for it.
+/// An entry as the op that appends it describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEntry {
     /// UUIDv5 of the op id.
     pub id: EntryId,
     /// The entry it follows; none for the first of a tree.
     pub parent: Option<EntryId>,
-    /// The branch of execution whose leaf moves to it; empty for the main one.
+    /// The thread whose last entry it becomes; empty for the main one.
     pub thread: String,
     /// `system`, `user`, `assistant`, `tool_result`, or the author's own word.
     pub role: Role,

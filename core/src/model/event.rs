@@ -1,4 +1,4 @@
-//! What watchers of a run are told.
+//! The events and previews that watchers of a run get.
 
 use crate::clock::Timestamp;
 use crate::id::ExecutionId;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 #[allow(missing_docs)]
 pub enum EventKind {
     Created = 1,
-    /// A claim: `epoch` is in the data. Chunks of lower epochs without a result are void.
+    /// A worker claimed the run; its `epoch` is in the data. Chunks of a lower epoch, whose op has no result yet, are
+    /// void.
     Resumed = 2,
     Waiting = 3,
     /// A waiting run became runnable.
@@ -37,9 +38,9 @@ pub enum EventKind {
     Timer = 21,
     Usage = 22,
     Warning = 23,
-    /// Chunks of an attempt are void.
+    /// The chunks of an attempt are void.
     Retract = 24,
-    /// A lease ended without its holder.
+    /// A lease ran out before its holder gave it back.
     LeaseLost = 25,
     Forked = 26,
     Continued = 27,
@@ -89,13 +90,13 @@ impl EventKind {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Whether nothing follows it.
+    /// Whether it is the end of its run.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
-/// An event as whoever causes it gives it.
+/// An event that is yet to be stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewEvent {
     /// What it says.
@@ -106,7 +107,7 @@ pub struct NewEvent {
     pub data: serde_json::Value,
 }
 
-/// A durable event; its number is gapless within its run and shared with facts.
+/// A durable event. Events and facts of a run are numbered together, without gaps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// The run.
@@ -121,12 +122,12 @@ pub struct Event {
     pub segment: u32,
     /// The op it is about.
     pub sequence: Option<u32>,
-    /// Small JSON object; ids of the rows it is about.
+    /// Small JSON object with the ids of the rows that it is about.
     pub data: serde_json::Value,
 }
 
-/// A reader's position: the last durable event it has. Previews have none of their own: whoever goes on behind an event is told
-/// anew what is being made there.
+/// A reader's position: the last durable event that it has. Previews have no position of their own. A reader that goes
+/// on behind an event gets all previews of what is being made there again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EventId {
     /// The event's number.
@@ -142,8 +143,8 @@ impl std::fmt::Display for EventId {
 impl std::str::FromStr for EventId {
     type Err = crate::Error;
 
-    /// Earlier versions gave previews and retractions ids of their own behind a durable event, `17.3` and `17.r0`: they stand
-    /// for that event.
+    /// Earlier versions gave previews and retractions ids of their own behind a durable event: `17.3` and `17.r0`. Both
+    /// are read as the position of that event.
     fn from_str(text: &str) -> crate::Result<Self> {
         let (number, rest) = text.split_once('.').unwrap_or((text, "0"));
         match (number.parse(), rest.strip_prefix('r').unwrap_or(rest).parse::<u64>()) {
@@ -168,24 +169,27 @@ pub enum ChunkKind {
     Error,
     /// A task's progress.
     Progress,
-    /// Nothing: what its op has streamed so far is void, for the attempt tries again by itself. Readers get a retraction.
+    /// Nothing. It says that what its op has streamed so far is void, because the attempt tries again by itself.
+    /// Readers get a retraction.
     Void,
 }
 
-/// A preview between two durable events: fenced by epoch and attempt, void once its op has a result.
+/// A preview between two durable events. It is shown only while its epoch and its attempt are the current ones and its
+/// op has no result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunk {
     /// The run.
     pub execution: ExecutionId,
     /// The segment of the op.
     pub segment: u32,
-    /// The op that streams: a task's, or the last one the agent called.
+    /// The op that streams: the one of a task, or the last one that the agent called.
     pub sequence: u32,
-    /// The claim under which it was made; [`OF_A_QUEUE`](Self::OF_A_QUEUE) for a task's that its queue handed out.
+    /// The epoch of the claim under which it was made; [`OF_A_QUEUE`](Self::OF_A_QUEUE) if a worker of a queue runs the
+    /// task.
     pub epoch: u64,
-    /// The attempt of the task; [`OF_AN_AGENT`](Self::OF_AN_AGENT) for the agent itself.
+    /// The attempt of the task; [`OF_AN_AGENT`](Self::OF_AN_AGENT) if the agent itself streams.
     pub attempt: u32,
-    /// Its place within the attempt, from 1.
+    /// Its place among the chunks of the attempt, from 1.
     pub seq: u64,
     /// What it carries.
     pub kind: ChunkKind,
@@ -194,28 +198,29 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// The epoch of previews that depend on no claim of the run: their attempt lives elsewhere and goes on.
+    /// The epoch of previews from a worker of a queue. A new claim of the run does not void them, because their attempt
+    /// goes on elsewhere.
     pub const OF_A_QUEUE: u64 = 0;
-    /// The attempt of previews that the agent itself makes: no end of a task voids them, only a claim does.
+    /// The attempt of previews from the agent itself. No end of a task voids them, only a new claim of the run does.
     pub const OF_AN_AGENT: u32 = 0;
 }
 
 /// What a reader gets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamEvent {
-    /// A durable fact of the run.
+    /// A durable event of the run.
     Durable(Event),
     /// A preview.
     Chunk(EventId, Arc<Chunk>),
-    /// Previews of an op are void: an attempt failed or its process was lost.
+    /// The previews of an op are void: its attempt has failed, or the process of the attempt was lost.
     Retract {
         /// The reader's position after it.
         id: EventId,
         /// The op, by segment and sequence.
         op: (u32, u32),
     },
-    /// Previews are missing behind this position: what was shown of ops in the making is void, and what still counts comes
-    /// again. Durable events are never missing.
+    /// Previews behind this position were lost, so all that was shown of unfinished ops is void; what still counts comes
+    /// again. Durable events are never lost.
     Gap(EventId),
 }
 

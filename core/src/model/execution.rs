@@ -1,4 +1,4 @@
-//! One durable run of an agent and what may be asked of it.
+//! One durable run of an agent, and the requests that change it.
 
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
@@ -101,7 +101,7 @@ pub enum WaitReason {
     Error,
 }
 
-/// What would make a waiting run runnable: any of these.
+/// What a waiting run waits for. Each of these makes it runnable.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wait {
@@ -111,22 +111,23 @@ pub struct Wait {
     pub tasks: bool,
     /// Whether a timer is armed.
     pub timers: bool,
-    /// Whether something of the host's own (a timer of its event loop) may end the wait: only a process that has entered
-    /// the run keeps it going, so a run whose last holder is gone is entered again.
+    /// Whether something of the host's own, such as a timer of its event loop, may end the wait. That exists only in a
+    /// process that holds the run, so the run is handed out again when its last holder is gone.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub host_timer: bool,
-    /// Ends that are awaited by name: others do not count.
+    /// The ends that are awaited by name. Where they are given, no other end of a task makes the run runnable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<Ends>,
-    /// Whether the worker that suspends the run keeps its copy: it may then claim the run before all others for a moment
-    /// after the wait has ended.
+    /// Whether the worker that suspends the run keeps its copy. If so, it alone may claim the run for a moment after
+    /// the wait has ended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub parked: bool,
-    /// What to tell people.
+    /// The reason that people are shown.
     pub reason: Option<WaitReason>,
 }
 
-/// Ends that a wait names: of tasks by their ids (beside `tasks`), of children by the signals that tell of them.
+/// Ends that a wait names: those of tasks by the tasks' ids, those of children by the names of the signals that report
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ends {
     /// Those that are still to come.
@@ -148,7 +149,7 @@ pub enum Until {
 }
 
 impl Ends {
-    /// Takes note of an end; tells whether the wait is over.
+    /// Takes an end off the list, and tells whether the wait is over.
     pub(crate) fn take(&mut self, name: &str, success: bool) -> bool {
         self.open.remove(name)
             && match self.until {
@@ -160,12 +161,13 @@ impl Ends {
 }
 
 impl Wait {
-    /// Whether the end of a task ends it; one that is awaited by name is no longer awaited.
+    /// Whether the end of a task ends the wait. Where the task is awaited by name, it is taken off the list.
     pub(crate) fn take_task(&mut self, task: &str, success: bool) -> bool {
         self.tasks && self.ends.as_mut().is_none_or(|ends| ends.take(task, success))
     }
 
-    /// Whether a signal ends it; one that is awaited as an end is no longer awaited.
+    /// Whether a signal ends the wait. Where the signal reports an end that is awaited by name, that is taken off the
+    /// list.
     pub(crate) fn take_signal(&mut self, name: &str) -> bool {
         self.signals.iter().any(|awaited| awaited == name)
             || self.ends.as_mut().is_some_and(|ends| ends.take(name, true))
@@ -177,7 +179,7 @@ impl Wait {
 pub struct Lease {
     /// Who holds it.
     pub worker: WorkerId,
-    /// The fencing token: grows with every claim.
+    /// The fencing token. Every claim raises it.
     pub epoch: u64,
 }
 
@@ -208,27 +210,27 @@ impl Cancellation {
 /// The point a fork starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkPoint {
-    /// The run whose tree is shared.
+    /// The parent: the fork shares its tree of entries.
     pub execution: ExecutionId,
-    /// The segment read from.
+    /// The segment of the parent that the fork begins with.
     pub segment: u32,
-    /// The last op of it that counts; none for a fork at a checkpoint.
+    /// The last op of that segment that the fork takes over; none for a fork at a checkpoint.
     pub sequence: Option<u32>,
 }
 
-/// Limits given at start.
+/// Limits that a start gives.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StartLimits {
     /// Steps after which the run pauses.
     pub max_steps: Option<u32>,
-    /// Steps after which `resume` is refused (500 where `max_steps` is given).
+    /// Steps after which `resume` is refused; 500 unless set, where `max_steps` is given.
     pub max_total_steps: Option<u32>,
-    /// Ops of one tail after which the run pauses (50,000).
+    /// Ops of one tail after which the run pauses; 50,000 unless set.
     pub max_tail: Option<u32>,
-    /// What it may use of models: the JSON of a [`Budget`](super::Budget), or a number of tokens.
+    /// What its model calls may use: the JSON of a [`Budget`](super::Budget), or a number of tokens.
     pub budget: Option<String>,
-    /// The longest the run may take, from creation.
+    /// How long the run may take, from its creation.
     pub timeout: Option<Duration>,
 }
 
@@ -237,9 +239,9 @@ pub struct StartLimits {
 pub struct NewExecution {
     /// Tenant.
     pub org: OrgId,
-    /// UUID, given or made from the key.
+    /// Its id: a UUID that was given, or one made from the key.
     pub id: ExecutionId,
-    /// The user's own name for it, when that is no UUID.
+    /// The user's own name for it, where that is not a UUID.
     pub key: Option<String>,
     /// The agent.
     pub kind: String,
@@ -247,19 +249,19 @@ pub struct NewExecution {
     pub queue: String,
     /// The argument.
     pub input: Payload,
-    /// Digest of the argument: the same id with another one is refused.
+    /// Digest of the argument. A start with the same id and another digest is refused.
     pub input_digest: Digest,
     /// Limits.
     pub limits: StartLimits,
     /// Small JSON object for filters.
     pub metadata: BTreeMap<String, String>,
-    /// Higher is claimed first.
+    /// Runs with a higher priority are claimed first.
     pub priority: i32,
-    /// Of the runs of one key and org few are RUNNING at a time.
+    /// Only so many runs of the same key and org are RUNNING at a time as `concurrency_limit` says.
     pub concurrency_key: Option<String>,
-    /// It begins to run where fewer runs of its key do; one without a number.
+    /// The run begins only while fewer runs of its key than this are RUNNING; 1 unless set.
     pub concurrency_limit: Option<u32>,
-    /// Not to be claimed before this has passed.
+    /// It cannot be claimed before this time has passed.
     pub delay: Option<Duration>,
     /// W3C trace parent of the starter.
     pub traceparent: Option<String>,
@@ -287,12 +289,12 @@ impl NewExecution {
     }
 }
 
-/// How many runs of a concurrency key may be RUNNING where a run asks for this limit.
+/// How many runs of a concurrency key may be RUNNING at a time, by the limit that a run was started with.
 pub(crate) fn runners(limit: Option<u32>) -> usize {
     limit.map_or(1, |limit| limit.max(1) as usize)
 }
 
-/// Refuses a limit that lets nothing run, and one of no key.
+/// Refuses a concurrency limit of 0, and one without a concurrency key.
 ///
 /// Errors: `InvalidArgument`.
 pub(crate) fn check_concurrency(key: Option<&str>, limit: Option<u32>) -> crate::Result<()> {
@@ -304,7 +306,7 @@ pub(crate) fn check_concurrency(key: Option<&str>, limit: Option<u32>) -> crate:
     Err(crate::Error::new(crate::error::Code::InvalidArgument, wrong))
 }
 
-/// What became of a start; durable when returned.
+/// The answer to a start. The run is durable when it is returned.
 #[derive(Debug, Clone)]
 pub struct Created {
     /// The run.
@@ -330,8 +332,8 @@ pub struct Execution {
     pub segment: u32,
     /// Where the main thread of the conversation stands.
     pub leaf: Option<EntryId>,
-    /// Identifies the code that recorded the current tail: `edited` after an edit, `mixed:` and the code where a person let
-    /// it go on, `mixed` until that code has come.
+    /// Identifies the code that recorded the current tail. It is `edited` after an edit. Where a person let changed
+    /// code go on with the tail, it is `mixed:` and that code, or just `mixed` until that code has claimed the run.
     pub code: Option<String>,
     /// The fencing token of the last claim.
     pub epoch: u64,
@@ -345,19 +347,19 @@ pub struct Execution {
     pub cancel: Option<(Cancellation, Timestamp)>,
     /// Steps taken in all.
     pub step_count: u32,
-    /// The count at which it pauses.
+    /// The count of steps at which it pauses.
     pub step_limit: Option<u32>,
-    /// Ops of a tail at which it pauses.
+    /// The number of ops of a tail at which it pauses.
     pub tail_limit: u32,
-    /// Sums of model calls.
+    /// What its model calls have used, by model.
     pub usage: UsageTotals,
     /// The run that spawned it.
     pub parent: Option<ExecutionId>,
-    /// The top of its family; itself without a parent.
+    /// The run at the top of its family; itself if it has no parent.
     pub root: ExecutionId,
     /// Where it was forked from.
     pub forked_from: Option<ForkPoint>,
-    /// Claims lost in a row without one commit between them.
+    /// How many claims in a row were lost without a commit.
     pub losses: u32,
     /// When it was started.
     pub created_at: Timestamp,
@@ -376,20 +378,21 @@ pub struct Claim {
     pub lease: Lease,
     /// The highest fact number at the claim.
     pub high: u64,
-    /// The facts up to it since the last commit of the copy that the claiming worker has parked; none for others.
+    /// The facts up to `high` since the last commit, where the claiming worker still holds the copy of the run that
+    /// made that commit. None for every other worker, which has to load the history.
     pub news: Option<Vec<Fact>>,
 }
 
 /// What a fork starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForkFrom {
-    /// A checkpoint, by the segment it starts (with state).
+    /// A checkpoint of a run with state, named by the segment that it starts.
     Checkpoint(u32),
-    /// An entry: the last checkpoint at or above it, or the op that appended it.
+    /// An entry. The fork starts from the last checkpoint at or above it, or from the op that appended it.
     Entry(EntryId),
-    /// An op of the current segment (without state).
+    /// An op of the current segment of a run without state.
     Op(Slot),
-    /// The last point possible.
+    /// The latest point that is possible.
     Latest,
 }
 
@@ -404,7 +407,7 @@ pub struct ForkRequest {
     pub id: ExecutionId,
     /// The key of the fork.
     pub key: Option<String>,
-    /// Where.
+    /// The point to fork from.
     pub from: ForkFrom,
     /// Another state to start with.
     pub state: Option<Payload>,
@@ -413,8 +416,9 @@ pub struct ForkRequest {
 }
 
 impl ForkRequest {
-    /// Where the fork starts if its parent's op `told` was the first that knew of a request to stop: before it. Nobody asks
-    /// the fork to stop, so its code does nothing of what was done for that. A place that was named is not moved but refused.
+    /// Moves the start of the fork before the op `told`, the first op that the parent's code called after it had got a
+    /// request to stop. Nobody has asked the fork to stop, so its code would not make that call, and its journal would
+    /// not match. Only a fork of the latest point is moved; a point that the request names is refused.
     pub(crate) fn before_stop(&self, at: ForkPoint, told: Option<u32>) -> Result<ForkPoint> {
         let Some(told) = told.filter(|told| at.sequence.is_some_and(|last| last >= *told)) else { return Ok(at) };
         let sequence = told.checked_sub(1);
@@ -433,12 +437,12 @@ impl ForkRequest {
 }
 
 impl Execution {
-    /// How its user named it: its key, else its id.
+    /// Its name for people: its key, or its id if it has no key.
     pub fn name(&self) -> String {
         self.new.key.clone().unwrap_or_else(|| self.new.id.to_string())
     }
 
-    /// The budget it has after a resume: a new one, or the same again where it was used up.
+    /// The budget it has after a resume: the one that the resume gives, or the same amount again if it was used up.
     pub(crate) fn budget_after(&self, request: &ResumeRequest, reason: Option<WaitReason>) -> Result<Option<String>> {
         let kept = self.new.limits.budget.as_deref();
         match request.budget.as_deref().or(kept.filter(|_| reason == Some(WaitReason::Budget))) {
@@ -447,13 +451,13 @@ impl Execution {
         }
     }
 
-    /// The refusal of a signal to a run that has ended.
+    /// The error for a signal to a run that has ended.
     pub(crate) fn takes_no_signals(&self) -> Error {
         let message = format!("the run {:?} is {} and takes no more signals", self.name(), self.status);
         Error::new(Code::ExecutionClosed, message).with("id", self.new.id).with("status", self.status)
     }
 
-    /// The refusal to go on with a run that cannot; `what` is the wish.
+    /// The error for a request that the run's status does not allow; `what` names the request.
     pub(crate) fn cannot(&self, what: &str) -> Error {
         let reason = self.wait.as_ref().and_then(|wait| wait.reason).map(|reason| format!(" ({reason:?})"));
         let (id, status, reason) = (self.new.id, self.status, reason.unwrap_or_default());
@@ -462,7 +466,8 @@ impl Execution {
         Error::new(Code::InvalidTransition, message).with("from", status).with("to", Status::Pending)
     }
 
-    /// The refusal to go on with a run whose end a fork has taken over.
+    /// The error for a request to go on with a run whose end a fork has copied: the end must stay as the fork has read
+    /// it.
     pub(crate) fn was_forked(&self, fork: ExecutionId) -> Error {
         let message = format!(
             "the run {:?} is {} and the run {fork} was forked from its end, which stays as it is; go on with the fork",
@@ -472,7 +477,7 @@ impl Execution {
         Error::new(Code::InvalidTransition, message).with("from", self.status).with("fork", fork)
     }
 
-    /// The refusal of a start or a fork that would have this run's id and is another one.
+    /// The error for a start or a fork that asks for this run's id, but is not the request that made this run.
     pub(crate) fn is_in_the_way(&self) -> Error {
         let (id, named) = (self.new.id, self.name());
         Error::new(
@@ -487,17 +492,17 @@ impl Execution {
 /// A request to continue a paused run, or with `retry` a failed one.
 #[derive(Debug, Clone, Default)]
 pub struct ResumeRequest {
-    /// A run that has failed goes on too, from its last commit.
+    /// Whether a run that has failed goes on too. It goes on from its last commit.
     pub retry: bool,
-    /// Steps from now on.
+    /// How many steps it may take from now on.
     pub max_steps: Option<u32>,
     /// A new limit of the tail.
     pub max_tail: Option<u32>,
-    /// A budget from now on; without it, the same again for a run that has used its up.
+    /// A budget from now on. Without one, a run that has used up its budget gets the same amount again.
     pub budget: Option<String>,
-    /// A user entry to append first.
+    /// An entry of the user to append first.
     pub message: Option<Payload>,
-    /// Makes a retried request one resume.
+    /// Two requests with the same id are one resume, so that a request can be sent again.
     pub request_id: Option<RequestId>,
 }
 

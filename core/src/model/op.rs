@@ -1,4 +1,5 @@
-//! Ops, their labels, and the facts that answer them: the journal as stored and loaded.
+//! Ops, their labels, and the facts that give them their outcomes: the journal in the form in which it is stored and
+//! loaded.
 
 use crate::clock::Timestamp;
 use crate::id::{EntryId, OnceSlot, Slot, TaskId};
@@ -22,15 +23,16 @@ pub enum OpKind {
     Signal = 3,
     /// Waits for a moment.
     Timer = 4,
-    /// Reads the outside: mailbox, cancellation, budget.
+    /// Reads something that may change at any time: the mailbox, a request to stop, the budget.
     Read = 5,
-    /// Gives up an await.
+    /// Records that the code no longer waits for an op.
     Abandon = 6,
-    /// Joins a detached task.
+    /// Waits for a detached task.
     Attach = 7,
     /// Records what a model call cost.
     Usage = 8,
-    /// Marks the start of a step, for counts and limits. What an await gives is no such thing.
+    /// Marks the start of a step of the agent's loop, for counts and limits. (The `Step` that a call of the context
+    /// returns is something else: the future of one op.)
     #[serde(rename = "step")]
     StepMark = 9,
     /// Forces a commit.
@@ -39,7 +41,8 @@ pub enum OpKind {
     Once = 11,
 }
 
-/// The key of the label of an await that is no longer given up: its run goes on after the error that gave it up.
+/// The label key of an `Abandon` that no longer counts. An error in the code gave the await up, and the run goes on
+/// after that error, so the code awaits the op again.
 pub(crate) const UNDONE: &str = "flovyn:undone";
 
 impl OpKind {
@@ -58,7 +61,7 @@ impl OpKind {
         Self::Once,
     ];
 
-    /// Whether its outcome is that it is durable.
+    /// Whether an op of this kind has no other outcome than being durable.
     pub(crate) fn is_mark(self) -> bool {
         matches!(self, Self::StepMark | Self::Flush | Self::Once)
     }
@@ -69,7 +72,7 @@ impl OpKind {
     }
 }
 
-/// What tells two calls of one kind and name apart.
+/// The part of a label that tells two calls of the same kind and name apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LabelKey {
@@ -79,7 +82,7 @@ pub enum LabelKey {
     Digest(Digest),
 }
 
-/// How a call finds its recorded twin.
+/// The label of a call. Replay finds the recorded op of a call by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Label {
     /// What it does.
@@ -107,13 +110,13 @@ impl std::fmt::Display for Label {
     }
 }
 
-/// An outcome that was handed to the agent, by the op it belongs to.
+/// An outcome that was handed to the agent, named by the op that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seen(pub u32);
 
 impl Seen {
-    /// A request to stop, which belongs to no op.
+    /// A request to stop. It belongs to no op, so it has a number that no op has.
     pub const CANCEL: Seen = Seen(u32::MAX);
 }
 
@@ -122,9 +125,9 @@ impl Seen {
 pub struct NewOp {
     /// Its number in the segment.
     pub sequence: u32,
-    /// Its place inside a `once`.
+    /// Its place inside a `once`, where it is in one.
     pub once: Option<OnceSlot>,
-    /// How its twin is found.
+    /// The label by which replay finds it.
     pub label: Label,
     /// Outcomes handed over since the previous op, in order.
     pub seen: Vec<Seen>,
@@ -139,9 +142,9 @@ pub enum OpBody {
     Entry(NewEntry),
     /// Schedules a task.
     Task(NewTask),
-    /// Waits for a signal of the label's name, at most so long.
+    /// Waits for a signal of the label's name.
     Signal {
-        /// Ends in `TimedOut` this long after the commit.
+        /// The longest wait, counted from the commit; past it the op ends with `TimedOut`.
         timeout: Option<Duration>,
     },
     /// Waits this long from the commit.
@@ -149,19 +152,19 @@ pub enum OpBody {
         /// How long.
         duration: Duration,
     },
-    /// Reads the outside; consumed signals are named by the batch.
+    /// Reads the mailbox, a request to stop or the budget. The batch names the signals that the read has taken out.
     Read {
         /// What was answered.
         answer: Payload,
-        /// How often in a row.
+        /// How often in a row the same question had the same answer.
         count: u32,
     },
-    /// Gives up the await of an op.
+    /// Records that the code no longer waits for an op.
     Abandon {
-        /// Its sequence.
+        /// The sequence of that op.
         target: u32,
     },
-    /// Joins a detached task.
+    /// Waits for a detached task.
     Attach {
         /// The task.
         task: TaskId,
@@ -177,7 +180,7 @@ pub enum OpBody {
     StepMark,
     /// Forces a commit.
     Flush,
-    /// Ends a `once` (the op's `once` has `n` 0).
+    /// Ends a `once`. The op's own place in the `once` has the number 0.
     Once {
         /// Digest of its input.
         digest: Digest,
@@ -186,16 +189,16 @@ pub enum OpBody {
     },
 }
 
-/// An op as read back.
+/// An op read back from a store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedOp {
-    /// Its segment: the current one, but for ops of a `once` that an earlier segment left unfinished.
+    /// Its segment. That is the current one, except for ops of a `once` that an earlier segment left unfinished.
     pub segment: u32,
     /// Its number in the segment.
     pub sequence: u32,
-    /// Its place inside a `once`.
+    /// Its place inside a `once`, where it is in one.
     pub once: Option<OnceSlot>,
-    /// How its twin is found.
+    /// The label by which replay finds it.
     pub label: Label,
     /// Outcomes handed over since the previous op, in order.
     pub seen: Vec<Seen>,
@@ -204,7 +207,7 @@ pub struct RecordedOp {
 }
 
 impl RecordedOp {
-    /// Whether it gave an await up, and counts no more.
+    /// Whether it is an `Abandon` that no longer counts (see [`UNDONE`]).
     pub(crate) fn is_undone(&self) -> bool {
         let undone = matches!(&self.label.key, LabelKey::Key(key) if **key == *UNDONE);
         undone && matches!(self.body, RecordedBody::Abandon { .. })
@@ -215,7 +218,7 @@ impl RecordedOp {
         Slot { segment: self.segment, sequence: self.sequence }
     }
 
-    /// The task whose end its await gets.
+    /// The task that it waits for, where it waits for one.
     pub(crate) fn task(&self) -> Option<TaskId> {
         match self.body {
             RecordedBody::Task { id, .. } | RecordedBody::Attach { task: id } => Some(id),
@@ -223,9 +226,10 @@ impl RecordedOp {
         }
     }
 
-    /// Hands what ops that are left out had seen to the next op kept of their segment, so that replay hands outcomes over in
-    /// the order in which the code was told of them (rule 5). Nobody is told of what is not kept, nor of a request to stop,
-    /// which was the parent's.
+    /// For a tail of which only the ops `kept` are copied: moves the `seen` of an op that is left out to the next op of
+    /// its segment that is kept. So replay of the copy hands outcomes over in the order in which the code got them
+    /// (rule 5). An outcome of an op that is not kept is dropped, and so is a request to stop: that one was for the
+    /// parent.
     pub(crate) fn keep_seen<'a>(tail: impl Iterator<Item = &'a mut RecordedOp>, kept: &BTreeSet<Slot>) {
         let mut carried: Vec<Seen> = Vec::new();
         let mut segment = 0;
@@ -235,7 +239,7 @@ impl RecordedOp {
                 carried.clear();
             }
             for seen in std::mem::take(&mut op.seen) {
-                // The latest place counts, as it does in a script.
+                // If it was already on the list, only its latest place counts. A script counts it the same way.
                 carried.retain(|earlier| *earlier != seen);
                 if kept.contains(&Slot { segment, sequence: seen.0 }) {
                     carried.push(seen);
@@ -247,8 +251,9 @@ impl RecordedOp {
         }
     }
 
-    /// The cancelled tasks of which the code knew nothing by the end of a tail: neither had it been told nor had it given them
-    /// up. So they were cancelled for what came later, and whoever goes another way from there still needs them (rule 16).
+    /// The cancelled tasks whose cancellation the code did not know of by the end of a tail: it had not got their
+    /// outcome, and it had not given them up. Something after the tail cancelled them. A run that goes another way from
+    /// there still needs them (rule 16).
     pub(crate) fn cancelled_later<'a>(tail: impl Iterator<Item = &'a RecordedOp> + Clone) -> BTreeSet<TaskId> {
         let mut known = BTreeSet::new();
         for op in tail.clone().filter(|op| !op.is_undone()) {
@@ -287,32 +292,32 @@ pub enum RecordedBody {
         status: TaskStatus,
         /// Attempts started.
         attempt: u32,
-        /// Whether the agent's own worker runs it; another attempt after a failure comes from the queue.
+        /// Whether the agent's own worker runs it. Its next attempt after a failure comes from the queue.
         inline: bool,
         /// Whether it must not run twice.
         at_most_once: bool,
         /// Whether it outlives its segment.
         detached: bool,
-        /// Attempts in a row that may be lost with their process, as the call that made it said.
+        /// How many attempts in a row may be lost with their process, as the recorded call said.
         max_losses: u32,
     },
     /// Waits for a signal.
     Signal,
     /// Waits for a moment.
     Timer,
-    /// Read the outside.
+    /// Read the mailbox, a request to stop or the budget.
     Read {
         /// What was answered.
         answer: Payload,
-        /// How often in a row.
+        /// How often in a row the same question had the same answer.
         count: u32,
     },
-    /// Gave up an await.
+    /// Recorded that the code no longer waits for an op.
     Abandon {
-        /// Its sequence.
+        /// The sequence of that op.
         target: u32,
     },
-    /// Joined a detached task.
+    /// Waits for a detached task.
     Attach {
         /// The task.
         task: TaskId,
@@ -331,7 +336,7 @@ pub enum RecordedBody {
 }
 
 impl RecordedBody {
-    /// Whether its await ends with an outcome that has a place of its own among the others.
+    /// Whether it ends with an outcome that is handed over in its own place among the other outcomes.
     pub(crate) fn has_outcome(&self) -> bool {
         match self {
             Self::Task { .. }
@@ -346,10 +351,10 @@ impl RecordedBody {
     }
 }
 
-/// Something that happened to a run, with its place in the run's own order.
+/// Something that happened to a run, with its place in the order of the run's facts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
-    /// Its number; grows by at least one with each fact of the run.
+    /// Its number. Each fact of the run has a higher one than the fact before it.
     pub number: u64,
     /// When it was stored.
     pub at: Timestamp,
@@ -362,9 +367,9 @@ pub struct Fact {
 pub enum FactKind {
     /// A task ended.
     Task {
-        /// Which.
+        /// The task.
         task: TaskId,
-        /// With what.
+        /// Its result or its failure.
         result: Result<Payload, Failure>,
     },
     /// A timer fired, or the timeout of a signal wait passed.
@@ -389,16 +394,17 @@ pub struct OnceResult {
     pub value: Payload,
 }
 
-/// All that recovery replays: the last checkpoint and the tail since it.
+/// What recovery replays: the last checkpoint and the tail since it.
 #[derive(Debug, Clone)]
 pub struct Segment {
     /// The run.
     pub execution: Execution,
-    /// Where it starts; none in segment 0.
+    /// The checkpoint that the segment starts from; none in segment 0.
     pub checkpoint: Option<Checkpoint>,
     /// Ops of the segment and of unfinished `once`s, in order.
     pub tail: Vec<RecordedOp>,
-    /// Outcomes of those ops, the unconsumed mailbox, and the signals the tail consumed, in order.
+    /// The outcomes of those ops, the signals that are still in the mailbox, and the signals that the tail has taken
+    /// out of it, in order.
     pub facts: Vec<Fact>,
     /// Finished `once`s.
     pub once: Vec<OnceResult>,

@@ -1,26 +1,26 @@
-//! What operators look at: workers and queues.
+//! Workers and queues, as operators see them.
 
 use crate::clock::Timestamp;
 use crate::id::WorkerId;
 
-/// A worker as its calls have shown it.
+/// A worker, as far as a store knows it from the worker's calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownWorker {
     /// Its id.
     pub id: WorkerId,
-    /// Host, process and name, for people; empty for one that never registered.
+    /// Its host, process and name, for people; empty if it has never registered.
     pub name: String,
-    /// The queues it said it polls.
+    /// The queues that it registered for.
     pub queues: Vec<String>,
-    /// What its claims asked for: kind and queue.
+    /// The kinds and queues that its claims have asked for.
     pub serves: Vec<(String, String)>,
-    /// The last sign of life that was noted.
+    /// The last sign of life that was stored.
     pub seen_at: Timestamp,
-    /// Until when it is believed to live.
+    /// Until when it counts as alive without another sign of life.
     pub alive_until: Timestamp,
 }
 
-/// What a queue has of one kind.
+/// The work of one kind in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueLoad {
     /// The agent or the task.
@@ -29,8 +29,8 @@ pub struct QueueLoad {
     pub queue: String,
     /// How many may be claimed now.
     pub queued: u64,
-    /// How many workers hold.
+    /// How many are held by workers.
     pub running: u64,
-    /// Whether a live worker serves it.
+    /// Whether a live worker serves this kind in this queue.
     pub served: bool,
 }

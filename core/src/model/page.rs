@@ -5,7 +5,7 @@ use crate::id::ExecutionId;
 use crate::model::Status;
 use std::collections::BTreeMap;
 
-/// Items of the largest page.
+/// How many items the largest page has.
 pub const MAX_PAGE: usize = 1_000;
 
 /// An opaque place in a listing.
@@ -15,9 +15,9 @@ pub struct Cursor(pub String);
 /// Which part of a listing.
 #[derive(Debug, Clone)]
 pub struct PageRequest {
-    /// At most so many (1 to [`MAX_PAGE`]).
+    /// How many items at most (1 to [`MAX_PAGE`]).
     pub limit: usize,
-    /// After this place; from the start without it.
+    /// The place after which it begins; the start of the listing if absent.
     pub after: Option<Cursor>,
 }
 
@@ -36,7 +36,7 @@ pub struct Page<T> {
     pub next: Option<Cursor>,
 }
 
-/// Which runs to list; newest first.
+/// Which runs to list. The newest come first.
 #[derive(Debug, Clone, Default)]
 pub struct ExecutionFilter {
     /// Any of these statuses; all when empty.

@@ -1,4 +1,4 @@
-//! Schedules: runs that time starts.
+//! Schedules, which start runs at given times.
 
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, OrgId};
@@ -17,9 +17,10 @@ pub struct ScheduleSpec {
     pub queue: String,
     /// The argument of every run, as JSON of at most 64 KiB.
     pub input: String,
-    /// When: minute, hour, day of month, month, day of week; seconds may come first, a year last. Or `@daily` and the like.
+    /// When to start runs: minute, hour, day of month, month, day of week. Seconds may come first and a year last. Or a
+    /// word such as `@daily`.
     pub cron: String,
-    /// The IANA time zone whose clock counts, such as `Europe/Paris`; UTC without one.
+    /// The IANA time zone of the expression, such as `Europe/Paris`; UTC if absent.
     pub timezone: Option<String>,
     /// Metadata of the runs, beside `schedule` and `scheduledAt`.
     #[serde(default)]
@@ -27,12 +28,13 @@ pub struct ScheduleSpec {
     /// Priority of the runs.
     #[serde(default)]
     pub priority: i32,
-    /// Concurrency key of the runs: with one, a run waits for that of the tick before.
+    /// Concurrency key of the runs. With one, a run waits until the run of the tick before has ended.
     pub concurrency_key: Option<String>,
-    /// How many runs of the key there may be at a time; one without a number.
+    /// How many runs of the key may be RUNNING at a time; 1 if absent.
     #[serde(default)]
     pub concurrency_limit: Option<u32>,
-    /// It starts nothing until it is put again without this; its ticks count from then.
+    /// Whether it is paused. It starts nothing until it is put again without this; ticks that were missed are not made
+    /// up for.
     #[serde(default)]
     pub paused: bool,
 }
@@ -44,14 +46,15 @@ pub struct Schedule {
     pub org: OrgId,
     /// What it starts, and when.
     pub spec: ScheduleSpec,
-    /// The tick that comes next; none when there will be no more.
+    /// The next tick; none when there are no more.
     pub next_at: Option<Timestamp>,
-    /// When it was made, or last replaced.
+    /// When it was made or last replaced.
     pub created_at: Timestamp,
 }
 
 impl Schedule {
-    /// The run of a tick: the same whoever starts it.
+    /// The id of the run of a tick. It is made from the schedule and the tick, so that two processes that start the run
+    /// of one tick start the same run.
     pub fn run_of(&self, tick: Timestamp) -> ExecutionId {
         let name = format!("schedule\0{}\0{}", self.spec.id, tick.0);
         ExecutionId(Uuid::new_v5(&self.org.0, name.as_bytes()))

@@ -16,7 +16,7 @@ pub enum Delivery {
     NextStep,
     /// Visible only to `wait_for_signal` and to a drain that asks for turns.
     NextTurn,
-    /// As `NextStep`, and it interrupts the model call in flight.
+    /// Visible as with `NextStep`; it also interrupts the model call that is running.
     Now,
 }
 
@@ -29,28 +29,29 @@ pub struct NewSignal {
     pub execution: ExecutionId,
     /// The id it will have if it is stored now.
     pub id: SignalId,
-    /// The mailbox slot it goes to.
+    /// Its name, by which the run waits for it or drains it.
     pub name: String,
     /// The value.
     pub payload: Payload,
     /// When it may be seen.
     pub delivery: Delivery,
-    /// Makes a retried send one signal.
+    /// Two sends with the same key are one signal, so that a send can be repeated.
     pub idempotency_key: Option<String>,
 }
 
-/// The name of the signal by which a run hears of the end of one it has spawned.
+/// The name of the signal that tells a run of the end of a run it has spawned.
 pub fn child_signal(child: ExecutionId) -> String {
     format!("{CHILD_SIGNALS}{child}")
 }
 
-/// How the names of such signals begin.
+/// The prefix of the names of such signals.
 pub const CHILD_SIGNALS: &str = "flovyn.child.";
 
 impl NewSignal {
-    /// Takes a send for a repetition of one that is stored under its idempotency key or its id.
+    /// Checks that this send repeats the signal which is stored under its idempotency key or its id.
     ///
-    /// Errors: `AlreadyExists` where that one said something else: it would be lost without a word.
+    /// Errors: `AlreadyExists` if the stored signal has another name or value. Without the error the new one would be
+    /// lost and its sender would not know.
     pub(crate) fn repeats(&self, name: &str, payload: &Payload) -> Result<()> {
         let same =
             || self.payload == *payload || matches!((json(&self.payload), json(payload)), (Some(a), Some(b)) if a == b);
@@ -69,7 +70,7 @@ impl NewSignal {
         Err(Error::new(Code::AlreadyExists, message))
     }
 
-    /// The signal that tells a run of the end of one it has spawned.
+    /// The signal that tells a run of the end of a run it has spawned.
     pub(crate) fn of_child(org: OrgId, parent: ExecutionId, child: ExecutionId, status: Status) -> Self {
         let value = serde_json::json!({ "child": child, "status": status });
         Self {
@@ -84,7 +85,7 @@ impl NewSignal {
     }
 }
 
-/// The value of a payload that is at hand.
+/// The JSON value of a payload that is in memory.
 fn json(payload: &Payload) -> Option<serde_json::Value> {
     match (&payload.body, payload.encoding) {
         (Body::Inline(bytes), Encoding::Json) => serde_json::from_slice(bytes).ok(),
@@ -92,12 +93,12 @@ fn json(payload: &Payload) -> Option<serde_json::Value> {
     }
 }
 
-/// What became of a send; durable when returned.
+/// The answer to a send. The signal is durable when it is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SignalStored {
-    /// The signal's id: the first one's, for a repeated key.
+    /// The signal's id. For a repeated key it is the id of the first send.
     pub id: SignalId,
-    /// Whether an earlier send with the same key had stored it.
+    /// Whether an earlier send with the same key has stored it.
     pub repeated: bool,
     /// Whether it made a waiting run runnable.
     pub resumed: bool,
@@ -108,7 +109,7 @@ pub struct SignalStored {
 pub struct Signal {
     /// Its id.
     pub id: SignalId,
-    /// Mailbox slot.
+    /// Its name.
     pub name: String,
     /// The value.
     pub payload: Payload,
@@ -116,7 +117,7 @@ pub struct Signal {
     pub delivery: Delivery,
     /// Its fact number: the order of the mailbox.
     pub number: u64,
-    /// The op that consumed it.
+    /// The op that has taken it out of the mailbox.
     pub consumed_by: Option<Slot>,
     /// When it became durable.
     pub created_at: Timestamp,

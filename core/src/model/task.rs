@@ -7,11 +7,11 @@ use crate::payload::Payload;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a repeated start would do (rule 11).
+/// What happens if the task is started a second time (rule 11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SideEffects {
-    /// Running it again is harmless: the author's promise.
+    /// Running it again does no harm. The author promises that.
     #[default]
     Idempotent,
     /// It must not run twice; a lost attempt puts it in doubt.
@@ -20,23 +20,23 @@ pub enum SideEffects {
     Reconcile,
 }
 
-/// Pauses between attempts: saturating exponential backoff with jitter. The one after failure n is
-/// `min(initial * factor^(n - 1), max)`, of which a part between `1 - jitter` and 1 is waited for.
+/// Pauses between attempts: exponential backoff with an upper bound and with jitter. The pause after failure n is
+/// `min(initial * factor^(n - 1), max)`, times a random number between `1 - jitter` and 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryPolicy {
-    /// Attempts after the first that may fail.
+    /// How often a failed task is tried again.
     pub retries: u32,
     /// The first pause.
     pub initial: Duration,
     /// The longest pause.
     pub max: Duration,
-    /// Growth per attempt; below 1 it counts as 1.
+    /// The factor by which each pause is longer than the one before; below 1 it counts as 1.
     pub factor: f64,
-    /// The part of a pause that chance may take away, from 0 to 1.
+    /// The part of a pause, from 0 to 1, that may be left out at random.
     #[serde(skip_serializing_if = "is_usual_jitter")]
     pub jitter: f32,
-    /// Error types that fail at once.
+    /// Types of errors that are not tried again.
     pub no_retry: Vec<String>,
 }
 
@@ -54,11 +54,12 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// `jitter` where nothing else is said.
+    /// The default of `jitter`.
     pub const USUAL_JITTER: f32 = 0.5;
 
-    /// The policy of a task as a language gives it: the first pause and the longest in its unit, of which a second has
-    /// `per_second`, growth and jitter, each under the name it has there.
+    /// Makes the policy of a task from what a language binding was given: the first pause, the longest pause, the
+    /// growth and the jitter. `per_second` is how many units of the language's time make a second. `names` are the
+    /// names that the four have in the language, for errors.
     pub fn given(kind: &str, names: [&str; 4], per_second: f64, given: [Option<f64>; 4]) -> crate::Result<Self> {
         let usual = Self::default();
         let [initial, max, factor, jitter] = given;
@@ -107,22 +108,24 @@ pub struct TaskOptions {
     pub heartbeat_timeout: Option<Duration>,
     /// The longest all attempts together may take, from scheduling.
     pub deadline: Option<Duration>,
-    /// What a repeated start would do.
+    /// What happens if it is started a second time.
     pub side_effects: SideEffects,
-    /// Outlives its segment; joined again by `attach`.
+    /// Whether it outlives its segment. `attach` waits for it again.
     pub detached: bool,
-    /// A model call: a signal delivered `now` ends its attempt, with the tokens streamed so far as its result (rule 12).
+    /// Whether a signal delivered `now` ends its attempt, with the tokens streamed so far as its result (rule 12).
+    /// Model calls have it set.
     pub interruptible: bool,
-    /// Tried again where it runs, by the session that holds it: a function that no other process has. To the store all its
-    /// tries are one attempt; where the process is gone they are made anew.
+    /// Whether the session that runs it also tries it again. That is for a function which no other process has. The
+    /// store sees one attempt for all the tries. When the process is lost, the next one starts the tries anew.
     #[serde(skip_serializing_if = "is_not")]
     pub in_place: bool,
-    /// The most tokens that one attempt may use: a model call that the run's budget has no room for is not begun. 0 reserves
-    /// nothing.
+    /// The most tokens that one attempt may use. A model call is not begun when less than this is left of the run's
+    /// budget. 0 reserves nothing.
     #[serde(skip_serializing_if = "is_nothing")]
     pub reserve: u32,
-    /// Attempts in a row that may be lost with their process before a person must look, from 1 to
-    /// [`MOST_LOSSES`](Self::MOST_LOSSES).
+    /// How many attempts in a row may be lost with their process before the task is quarantined for a person to look
+    /// at, from
+    /// 1 to [`MOST_LOSSES`](Self::MOST_LOSSES).
     #[serde(skip_serializing_if = "is_usual")]
     pub max_losses: u32,
 }
@@ -156,18 +159,19 @@ fn is_usual_jitter(jitter: &f32) -> bool {
     *jitter == RetryPolicy::USUAL_JITTER
 }
 
-// What is not said is what it was before it could be: rows of older versions and new ones are alike.
+// The default is not written, so that a row with it is the same as one that a version without this field has written.
 fn is_usual(max_losses: &u32) -> bool {
     *max_losses == TaskOptions::USUAL_LOSSES
 }
 
 impl TaskOptions {
-    /// `max_losses` where nothing else is said.
+    /// The default of `max_losses`.
     pub const USUAL_LOSSES: u32 = 20;
     /// The highest `max_losses`.
     pub const MOST_LOSSES: u32 = 1_000;
 
-    /// A number of lives as a language gives it, under the name it has there: a whole one from 1 to the most there may be.
+    /// Makes `max_losses` from the number that a language binding was given: a whole number from 1 to
+    /// [`MOST_LOSSES`](Self::MOST_LOSSES). `name` is its name in the language, for errors.
     pub fn lives(kind: &str, name: &str, given: f64) -> crate::Result<u32> {
         let most = Self::MOST_LOSSES;
         if given.fract() == 0.0 && (1.0..=f64::from(most)).contains(&given) {
@@ -183,7 +187,8 @@ impl TaskOptions {
         ))
     }
 
-    /// Refuses what contradicts itself, as what must not run twice and is to be tried again, and a number of lives that is none.
+    /// Refuses options that contradict each other, such as retries of a task that must not run twice, and a
+    /// `max_losses` out of range.
     pub fn check(&self, kind: &str) -> crate::Result<()> {
         Self::lives(kind, "max_losses", f64::from(self.max_losses))?;
         if self.side_effects == SideEffects::AtMostOnce && self.retry.retries > 0 {
@@ -226,7 +231,7 @@ pub enum TaskStatus {
     Cancelled,
     /// Nobody knows whether it took effect.
     InDoubt,
-    /// It killed its worker too often; a person must look.
+    /// Too many of its attempts in a row were lost with their process; a person must look.
     Quarantined,
 }
 
@@ -240,7 +245,7 @@ impl TaskStatus {
 /// Why a task or a run failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The code users see.
+    /// The error code that users see.
     #[serde(with = "code_word")]
     pub code: Code,
     /// The class or type of the original error.
@@ -262,7 +267,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// A failure of a code with a type and a message.
+    /// A failure with a code, a type and a message, and nothing about a task.
     pub fn new(code: Code, error_type: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -290,14 +295,14 @@ mod code_word {
     }
 }
 
-/// A task as an op asks for it.
+/// A task as the op that schedules it describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewTask {
     /// UUIDv5 of the op id.
     pub id: TaskId,
     /// The function's name.
     pub kind: String,
-    /// The queue it would be claimed from.
+    /// The queue from which it is claimed if it is not run inline, or if it is tried again.
     pub queue: String,
     /// The argument.
     pub input: Payload,
@@ -322,19 +327,19 @@ pub struct Task {
     pub slot: Slot,
     /// Where it is in its life.
     pub status: TaskStatus,
-    /// Attempts started; the current one's number, from 1.
+    /// How many attempts were started, which is the number of the current one.
     pub attempt: u32,
     /// Attempts that returned an error or ran out of time.
     pub failed_attempts: u32,
-    /// Attempts lost with their process since the last that ended by itself.
+    /// How many attempts were lost with their process since the last one that ended by itself.
     pub losses: u32,
     /// The result, when completed.
     pub output: Option<Payload>,
     /// The last error.
     pub failure: Option<Failure>,
-    /// Fraction and words of the last report.
+    /// The fraction and the message of the last report of progress.
     pub progress: Option<String>,
-    /// Not to be claimed before.
+    /// It cannot be claimed before this time.
     pub visible_at: Timestamp,
     /// Who runs it.
     pub worker: Option<WorkerId>,
@@ -349,24 +354,23 @@ pub struct Task {
 /// What a signal delivered `now` does to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interruption {
-    /// Nothing: it has not begun or is over, it is not that kind of task, or its attempt is inline and told by its session.
+    /// Nothing: it has not begun, it is over, it is not interruptible, or it runs inline, where its session stops it.
     None,
-    /// Its claimed attempt is told to stop with its next heartbeat.
+    /// The answer to its next heartbeat tells its attempt to stop.
     Stop,
-    /// It ends without a word: it waits for another attempt, and none is in flight that could hear.
+    /// It ends at once: it waits for another attempt, and no attempt runs that could be told to stop.
     End,
 }
 
 impl Task {
-    /// Whether the end of its run ends it too: a detached one goes on while an attempt runs, or while nobody knows whether it
-    /// took effect; nobody would start another.
+    /// Whether the end of its run ends it too. A detached task goes on while an attempt runs, and stays while nobody
+    /// knows whether it took effect. One that waits for an attempt ends, because nobody starts attempts for a run that
+    /// has ended.
     pub(crate) fn ends_with_run(&self) -> bool {
         !self.new.options.detached || matches!(self.status, TaskStatus::Pending | TaskStatus::Quarantined)
     }
-}
 
-impl Task {
-    /// Whether this attempt of it runs.
+    /// Whether the attempt of this number runs.
     pub(crate) fn is_running(&self, attempt: u32) -> bool {
         self.status == TaskStatus::Running && self.attempt == attempt
     }
@@ -377,7 +381,7 @@ impl Task {
         match self.status {
             _ if !options.interruptible || *placement != Placement::Queue => Interruption::None,
             TaskStatus::Running => Interruption::Stop,
-            // Any other would be asked first whether it took effect.
+            // Only an idempotent task can end here. For any other, it has to be found out first whether it took effect.
             TaskStatus::Pending if self.failed_attempts > 0 && options.side_effects == SideEffects::Idempotent => {
                 Interruption::End
             }
@@ -389,11 +393,12 @@ impl Task {
 /// An attempt handed to a worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClaimedTask {
-    /// The task, input in memory or by reference.
+    /// The task. Its input is in memory or a reference.
     pub task: Task,
     /// Whether the author's `reconcile` runs instead of the function itself.
     pub reconcile: bool,
-    /// The number of the run's event that says so: what the attempt streams stands behind it.
+    /// The number of the event that says the attempt has started. Watchers see what the attempt streams after that
+    /// event.
     pub event: u64,
 }
 
@@ -404,9 +409,9 @@ pub struct TaskReport {
     pub org: OrgId,
     /// The task.
     pub task: TaskId,
-    /// Which attempt this speaks for.
+    /// The number of the attempt that has ended.
     pub attempt: u32,
-    /// Who ran it.
+    /// The worker that ran it.
     pub worker: WorkerId,
     /// Its end.
     pub result: super::AttemptResult,

@@ -1,17 +1,18 @@
-//! Words from outside that become columns: what no backend can keep is refused where it is given.
+//! Checks of texts that callers give and that backends store in columns. A text that some backend cannot store is
+//! refused before it gets to any.
 
 use crate::error::{Code, Error, Result};
 
-/// The longest name or key, in bytes: what every index holds beside its other columns.
+/// The longest name or key, in bytes. An index of every backend has room for it beside its other columns.
 pub const MAX_NAME: usize = 500;
 
-/// The longest id that a user gives a run, in characters.
+/// The longest id that a user may give to a run, in characters.
 pub const MAX_ID: usize = 200;
 
-/// How much of a refused text an error repeats, in characters.
+/// How many characters of a refused text an error shows.
 const SHOWN: usize = 60;
 
-/// Refuses what PostgreSQL cannot store in a text, on every backend alike: a NUL.
+/// Refuses a text with a NUL, which PostgreSQL cannot store. It is refused on every backend, so that all behave alike.
 ///
 /// Errors: `InvalidArgument` with the place.
 pub(crate) fn check_text(what: &str, text: &str) -> Result<()> {
@@ -21,7 +22,7 @@ pub(crate) fn check_text(what: &str, text: &str) -> Result<()> {
     Err(Error::new(Code::InvalidArgument, message))
 }
 
-/// Refuses a name or a key that no backend takes: one with a NUL, and one of more than [`MAX_NAME`] bytes.
+/// Refuses a name or a key with a NUL, and one of more than [`MAX_NAME`] bytes.
 ///
 /// Errors: `InvalidArgument` with the place or the length.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
@@ -33,7 +34,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     check_text(what, name)
 }
 
-/// Refuses an id that no backend takes: none, one with a NUL, and one of more than 200 characters.
+/// Refuses an id that is empty, one with a NUL, and one of more than [`MAX_ID`] characters.
 ///
 /// Errors: `InvalidArgument` with the place or the length.
 pub(crate) fn check_id(id: &str) -> Result<()> {

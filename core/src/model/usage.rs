@@ -1,9 +1,9 @@
-//! What model calls cost.
+//! What model calls use and cost.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Tokens of one model call or a sum of them; buckets are disjoint.
+/// What one model call, or several together, have used. Each token is counted in one of the four fields only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
@@ -36,7 +36,7 @@ impl Usage {
     }
 }
 
-/// Sums by model name, as a checkpoint and an execution carry them.
+/// Sums by model name. Executions and checkpoints hold them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UsageTotals(pub BTreeMap<String, Usage>);

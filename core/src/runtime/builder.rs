@@ -1,5 +1,5 @@
-//! Agents in one process, put together piece by piece: where runs are kept, who runs tasks, where signals come from, who
-//! looks on.
+//! Runs agents in one process. The builder takes the parts one by one: the backend, executors of tasks, a source of
+//! signals, a tracer.
 
 use super::signals::{Listener, SignalSource};
 use super::{Runtime, connect};
@@ -15,9 +15,9 @@ use crate::worker::{Worker, WorkerOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long claimed tasks may take to end when a run is over.
+/// How long the worker waits for its claimed tasks when it is closed at the end of a run.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the copy of an ended run may take to be done.
+/// How long to wait until the worker has let go of the copy of a run that has ended.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Where runs are kept: a URL, an open backend or an open runtime.
@@ -123,7 +123,8 @@ pub struct AgentBuilder {
 }
 
 impl AgentBuilder {
-    /// Runs kept where `FLOVYN_URL` says, else in `sqlite:flovyn.db`; no tasks of its own, no signals, no tracer.
+    /// Keeps runs in the backend of `FLOVYN_URL`, or else in `sqlite:flovyn.db`. It has no tasks, no signals and no
+    /// tracer.
     pub fn new() -> Self {
         Self::default()
     }
@@ -135,21 +136,21 @@ impl AgentBuilder {
         self
     }
 
-    /// Runs tasks by this executor; kinds it does not have wait for the workers of their queue.
+    /// Runs tasks with this executor. Tasks of kinds that it does not have wait for a worker of their queue.
     #[must_use]
     pub fn task_executor(mut self, executor: impl TaskExecutor) -> Self {
         self.executor = Some(Arc::new(executor));
         self
     }
 
-    /// Feeds executed runs with signals.
+    /// Sends the signals of this source to the runs that it executes.
     #[must_use]
     pub fn signals(mut self, source: impl SignalSource) -> Self {
         self.signals = Some(Arc::new(source));
         self
     }
 
-    /// Hands a tracer the records of executed runs.
+    /// Sends the records of the runs that it executes to this tracer.
     #[must_use]
     pub fn tracer(mut self, tracer: impl AgentTracer) -> Self {
         self.tracer = Tracer::new(tracer);
@@ -178,8 +179,9 @@ impl AgentRunner {
         self.execute_with(agent, &input, StartOptions::default()).await
     }
 
-    /// Runs an agent to its end. The same id again continues that run, or returns its recorded result; failures are
-    /// `AgentFailed` and `AgentCancelled`. A dropped future puts the run away; it goes on under the same id.
+    /// Runs an agent to its end. With an id that was used before, it goes on with that run, or returns the recorded
+    /// result. It fails with `AgentFailed` or `AgentCancelled`. When the future is dropped, the run stops here and
+    /// stays as recorded: call it again with the same id to go on.
     pub async fn execute_with<A: AgentDefinition>(
         &self,
         agent: A,
@@ -207,7 +209,8 @@ impl AgentRunner {
         result?.parse()
     }
 
-    /// Hands signals over until the source ends; returns only with an error.
+    /// Sends the run the signals of the source. It returns only with an error: when the source has ended, it waits for
+    /// ever.
     async fn pump(&self, handle: Handle) -> crate::Error {
         let Some(source) = &self.signals else { return std::future::pending().await };
         let listener = Listener::new(self.runtime.storage().clone(), handle.clone());
@@ -218,7 +221,7 @@ impl AgentRunner {
                 Err(error) => return error,
             };
             match sent {
-                // The run ended in the meantime: its result says the rest.
+                // The run has ended in the meantime. That is no error: the caller gets the run's result.
                 Err(error) if error.code() == crate::error::Code::ExecutionClosed => {
                     return std::future::pending().await;
                 }
@@ -233,23 +236,24 @@ impl AgentRunner {
         self.runtime.client()
     }
 
-    /// The runtime behind it.
+    /// The runtime that it uses.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Closes the backend; every trace is written when it returns.
+    /// Closes the backend. Every trace record is written when it returns.
     pub async fn close(&self) -> Result<()> {
         self.tracer.flush();
         self.runtime.close().await
     }
 }
 
-/// Closes the worker of an execution, also when its caller goes away.
+/// Closes the worker of an execution, also when the future that waits for the result is dropped.
 struct PutAway(Option<Worker>);
 
 impl PutAway {
-    /// The result of an ended run is known a moment before its copy here is done with it.
+    /// Closes the worker. If the run has ended, it first waits a moment for the worker's copy of the run: the result is
+    /// known a little earlier than the copy has finished.
     async fn now(mut self, ended: bool) -> Result<()> {
         let Some(worker) = self.0.take() else { return Ok(()) };
         let patience = tokio::time::Instant::now() + SETTLE;

@@ -1,4 +1,5 @@
-//! The client of a service: registered agents and tasks, starts from typed definitions, one worker for all.
+//! The client of a service: it registers agents and tasks, starts runs from their typed definitions, and serves them
+//! all with one worker.
 
 use super::Runtime;
 use super::builder::Backing;
@@ -46,7 +47,7 @@ impl FlovynClientBuilder {
         self
     }
 
-    /// Serves what an executor runs.
+    /// Serves the tasks that an executor runs.
     #[must_use]
     pub fn task_executor(mut self, executor: impl TaskExecutor) -> Self {
         let executor: Arc<dyn TaskExecutor> = Arc::new(executor);
@@ -54,7 +55,7 @@ impl FlovynClientBuilder {
         self
     }
 
-    /// Hands a tracer the records of the runs served here.
+    /// Sends the records of the runs served here to this tracer.
     #[must_use]
     pub fn tracer(mut self, tracer: impl AgentTracer) -> Self {
         self.options.tracer = Tracer::new(tracer);
@@ -68,21 +69,22 @@ impl FlovynClientBuilder {
         self
     }
 
-    /// Advances at most so many runs at a time; waiting ones do not count.
+    /// Advances at most `limit` runs at a time. Runs that wait do not count.
     #[must_use]
     pub fn max_agents(mut self, limit: usize) -> Self {
         self.options.max_agents = limit;
         self
     }
 
-    /// Keeps at most so many waiting runs in memory; the others go on from their journals.
+    /// Keeps at most `limit` waiting runs in memory. The others are loaded from their journals when they go on.
     #[must_use]
     pub fn max_parked(mut self, limit: usize) -> Self {
         self.options.max_parked = limit;
         self
     }
 
-    /// Runs at most so many attempts at a time, claimed and inline ones together; 0 claims none and lets inline ones run.
+    /// Runs at most `limit` attempts at a time, claimed and inline ones together. With 0 it claims none, and inline
+    /// ones run without a limit.
     #[must_use]
     pub fn max_tasks(mut self, limit: usize) -> Self {
         self.options.max_tasks = limit;
@@ -108,7 +110,7 @@ pub struct FlovynClient {
 }
 
 impl FlovynClient {
-    /// Runs kept where `FLOVYN_URL` says, else in `sqlite:flovyn.db`; nothing served yet.
+    /// Keeps runs in the backend of `FLOVYN_URL`, or else in `sqlite:flovyn.db`. It serves nothing yet.
     pub fn builder() -> FlovynClientBuilder {
         FlovynClientBuilder {
             backing: Backing::default(),
@@ -122,7 +124,8 @@ impl FlovynClient {
         self.runtime.worker(self.host.clone(), self.options.clone()).await
     }
 
-    /// Starts a run of an agent; durable when returned. It advances where a worker serves its kind, here or elsewhere.
+    /// Starts a run of an agent. The run is durable when this returns. A worker that serves its kind advances it, here
+    /// or in another process.
     pub async fn start<A: AgentDefinition>(
         &self,
         agent: &A,
@@ -143,12 +146,12 @@ impl FlovynClient {
         &self.client
     }
 
-    /// The runtime behind it.
+    /// The runtime that it uses.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Closes its workers, then the backend. Everything acknowledged is safe when it returns.
+    /// Closes its workers, then the backend. Everything that was acknowledged is safe when it returns.
     pub async fn close(&self) -> Result<()> {
         let closed = self.runtime.close().await;
         self.options.tracer.flush();

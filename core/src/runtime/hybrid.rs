@@ -1,4 +1,4 @@
-//! Agents here, tasks there: the journal in this process's backend, the work on the workers of another one.
+//! Runs agents in the backend of this process and their tasks on the workers of another backend.
 
 use super::Runtime;
 use crate::agent::{Forward, NativeHost};
@@ -15,19 +15,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 
-/// How often an attempt tells that it is alive while it waits.
+/// How often an attempt sends a heartbeat while it waits.
 const BEAT: Duration = Duration::from_secs(5);
-/// The pauses between tries while the other backend cannot be reached.
+/// The first pause and the longest pause between tries while the other backend cannot be reached.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// How long a task that is wanted no more may take to stop.
+/// How long a task that nobody needs any more may take to stop.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Runs tasks on the workers of another backend, usually a server's, for agents whose runs are kept here.
 ///
-/// Each task is a run there, of the kind `task:KIND`, under an id made of the task's own: an attempt that was lost with its
-/// process is found again, and what has finished is not run twice. Retries, timeouts and side effects are those given here
-/// and hold there; to the agent's own journal each task is one idempotent attempt. A transport error is waited out. When
-/// the agent's run stops wanting a task, its run there is cancelled.
+/// Each task is a run in that backend, of the kind `task:KIND`. The id of the run is made from the id of the task, so
+/// another process finds the run again when this one is lost, and a task that has finished is not run twice. The
+/// options given to [`task`](Self::task) (retries, timeouts, side effects) apply there. In the agent's own journal each
+/// task is one idempotent attempt. While the other backend cannot be reached, the attempt waits and tries again. When
+/// the agent's run no longer needs a task, the task's run is cancelled.
 ///
 /// The token needs to start runs and to take work of the queue. Clones share the connection.
 ///
@@ -48,12 +49,12 @@ pub struct RemoteTaskExecutor {
 }
 
 impl RemoteTaskExecutor {
-    /// Opens the backend that the tasks' workers serve. Must be called inside a tokio runtime.
+    /// Opens the backend whose workers run the tasks. Must be called inside a tokio runtime.
     pub async fn connect(url: &str) -> Result<Self> {
         Ok(Self::over(Runtime::open(url).await?))
     }
 
-    /// As [`connect`](Self::connect), over a backend that is open.
+    /// As [`connect`](Self::connect), with a backend that is already open.
     pub fn over(remote: Runtime) -> Self {
         Self { remote, queue: "default".into(), tasks: BTreeMap::new(), worker: Arc::default() }
     }
@@ -65,19 +66,20 @@ impl RemoteTaskExecutor {
         self
     }
 
-    /// Sends away tasks of this kind.
+    /// Sends tasks of this kind to the other backend, with these options.
     #[must_use]
     pub fn task(mut self, kind: impl Into<String>, options: TaskOptions) -> Self {
         self.tasks.insert(kind.into(), options);
         self
     }
 
-    /// Ends the part of this process in the other backend; tasks that run there go on.
+    /// Closes the connection to the other backend. Tasks that run there go on.
     pub async fn close(&self) -> Result<()> {
         self.remote.close().await
     }
 
-    /// Sees to it that this process advances the runs that are tasks.
+    /// Starts a worker in the other backend, once. It advances the runs that the tasks are there; the tasks themselves
+    /// run on the workers of the queue.
     async fn serve(&self) -> Result<()> {
         let start = || async {
             let host = self.tasks.iter().try_fold(NativeHost::default(), |host, (kind, options)| {
@@ -90,7 +92,8 @@ impl RemoteTaskExecutor {
         self.worker.get_or_try_init(start).await.map(drop)
     }
 
-    /// One try to bring a task to its end. Everything it does may be done again.
+    /// Starts the run of a task, or finds it, and waits for its end. Each part of this may be repeated, so after a
+    /// transport error it is simply called again.
     async fn follow(&self, ctx: &TaskContext, kind: &str, input: Payload) -> Result<Payload> {
         self.serve().await?;
         let options = StartOptions {
@@ -111,7 +114,7 @@ impl RemoteTaskExecutor {
         }
     }
 
-    /// The error of the task behind a failed run.
+    /// The error of the task whose run has failed.
     async fn why(&self, handle: &Handle, run: Failure) -> Result<Error> {
         let tasks = handle.tasks(PageRequest { limit: 1, after: None }).await?;
         let failure = tasks.items.into_iter().find_map(|task| task.failure).unwrap_or(run);
@@ -158,7 +161,8 @@ fn run_kind(task: &str) -> String {
     format!("task:{task}")
 }
 
-/// An attempt that waits. Dropped before its end it cancels the run there, if nobody wants the result.
+/// An attempt that waits for the end of its task's run. When it is dropped before that end, and nobody needs the result
+/// any more, it cancels the run.
 struct Following<'a> {
     handle: Option<Handle>,
     ctx: &'a TaskContext,

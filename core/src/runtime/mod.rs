@@ -39,11 +39,11 @@ struct Inner {
     storage: Arc<dyn Storage>,
     chunks: Chunks,
     org: OrgId,
-    /// Those that serve: a closed one is forgotten.
+    /// The workers that were started here. Those that were closed meanwhile are left out when the next one is added.
     workers: Mutex<Vec<Weak<worker::Core>>>,
-    /// What runs beside: housekeeping, and what carries previews.
+    /// The tasks that run in the background: housekeeping, and the one that carries previews.
     beside: Mutex<Vec<tokio::task::AbortHandle>>,
-    /// What removes runs that ended long ago.
+    /// The task that removes runs which ended long ago.
     removing: Mutex<Option<tokio::task::AbortHandle>>,
 }
 
@@ -108,12 +108,12 @@ impl Runtime {
         }
     }
 
-    /// As [`open`](Self::open); errors say who names the URL.
+    /// As [`open`](Self::open). An error also says where the URL comes from.
     pub async fn open_chosen(chosen: &Chosen) -> Result<Self> {
         Self::open(&chosen.url).await.map_err(|error| chosen.explain(error))
     }
 
-    /// Runs over a backend that is open already.
+    /// Uses a backend that is already open.
     pub fn over(storage: Arc<dyn Storage>) -> Self {
         let (open, clock) = (Arc::downgrade(&storage), storage.clock().clone());
         let mut beside = vec![
@@ -130,14 +130,15 @@ impl Runtime {
         Self(Arc::new(Inner { storage, chunks, org, workers, beside, removing }))
     }
 
-    /// Removes runs with all they have so long after their end, as long as it is open; otherwise all are kept. Several
-    /// processes over one backend may do so: none waits for another. Of several ages the last that was said holds.
+    /// From now on, and as long as the runtime is open, removes each run with everything that belongs to it when `keep`
+    /// has passed since its end. Without this call all runs are kept. Several processes may do this over one backend;
+    /// none waits for another. A second call replaces the age of the first.
     pub fn keep_ended(&self, keep: Duration) {
         let removing = crate::spawn::task(remove_ended(Arc::downgrade(&self.0.storage), keep)).abort_handle();
         self.0.stop_removing(Some(removing));
     }
 
-    /// Removes no run any more, however long ago it ended.
+    /// Stops removing runs that have ended.
     pub fn keep_all(&self) {
         self.0.stop_removing(None);
     }
@@ -156,7 +157,7 @@ impl Runtime {
         Client::new(self.0.storage.clone(), self.0.chunks.clone(), self.0.org)
     }
 
-    /// A client that speaks for an org.
+    /// A client that calls as an org.
     pub fn client_of(&self, org: OrgId) -> Client {
         Client::new(self.0.storage.clone(), self.0.chunks.clone(), org)
     }
@@ -182,10 +183,11 @@ impl Runtime {
         Ok(worker)
     }
 
-    /// Closes the workers, then the backend. Everything acknowledged is safe when it returns.
+    /// Closes the workers, then the backend. Everything that was acknowledged is safe when it returns.
     pub async fn close(&self) -> Result<()> {
         let workers = std::mem::take(&mut *self.0.workers.lock());
-        // What goes wrong with one keeps neither the others nor the backend open: who waits for a run must hear of it.
+        // An error of one worker must not leave the others or the backend open: a caller that waits for a run would
+        // never learn that it was closed.
         let mut closed = Ok(());
         for worker in workers.iter().filter_map(Worker::upgrade) {
             closed = closed.and(worker.close(Duration::from_secs(5)).await);
@@ -216,12 +218,13 @@ impl Drop for Inner {
     }
 }
 
-/// Opens a URL, `FLOVYN_URL` or `sqlite:flovyn.db`, and gives a client.
+/// Opens the backend of `url`, or else of `FLOVYN_URL`, or else `sqlite:flovyn.db`.
 pub async fn connect(url: Option<&str>) -> Result<Runtime> {
     Runtime::open_chosen(&Chosen::of(url)).await
 }
 
-/// One pass, with the runs of schedules whose tick has come; tells when there is more to do.
+/// One pass of housekeeping, which also starts the runs of schedules whose tick has come. Returns when the next pass is
+/// due.
 async fn keep(storage: &dyn Storage) -> Result<Option<Timestamp>> {
     let due = storage.pass().await?;
     if due.is_none_or(|due| due > storage.clock().now()) {
@@ -231,7 +234,8 @@ async fn keep(storage: &dyn Storage) -> Result<Option<Timestamp>> {
     storage.pass().await
 }
 
-/// Runs a pass whenever time brings work, and never spins.
+/// Runs a pass of housekeeping whenever one is due, and after every change of what is due. There is at least a
+/// millisecond between two passes that time has brought, so a due time in the past cannot make the loop spin.
 async fn housekeep(storage: Weak<dyn Storage>, clock: Arc<dyn Clock>) {
     const LONGEST: Duration = Duration::from_secs(5);
     let Some(mut changed) = storage.upgrade().map(|storage| storage.hints().timers()) else { return };
@@ -260,7 +264,7 @@ async fn housekeep(storage: Weak<dyn Storage>, clock: Arc<dyn Clock>) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {
                 if due {
-                    // What becomes visible by time alone is announced by nobody.
+                    // A run or a task that becomes claimable because time has passed is announced by nobody else.
                     hints.agents_ready();
                     hints.tasks_ready();
                 }
@@ -270,7 +274,7 @@ async fn housekeep(storage: Weak<dyn Storage>, clock: Arc<dyn Clock>) {
     }
 }
 
-/// Removes runs that ended long ago, in small steps.
+/// Removes runs that ended long ago. It does so in small steps, so that other writers need not wait long.
 async fn remove_ended(storage: Weak<dyn Storage>, keep: Duration) {
     const EVERY: Duration = Duration::from_secs(600);
     const PAUSE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Where the signals of a run come from while [`AgentRunner`](super::AgentRunner) executes it.
+//! Sources of signals for a run that [`AgentRunner`](super::AgentRunner) executes.
 
 use crate::client::Handle;
 use crate::error::{Code, Error, Result};
@@ -14,18 +14,18 @@ use tokio::sync::{Mutex, mpsc};
 /// A signal on its way to a run.
 #[derive(Debug, Clone)]
 pub struct Incoming {
-    /// The mailbox slot it goes to.
+    /// Its name, by which the run waits for it or drains it.
     pub name: String,
     /// The value.
     pub payload: Payload,
     /// When it may be seen.
     pub delivery: Delivery,
-    /// Makes a retried send one signal.
+    /// Two sends with the same key are one signal, so that a send can be repeated.
     pub idempotency_key: Option<String>,
 }
 
 impl Incoming {
-    /// A signal of a name with a serialisable value.
+    /// A signal with this name and a serialisable value.
     pub fn new<T: Serialize + ?Sized>(name: impl Into<String>, value: &T) -> Result<Self> {
         let payload = Payload::of(value)?;
         Ok(Self { name: name.into(), payload, delivery: Delivery::default(), idempotency_key: None })
@@ -35,11 +35,11 @@ impl Incoming {
 /// Gives a run its signals. Other processes may send more through a handle at any time.
 #[async_trait]
 pub trait SignalSource: Send + Sync + 'static {
-    /// The next signal; none when the source is at its end. Dropped when the run ends first.
+    /// The next signal; none when the source has no more. The future is dropped when the run ends first.
     async fn next(&self, run: &Listener) -> Result<Option<Incoming>>;
 }
 
-/// The run that a source is asked for.
+/// The run that a source gives signals to.
 pub struct Listener {
     storage: Arc<dyn Storage>,
     handle: Handle,
@@ -55,7 +55,7 @@ impl Listener {
         &self.handle
     }
 
-    /// Ends when the run waits for signals, with their names. Does not end for a run that has ended.
+    /// Waits until the run waits for signals, and returns their names. It never returns for a run that has ended.
     pub async fn wanted(&self) -> Result<Vec<String>> {
         let mut news = self.storage.hints().watch(self.handle.org(), self.handle.id());
         loop {
@@ -68,15 +68,15 @@ impl Listener {
     }
 }
 
-/// Signals from other code of this process; made with its [`SignalSender`].
+/// Signals from other code of this process, which sends them through a [`SignalSender`].
 pub struct ChannelSignals(Mutex<mpsc::UnboundedReceiver<Incoming>>);
 
-/// Sends signals to the run that listens to the other end. Clones send to the same.
+/// Sends signals to the run that a [`ChannelSignals`] feeds. Clones send to the same one.
 #[derive(Debug, Clone)]
 pub struct SignalSender(mpsc::UnboundedSender<Incoming>);
 
 impl ChannelSignals {
-    /// A source and what feeds it. Signals of one source go to one run at a time, in order.
+    /// Makes a source and the sender that feeds it. The signals of one source go to one run at a time, in order.
     pub fn new() -> (SignalSender, Self) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (SignalSender(sender), Self(Mutex::new(receiver)))
@@ -99,7 +99,7 @@ impl SignalSource for ChannelSignals {
     }
 }
 
-/// Signals from the terminal: one line each, asked for when the run waits.
+/// Signals from the terminal. Each line is a signal; a line is read only when the run waits for one.
 ///
 /// A line goes to the first name the run waits for, as a JSON string. The name is shown as a prompt on a terminal.
 #[derive(Default)]
@@ -108,7 +108,7 @@ pub struct StdinSignals {
 }
 
 impl StdinSignals {
-    /// Reads nothing before the first question.
+    /// Nothing is read before the run first waits for a signal.
     pub fn new() -> Self {
         Self::default()
     }
@@ -128,7 +128,8 @@ impl SignalSource for StdinSignals {
     }
 }
 
-/// A thread of its own reads: a blocked read must not hold up the end of the async runtime.
+/// Reads lines on a thread of its own. A read that blocks on a thread of the async runtime would keep the runtime from
+/// ending.
 fn read_lines() -> Mutex<mpsc::Receiver<String>> {
     let (lines, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Tokens of servers: where `flovyn dev` leaves its own, and which one a client sends.
+//! Tokens for servers: the file in which `flovyn dev` leaves its own, and the token that a client sends.
 
 use std::path::PathBuf;
 
@@ -9,17 +9,17 @@ pub fn dev_token_file(port: u16) -> Option<PathBuf> {
     Some(home.join(format!("dev-{port}.token")))
 }
 
-/// The token for a server: `FLOVYN_TOKEN`, else the one of a `flovyn dev` on this machine. Both are looked up whenever they are
-/// asked for: a server that is started anew may have another one.
+/// The token for a server: `FLOVYN_TOKEN`, or else the one of a `flovyn dev` on this machine. Both are looked up for
+/// each request for the token, because a server that was restarted may have another one.
 #[cfg(feature = "remote")]
 pub(super) struct Found {
-    /// Where a `flovyn dev` with the server's address leaves its token.
+    /// The file in which a `flovyn dev` with the server's address leaves its token.
     file: Option<PathBuf>,
 }
 
 #[cfg(feature = "remote")]
 impl Found {
-    /// For the server of a URL. A token of this machine is sent to this machine only.
+    /// For the server of a URL. The token of a `flovyn dev` is only sent to a server on this machine.
     pub(super) fn of(url: &str) -> Self {
         Self { file: port_here(url).and_then(dev_token_file) }
     }
@@ -61,7 +61,7 @@ fn named() -> Option<String> {
     std::env::var("FLOVYN_TOKEN").ok().filter(|token| !token.is_empty())
 }
 
-/// The port of a server on this machine.
+/// The port of a URL whose server is on this machine; none for any other URL.
 #[cfg(feature = "remote")]
 fn port_here(url: &str) -> Option<u16> {
     let host = url.strip_prefix("http://")?.split('/').next()?;

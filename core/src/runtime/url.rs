@@ -1,19 +1,19 @@
-//! One URL picks the backend.
+//! Reads the URL that chooses the backend.
 
 use crate::error::{Code, Error, Result};
 use crate::payload::HIGHEST_CEILING;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is no larger travels in one piece.
+/// The lowest limit for payloads that a URL may give. Payloads up to this size are sent in one piece.
 const LOWEST_CEILING: u64 = 64 << 10;
 
-/// What a URL names.
+/// The backend that a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
-    /// In this process; a name shares it within the process.
+    /// In the memory of this process.
     Memory {
-        /// The shared name.
+        /// All who open the same name in this process share one backend; without a name it is not shared.
         name: Option<String>,
     },
     /// One file.
@@ -34,7 +34,7 @@ pub enum Backend {
     },
     /// A PostgreSQL database.
     Postgres {
-        /// What PostgreSQL's own of the URL is.
+        /// The URL without the options of this engine, as PostgreSQL's own clients take it.
         url: String,
         /// `?retention=30d`: ended runs are removed after so long; kept for ever otherwise.
         retention: Option<Duration>,
@@ -43,17 +43,17 @@ pub enum Backend {
     },
 }
 
-/// The URL of the backend to open, and who names it.
+/// The URL of the backend to open, and where it comes from.
 #[derive(Debug, Clone)]
 pub struct Chosen {
     /// The URL.
     pub url: String,
-    /// Who names it, where the caller does not.
+    /// Where it comes from, in words, if the caller has not given it.
     by: Option<&'static str>,
 }
 
 impl Chosen {
-    /// The URL that is given, else `FLOVYN_URL`, else `sqlite:flovyn.db`.
+    /// The URL that is given, or else `FLOVYN_URL`, or else `sqlite:flovyn.db`.
     pub fn of(given: Option<&str>) -> Self {
         if let Some(url) = given {
             return Self { url: url.to_owned(), by: None };
@@ -67,7 +67,7 @@ impl Chosen {
         }
     }
 
-    /// An error of opening it, which says who names it.
+    /// Adds to an error of opening it where the URL comes from.
     #[must_use]
     pub fn explain(&self, error: Error) -> Error {
         match self.by {
@@ -131,7 +131,7 @@ struct CommonOptions {
 }
 
 impl CommonOptions {
-    /// Reads a query; what is left of it.
+    /// Reads these options from a query, and returns the other options of the query.
     fn of(query: &str) -> Result<(Self, Vec<&str>)> {
         let (mut common, mut others) = (Self::default(), Vec::new());
         for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -145,7 +145,7 @@ impl CommonOptions {
     }
 }
 
-/// Reads the ceiling of payloads, such as `512MiB` or `1GiB`.
+/// Reads a limit for payloads, such as `512MiB` or `1GiB`.
 fn parse_ceiling(size: &str) -> Result<u64> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
     let unit = units.into_iter().find_map(|(unit, shift)| Some((size.strip_suffix(unit)?, shift)));

@@ -1,4 +1,5 @@
-//! Tries, while a store takes no writes, whether it does again: where nobody waits for it, nobody else would find out.
+//! While a store refuses writes, tries again and again whether it takes them. Without these tries, a process in which
+//! nobody writes would never find out that the outage is over.
 
 use crate::error::{Kind, Result};
 use crate::id::WorkerId;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Tries until the backend is gone.
+/// Goes on until the backend is dropped.
 pub(super) async fn keep(storage: Weak<dyn Storage>) {
     let Some(mut lasts) = storage.upgrade().map(|storage| storage.hints().outage().follow()) else { return };
     let nobody = WorkerId::fresh();
@@ -23,7 +24,8 @@ pub(super) async fn keep(storage: Weak<dyn Storage>) {
     }
 }
 
-/// Writes what every backend takes and what leaves nothing behind: a worker that serves nothing comes and goes.
+/// Registers a worker that serves nothing, and removes it again. Every backend takes that write, and it leaves nothing
+/// behind.
 async fn write(storage: &dyn Storage, id: WorkerId) -> Result<()> {
     let (org, name) = (storage.org(), "looks whether the store takes writes".to_owned());
     storage.register_worker(WorkerInfo { org, id, name, queues: Vec::new(), elsewhere: false }).await?;

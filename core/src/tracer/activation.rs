@@ -1,4 +1,4 @@
-//! The traces of one activation: what the session tells, turned into records and spans.
+//! The traces of one activation: turns what the session reports into records and spans.
 
 use super::{Trace, Traced, Tracer};
 use crate::clock::Timestamp;
@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tracing::Span;
 
-/// A call as people read it.
+/// A call, in words for people.
 pub(crate) enum Named {
-    /// Something is awaited later.
+    /// A call with an outcome that the code may await. Its span stays open until then.
     Step(String),
-    /// Nothing is awaited.
+    /// A call without such an outcome.
     Instant(String),
-    /// A cost.
+    /// A record of what a call of this model has used.
     Usage(String, Usage),
 }
 
-/// What a session notes under its lock and tells afterwards.
+/// Something that a session notes while it holds its lock, and reports after it has released the lock.
 pub(crate) enum Noted {
     /// The outcome of an op was handed over.
     Handed(u32),
-    /// A checkpoint is durable; the segment it starts.
+    /// A checkpoint is durable; it starts this segment.
     Checkpoint(u32),
     /// An attempt is to be started.
     Started { op: u32, task: TaskId, kind: Arc<str>, attempt: u32 },
@@ -40,9 +40,9 @@ pub(crate) struct Activation {
     agent: Arc<str>,
     key: Option<String>,
     traceparent: Option<String>,
-    /// Some subscriber wants the spans.
+    /// Whether some subscriber wants the spans.
     spanned: AtomicBool,
-    /// What fails the run, told with its end.
+    /// Why the run fails, kept for the record of its end.
     failure: Mutex<Option<String>>,
     spans: Mutex<Spans>,
 }
@@ -52,7 +52,7 @@ struct Spans {
     segment: u32,
     activation: Span,
     current: Span,
-    /// Open ops and attempts, by reference; empty where nobody listens.
+    /// The spans of open ops and attempts, by the op's number in the machine. Empty when nobody wants spans.
     ops: HashMap<u32, Span>,
     attempts: HashMap<u32, Span>,
 }
@@ -171,7 +171,7 @@ impl Activation {
         self.record(now, Traced::Resumed);
     }
 
-    /// The run is about to fail with this.
+    /// Takes note of the failure with which the run is about to end.
     pub fn failing(&self, failure: &Failure) {
         *self.failure.lock() = Some(format!("{}: {}", failure.error_type, failure.message));
     }

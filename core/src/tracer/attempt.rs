@@ -39,7 +39,7 @@ impl Attempt {
         this
     }
 
-    /// The span in which it runs; ends when all of its clones and this are gone.
+    /// The span in which it runs. The span ends when this value and all clones of the span are dropped.
     pub fn span(&self) -> Span {
         self.span.clone()
     }

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-/// Records that may wait to be written; more are dropped and counted.
+/// How many records may wait to be written. Further ones are dropped and counted.
 const QUEUE: usize = 65_536;
-/// Records written at a time.
+/// How many records are written at a time.
 const BATCH: usize = 512;
 
-/// Where records end up.
+/// Writes records to their final place.
 pub(super) trait Sink: Send + 'static {
     /// Writes records in order.
     fn write(&mut self, batch: &[Trace]) -> std::io::Result<()>;

@@ -1,6 +1,6 @@
-//! What a run does, for people who look on: one record per happening, to as many sinks as wanted, and `tracing` spans.
+//! Shows people what a run does: one record for each thing that happens, to any number of sinks, and `tracing` spans.
 //!
-//! Tracing never decides anything: a slow or broken sink loses records, not work. The spans have stable names:
+//! Tracing never decides anything. A slow or broken sink loses records, never work. The spans have stable names:
 //!
 //! | span | level | from, to | fields |
 //! | --- | --- | --- | --- |
@@ -32,10 +32,10 @@ use std::sync::Arc;
 
 /// Takes the records of runs.
 pub trait AgentTracer: Send + Sync + 'static {
-    /// Takes a record. Called from the engine's threads: must be quick and must not block.
+    /// Takes a record. It is called on the engine's threads, so it must be quick and must not block.
     fn trace(&self, record: &Trace);
 
-    /// Returns once every record taken so far is where it belongs. May block.
+    /// Returns when every record that was taken so far is written. It may block.
     fn flush(&self) {}
 }
 
@@ -70,7 +70,7 @@ impl Tracer {
         }
     }
 
-    /// Returns once every record taken so far is where it belongs. May block.
+    /// Returns when every record that was taken so far is written. It may block.
     pub fn flush(&self) {
         if let Some(tracer) = &self.0 {
             tracer.flush();

@@ -1,4 +1,4 @@
-//! The records tracers take, and how one reads as a line.
+//! The records that tracers take, and their form as a line of text.
 
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, TaskId};
@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something a run did in this process. As JSON: one flat object with camelCase names, `what` telling the kind.
+/// Something that a run did in this process. As JSON it is one flat object with camelCase names, whose `what` names the
+/// kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trace {
@@ -45,7 +46,7 @@ pub enum Traced {
         op: String,
         /// What it does: `task fetch_page`, `signal userMessage`.
         label: String,
-        /// It was recorded before and is not done again.
+        /// Whether it was recorded before, and is not done again.
         replayed: bool,
     },
     /// A model call was accounted for.
@@ -54,7 +55,7 @@ pub enum Traced {
         model: String,
         /// The cost.
         usage: Usage,
-        /// It was recorded before and does not count again.
+        /// Whether it was recorded before, and does not count again.
         replayed: bool,
     },
     /// An attempt of a task started in this process.
@@ -85,14 +86,14 @@ pub enum Traced {
     Parked,
     /// The run ended or paused.
     Ended {
-        /// As what.
+        /// Its status at the end.
         status: Status,
-        /// Type and message of what failed it.
+        /// Type and message of the error, if it failed.
         error: Option<String>,
     },
-    /// The copy was dropped; the run goes on from its journal.
+    /// The copy was dropped. The run goes on from its journal.
     Dropped {
-        /// Why.
+        /// Why it was dropped.
         reason: String,
     },
 }
@@ -113,7 +114,7 @@ impl Traced {
         Self::TaskEnded { task, kind: kind.clone(), attempt, duration_micros, error }
     }
 
-    /// The word that tells the kind, as in JSON.
+    /// The word for the kind, the same as in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Activated { .. } => "activated",
@@ -131,7 +132,7 @@ impl Traced {
 }
 
 impl fmt::Display for Trace {
-    /// One line: agent, the run's short name, segment, what happened.
+    /// One line with the agent, the run's short name, the segment and what happened.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let run = self.execution.to_string();
         let agent = self.agent.as_deref().unwrap_or("task of");

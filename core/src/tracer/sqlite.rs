@@ -1,4 +1,4 @@
-//! Records in a SQLite file of their own, to be asked with SQL.
+//! Records in a SQLite file of their own, so that people can query them with SQL.
 
 use super::background::{Background, Sink};
 use super::{AgentTracer, Trace};
@@ -22,7 +22,7 @@ const SCHEMA: &str = "
 
 /// Appends records to the table `trace` of a SQLite file. Dropping it writes what is queued.
 ///
-/// The file is the tracer's own, not the one runs are kept in: traces may be thrown away at any time.
+/// The file is not the one that runs are kept in, so that it can be deleted at any time.
 pub struct SqliteTracer(Background);
 
 impl SqliteTracer {
@@ -43,7 +43,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     let database = Connection::open(path)?;
     database.busy_timeout(std::time::Duration::from_secs(5))?;
     database.pragma_update(None, "journal_mode", "WAL")?;
-    // Records are worth a commit, not a wait for the disk.
+    // A power loss may lose the last records. Waiting for the disk at every commit would cost more than they are worth.
     database.pragma_update(None, "synchronous", "NORMAL")?;
     database.execute_batch(SCHEMA)?;
     Ok(database)

@@ -1,8 +1,10 @@
-//! What is shown of what is stored: one set of fields and names, for REST, `--json`, Python and TypeScript.
+//! Views: the form in which stored data is shown. REST, `--json`, Python and TypeScript all use the same fields and
+//! names.
 //!
-//! A view is made of a row of the model by `of`. It never holds payloads: those may be large or stored elsewhere, and each
-//! face reads them in its own way. What a face shows beside a view (older names, links) it adds itself; `docs/names.md`
-//! lists all of it. For people and programs that look at runs; nothing here is on the way of a step.
+//! `of` makes a view from a value of the model. A view never holds payloads, because those may be large or stored
+//! elsewhere; each of the four reads them in its own way. What one of them shows beside a view (older names, links) it adds
+//! itself;
+//! `docs/names.md` lists all of that. Views are for people and programs that look at runs: no step of a run makes one.
 
 mod run;
 mod show;

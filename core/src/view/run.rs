@@ -1,4 +1,4 @@
-//! A run as it is shown, with what it waits for, why it failed, and what it has cost.
+//! The view of a run, with what it waits for, why it failed, and what it has cost.
 
 use super::show::{Moment, Word, view};
 use crate::model::{CancelMode, Execution, Status, UsageTotals, WaitReason};

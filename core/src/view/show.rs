@@ -1,4 +1,5 @@
-//! How a view is written: by whose rules names and moments go, and where the names end that are ours.
+//! How a view is written in each style: the form of its names and moments, and how values of an author are kept apart
+//! from the engine's own.
 
 use crate::clock::Timestamp;
 use serde::{Serialize, Serializer};
@@ -6,22 +7,23 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Whose rules a view is written by.
+/// The style in which a view is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// JSON for anybody: `camelCase`, moments as RFC 3339.
+    /// JSON for everyone: `camelCase`, moments as RFC 3339.
     Json,
     /// For the Python package: `snake_case`, moments as seconds since 1970.
     Python,
-    /// For the TypeScript package: `camelCase`. A moment is `{"@": milliseconds}`, and what an author gave is
-    /// `{"$": value}`, so that no name or value of an author's is taken for one of ours.
+    /// For the TypeScript package: `camelCase`. A moment is written as `{"@": milliseconds}` and a value of an author
+    /// as
+    /// `{"$": value}`, so that the package never takes a name or value of an author for one of the engine's.
     TypeScript,
 }
 
 impl Style {
-    /// A field's name, which is written as Rust does.
+    /// The name of a field in this style; `name` is the name in Rust.
     pub(crate) fn name(self, name: &str) -> String {
-        // A keyword of Rust's is written with this before it.
+        // Rust writes a name that is one of its keywords with this prefix.
         let name = name.strip_prefix("r#").unwrap_or(name);
         match self {
             Self::Python => name.into(),
@@ -30,7 +32,7 @@ impl Style {
     }
 }
 
-/// `snake_case` as `camelCase`.
+/// Turns `snake_case` into `camelCase`.
 pub(crate) fn camel(name: &str) -> String {
     let mut parts = name.split('_');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -41,9 +43,9 @@ pub(crate) fn camel(name: &str) -> String {
     })
 }
 
-/// What can be part of a view.
+/// A value that can be part of a view.
 pub trait Show {
-    /// Its JSON, by these rules.
+    /// Its JSON in this style.
     fn show(&self, style: Style) -> Value;
 }
 
@@ -85,7 +87,7 @@ impl<T: Serialize> Show for Word<T> {
 pub struct Opaque(pub Value);
 
 impl Opaque {
-    /// The value of JSON text; null for what is none.
+    /// The value of a JSON text; null if the text is not JSON.
     pub fn parsed(text: &str) -> Self {
         Self(serde_json::from_str(text).unwrap_or_default())
     }
@@ -136,7 +138,8 @@ impl<T: Show> Show for Vec<T> {
     }
 }
 
-/// The names are an author's. There are no moments below them: a mark there would not be seen.
+/// The keys are names of an author and are not changed. Do not put moments below them: in TypeScript nobody looks for
+/// the mark of a moment there.
 impl<T: Show> Show for BTreeMap<String, T> {
     fn show(&self, style: Style) -> Value {
         let fields = self.iter().map(|(name, shown)| (name.clone(), shown.show(style)));
@@ -144,7 +147,7 @@ impl<T: Show> Show for BTreeMap<String, T> {
     }
 }
 
-/// Declares a view: a struct whose fields are shown in any style under their own names.
+/// Declares a view: a struct that can be shown in every style, each field under its own name.
 macro_rules! view {
     ($(#[$about:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: $type:ty,)* }) => {
         #[derive(Debug, Clone, serde::Serialize)]

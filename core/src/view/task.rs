@@ -1,4 +1,4 @@
-//! A task as it is shown.
+//! The view of a task.
 
 use super::run::Failure;
 use super::show::{Moment, Opaque, Word, view};

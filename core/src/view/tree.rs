@@ -1,4 +1,4 @@
-//! What a run leaves behind as it is shown: entries of its conversation, checkpoints, events.
+//! Views of what a run leaves behind: the entries of its conversation, its checkpoints, its events.
 
 use super::run::Usage;
 use super::show::{Moment, Opaque, Word, view};

@@ -1,4 +1,4 @@
-//! What there is to do and who does it, as it is shown: schedules, queues, workers, recorded ops.
+//! Views of the work and of who does it: schedules, queues, workers, recorded ops.
 
 use super::show::{Moment, Opaque, Word, view};
 use crate::model::{KnownWorker, OpKind, QueueLimit, RecordedBody, RecordedOp, TaskStatus};

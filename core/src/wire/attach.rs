@@ -1,4 +1,4 @@
-//! Payloads of a commit that are too large for their message: they follow it as attachments, in chunks.
+//! Payloads of a commit that are too large for its message. They are sent after it as attachments, in chunks.
 
 use super::v2::payload::Body;
 use super::v2::{batch, commit_part, new_op, payload_part};
@@ -10,10 +10,11 @@ use prost::Message;
 
 /// A request over this size is sent in several parts.
 const REQUEST: usize = 1 << 20;
-/// What an attachment takes beside its bytes.
+/// How much memory an attachment takes beside its bytes.
 const ATTACHMENT: u64 = 64;
 
-/// Visits every payload of a commit, in an order both sides share.
+/// Visits every payload of a commit. Both sides visit them in the same order, which is how the receiver knows where
+/// each attachment belongs.
 fn each_payload(request: &mut v2::CommitRequest, visit: &mut impl FnMut(&mut v2::Payload) -> Result<()>) -> Result<()> {
     let Some(batch) = &mut request.batch else { return Ok(()) };
     for op in &mut batch.ops {
@@ -40,7 +41,7 @@ fn each_payload(request: &mut v2::CommitRequest, visit: &mut impl FnMut(&mut v2:
     }
 }
 
-/// The stream of a commit: the request, in parts where it is large, then its attachments.
+/// The stream of a commit: the request, in several parts if it is large, and then its attachments.
 pub fn commit_parts(mut request: v2::CommitRequest) -> Vec<v2::CommitPart> {
     let mut attached: Vec<(i32, Bytes)> = Vec::new();
     let detach = &mut |payload: &mut v2::Payload| {
@@ -66,7 +67,7 @@ pub fn commit_parts(mut request: v2::CommitRequest) -> Vec<v2::CommitPart> {
     stream.into_iter().map(|part| v2::CommitPart { part: Some(part) }).collect()
 }
 
-/// A large request as several that give it when merged: further ones only continue its lists of ops.
+/// Splits a large request into several that give it again when they are merged. All but the first only hold more ops.
 fn split(mut request: v2::CommitRequest) -> Vec<v2::CommitRequest> {
     let Some(batch) = &mut request.batch else { return vec![request] };
     if request_size(batch) <= REQUEST {
@@ -105,7 +106,7 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// Takes the next part. The request and all attachments together may have `limit` bytes.
+    /// Takes the next part. The request and all attachments together may have at most `limit` bytes.
     pub fn push(&mut self, part: v2::CommitPart, limit: u64) -> Result<()> {
         match super::need(part.part, "commit.part")? {
             commit_part::Part::Request(more) => {
@@ -122,7 +123,7 @@ impl Commit {
             }
             commit_part::Part::Payload(header) => {
                 self.close()?;
-                // An empty attachment takes its place too.
+                // An empty attachment takes memory too, so it counts.
                 self.count(header.size.saturating_add(ATTACHMENT), limit)?;
                 self.current = Some(Parts::begin(&header, limit)?);
             }
@@ -144,7 +145,7 @@ impl Commit {
         self.request.as_ref()
     }
 
-    /// Counts what is to be held, before it is.
+    /// Counts bytes before they are held in memory, and refuses them if they are too many.
     fn count(&mut self, bytes: u64, limit: u64) -> Result<()> {
         self.taken = self.taken.saturating_add(bytes);
         if self.taken <= limit {
@@ -161,7 +162,7 @@ impl Commit {
         Ok(())
     }
 
-    /// The request with its attachments in their places.
+    /// The request, with each attachment in its place.
     pub fn finish(mut self) -> Result<v2::CommitRequest> {
         self.close()?;
         let mut request = super::need(self.request, "commit.request")?;

@@ -1,4 +1,4 @@
-//! What people and programs read: signals, checkpoints, events, previews, pages.
+//! Signals, checkpoints, events, previews and pages on the wire.
 
 use super::execution::{totals, usage};
 use super::{fixed, id, need, of_word, raw, some_id, v2, word, wrong};

@@ -5,11 +5,11 @@ use crate::error::{Code, Error, Kind};
 use prost::Message;
 use tonic::{Code as Grpc, Status};
 
-/// Carries, in the answer of a refused call, whom it was sent to and with which token: the line to a server adds it where it
-/// gives the answer to its caller, so it never crosses a wire.
+/// The metadata key under which a refused answer says to whom the call was sent and with which token. The connection
+/// adds it on the client's side before it hands the answer to the caller, so it never crosses a wire.
 pub(crate) const REFUSED: &str = "flovyn-refused";
 
-/// The status of an error: its kind decides the gRPC code, its own code and context are the details.
+/// The status of an error. The kind of the error decides the gRPC code; its own code and its context are the details.
 pub fn status_of_error(error: &Error) -> Status {
     let grpc = match error.kind() {
         _ if error.code() == Code::Unauthenticated => Grpc::Unauthenticated,
@@ -31,9 +31,11 @@ pub fn status_of_error(error: &Error) -> Status {
     Status::with_details(grpc, error.message_outside(), detail.encode_to_vec().into())
 }
 
-/// The error of a status. One without our details, as a proxy or a broken connection gives, is `StorageUnavailable`: what was
-/// asked may or may not have happened; also `Internal`, as which a broken stream of HTTP/2 comes. A code that only a newer
-/// server knows is told by the status alone.
+/// The error of a status.
+///
+/// A status without our details comes from a proxy or a broken connection. It becomes `StorageUnavailable`, because
+/// what was asked may or may not have happened. That includes the gRPC code `Internal`, which a broken HTTP/2 stream
+/// gives. If the details have a code that only a newer server knows, the error is made from the status alone.
 pub fn error_of_status(asked: &str, status: &Status) -> Error {
     let detail = ErrorDetail::decode(status.details()).ok();
     if let Some((code, detail)) = detail.and_then(|detail| Some((Code::parse(&detail.code)?, detail))) {

@@ -1,7 +1,8 @@
 //! The model in its form on the wire, and back. The server and the remote storage share it; nothing else names wire types.
 //!
-//! Every model type has `From<&Model> for v2::Message` and `TryFrom<v2::Message> for Model`. What a message lacks or has
-//! wrong is `InvalidArgument` naming the field. Orgs are not on the wire: a call's token names its org.
+//! Every model type has `From<&Model> for v2::Message` and `TryFrom<v2::Message> for Model`. If a field of a message is
+//! missing or wrong, the error is `InvalidArgument` and names the field. Orgs are not on the wire: the token of a call
+//! names its org.
 
 pub mod attach;
 mod catalog;
@@ -32,15 +33,15 @@ use serde::de::{DeserializeOwned, IntoDeserializer};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A message that is about one org, which its call's token names.
+/// A message that belongs to the org which the token of its call names.
 pub trait OfOrg {
-    /// What it stands for.
+    /// The model type that it is the form of.
     type Model;
     /// Reads it back.
     fn into_model(self, org: OrgId) -> Result<Self::Model>;
 }
 
-/// What is wrong with a field.
+/// The error for a wrong field.
 fn wrong(field: &str, found: &str) -> Error {
     Error::new(
         Code::InvalidArgument,
@@ -95,7 +96,7 @@ fn some_time(value: Option<i64>) -> Option<Timestamp> {
     value.map(Timestamp)
 }
 
-/// The word of an enum, the one that JSON has for it.
+/// The word for a value of an enum, the same as in JSON.
 pub fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -103,7 +104,7 @@ pub fn word<T: Serialize>(value: &T) -> String {
     }
 }
 
-/// The enum of a word.
+/// The value of an enum for a word.
 pub fn of_word<T: DeserializeOwned>(text: &str, field: &str) -> Result<T> {
     let text: serde::de::value::StrDeserializer<'_, serde::de::value::Error> = text.into_deserializer();
     T::deserialize(text).map_err(|error| wrong(field, &format!("is no word that is known here: {error}")))

@@ -1,4 +1,4 @@
-//! Payloads: in place, by reference, or in chunks with length and hash declared first.
+//! Payloads on the wire: in their message, by reference, or in chunks after a header with their length and hash.
 
 use super::v2::payload::Body as Wire;
 use super::v2::payload_part::Part;
@@ -94,7 +94,7 @@ pub fn parts(encoding: Encoding, bytes: Bytes) -> impl Iterator<Item = v2::Paylo
     std::iter::once(part(Part::Header(header))).chain(chunks.map(move |chunk| part(Part::Chunk(chunk))))
 }
 
-/// Puts a payload together from its chunks; refuses more or other bytes than its header declared.
+/// Puts a payload together from its chunks. It refuses more bytes, or other bytes, than its header has declared.
 #[derive(Debug)]
 pub struct Parts {
     encoding: Encoding,
@@ -104,7 +104,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Begins with a header. A payload over `limit` is refused before any of it is taken.
+    /// Begins with a header. A payload over `limit` is refused before any of its bytes is taken.
     pub fn begin(header: &v2::PayloadHeader, limit: u64) -> Result<Self> {
         if header.size > limit {
             return Err(Error::new(
@@ -117,7 +117,7 @@ impl Parts {
             .with("size", header.size)
             .with("limit", limit));
         }
-        // The declared size is a claim: room is made as bytes come.
+        // The sender may declare any size, so memory is only reserved for the first MiB and grows as bytes come.
         let room = usize::try_from(header.size).unwrap_or(usize::MAX).min(1 << 20);
         Ok(Self {
             encoding: encoding(header.encoding)?,

@@ -22,7 +22,8 @@ impl From<v2::Slot> for Slot {
     }
 }
 
-/// A number of lives on the wire: the usual one is not said, so that peers of all versions agree on it.
+/// `max_losses` on the wire. The default is left out, because peers of older versions do not know the field and mean
+/// the default.
 pub(super) fn said(max_losses: u32) -> Option<u32> {
     Some(max_losses).filter(|lives| *lives != TaskOptions::USUAL_LOSSES)
 }
