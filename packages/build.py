@@ -24,7 +24,15 @@ DIST = REPOSITORY / "dist"
 NODE = REPOSITORY / "bindings-node"
 #: What a package that is not for others is built with: all that the tests of Rust were built from is shared.
 SHARED = ("--features", "flovyn-cli/as-tested")
-CRATES = ("flovyn-core-macros", "flovyn-proto", "flovyn-core", "flovyn-toolkit", "flovyn-server", "flovyn-server-v1", "flovyn-cli")
+CRATES = (
+    "flovyn-core-macros",
+    "flovyn-proto",
+    "flovyn-core",
+    "flovyn-toolkit",
+    "flovyn-server",
+    "flovyn-server-v1",
+    "flovyn-cli",
+)
 #: What a platform's npm package says of itself, by the name Node has for it.
 PLATFORMS: dict[str, dict[str, list[str]]] = {
     "linux-x64-gnu": {"os": ["linux"], "cpu": ["x64"], "libc": ["glibc"]},
