@@ -48,7 +48,7 @@ pub fn not_made() -> String {
             "None" | "Any" => "_nothing",
             other => panic!("nothing stands in for {other}, which {} gives", call.name),
         };
-        let _ = write!(text, "    \"{}\": {make},\n", call.name);
+        let _ = writeln!(text, "    \"{}\": {make},", call.name);
     }
     text + "}\n"
 }
