@@ -3,8 +3,8 @@
 //! A [`Provider`] makes one model call: it sends a [`ModelRequest`] in the form of its wire protocol, streams the
 //! answer as [`StreamEvent`]s, and returns the whole [`Message`]. Three things hold for every protocol:
 //!
-//! * A message exists only after the provider's last event. A stream that ends earlier is [`ErrorKind::Interrupted`], and
-//!   no caller has got a message with one of its tool calls.
+//! * A message exists only after the provider's last event. A stream that ends earlier is [`ErrorKind::Interrupted`],
+//!   and no caller has got a message with one of its tool calls.
 //! * The arguments of tool calls are parsed strictly.
 //! * Dropping the future, or cancelling its token, closes the connection.
 

@@ -53,9 +53,9 @@ impl Registry {
     /// The providers of the catalogue, with keys and addresses from the environment.
     ///
     /// `ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `OPENROUTER_API_KEY`, `DEEPSEEK_API_KEY`, `ZAI_API_KEY`,
-    /// `MOONSHOT_API_KEY` and `LOCAL_API_KEY` hold the keys. The same names with `_BASE_URL` hold addresses, if they are
-    /// not the providers' own. `FLOVYN_PRICES` is the path of a table whose prices replace the built-in ones. A provider
-    /// without a key cannot be asked, unless its address was given: a server of one's own may want no key.
+    /// `MOONSHOT_API_KEY` and `LOCAL_API_KEY` hold the keys. The same names with `_BASE_URL` hold addresses, if they
+    /// are not the providers' own. `FLOVYN_PRICES` is the path of a table whose prices replace the built-in ones. A
+    /// provider without a key cannot be asked, unless its address was given: a server of one's own may want no key.
     ///
     /// # Errors
     ///
