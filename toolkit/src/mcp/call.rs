@@ -1,4 +1,4 @@
-//! One call of a server's tool: sends it, reports its progress, cancels it, and sends it again only where that is allowed.
+//! One call of a server's tool: sends it, reports its progress, cancels it, and sends it again only if that is allowed.
 
 use super::connection::{ConnectFailure, Connection, LiveConnection, Unavailable, is_unsent};
 use super::parsing::is_unreadable;
@@ -18,11 +18,11 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 /// How often the stop signal is checked.
 const TICK: Duration = Duration::from_millis(20);
-/// How often a call whose answer was lost is sent at most, or a connection tried.
+/// How often a call whose answer was lost is sent at most, and how often a connection is tried at most.
 const ATTEMPTS: u32 = 3;
-/// How long the second attempt waits; the third twice as long.
+/// The pause before the second attempt. The pause before the third is twice as long.
 const BACKOFF: Duration = Duration::from_millis(250);
-/// How long after the answer the last report of progress may arrive.
+/// How long to wait for the last report of progress after the answer.
 const LAST_REPORT: Duration = Duration::from_millis(20);
 /// How often a server may request the call again without asking a person.
 const MAX_REQUERIES: u32 = 10;
@@ -33,11 +33,11 @@ pub(super) struct ToolRequest {
     /// The tool's name at its server.
     pub tool: String,
     pub arguments: JsonObject,
-    /// The answers of people, where this continues a call.
+    /// The answers of a person, if this continues a call.
     pub responses: Option<InputResponses>,
     /// The server's state, sent back unchanged.
     pub state: Option<String>,
-    /// Whether it may be sent again where its answer was lost.
+    /// Whether it may be sent again if its answer is lost.
     pub may_repeat: bool,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct ToolRequest {
 pub(super) struct CallEnvironment {
     pub stop: Option<StopSignal>,
     pub terminal: Option<TerminalSink>,
-    /// The longest it may take, whatever progress it reports.
+    /// How long it may take at most, whatever progress it reports.
     pub longest: Duration,
 }
 
@@ -189,7 +189,7 @@ async fn send(
     parameters.request_state.clone_from(&request.state);
     let mut options = PeerRequestOptions::with_timeout(connection.config.timeout).reset_timeout_on_progress();
     options.max_total_timeout = Some(environment.longest);
-    // Subscribes before the request is sent, so that no report is missed.
+    // Subscribe before the request is sent. A report may come right after it and would be missed.
     let mut reports = live.handler().progress();
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(parameters));
     let sent = live.peer().send_request_with_option(request, options).await;
@@ -237,7 +237,7 @@ async fn send(
     }
 }
 
-/// The next report of progress of a request; never resolves where the connection has ended.
+/// The next report of progress of a request. It never resolves if the connection has ended.
 async fn next_report(
     reports: &mut Receiver<ProgressNotificationParam>,
     token: &ProgressToken,

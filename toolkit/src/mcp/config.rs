@@ -39,7 +39,7 @@ pub struct McpConfig {
 pub struct McpServerConfig {
     /// How it is reached.
     pub transport: McpTransport,
-    /// How long it may be silent in a call; every report of progress begins it anew.
+    /// How long it may be silent in a call. Every report of progress starts this time again.
     pub timeout: Duration,
 }
 
@@ -83,8 +83,8 @@ impl McpConfig {
     /// Reads `{"mcpServers": {NAME: {…}}}`.
     ///
     /// A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`; either may have `type`, `timeout`
-    /// (milliseconds) and `disabled`. In texts `${VAR}`, `${env:VAR}` and `${VAR:-default}` stand for variables. Other keys are other
-    /// clients' and are passed over.
+    /// (milliseconds) and `disabled`. In texts `${VAR}`, `${env:VAR}` and `${VAR:-default}` stand for variables. Other
+    /// keys belong to other clients and are ignored.
     ///
     /// # Errors
     ///
@@ -128,9 +128,9 @@ impl McpServerConfig {
             McpTransport::Stdio { env, .. } => Secrets::new(env.values().cloned(), None),
             McpTransport::Http { url, headers } => {
                 let values = headers.values().filter_map(|value| value.to_str().ok());
-                // Of `Bearer TOKEN`, the token is also hidden alone.
-                let stderr_tail = values.flat_map(|value| [value].into_iter().chain(value.split_whitespace()));
-                Secrets::new(stderr_tail.map(str::to_owned), Some(url))
+                // A message may contain the token of `Bearer TOKEN` alone, so each word is a secret too.
+                let secrets = values.flat_map(|value| [value].into_iter().chain(value.split_whitespace()));
+                Secrets::new(secrets.map(str::to_owned), Some(url))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The connection to one server: made when it is first needed, made again when it has ended.
+//! The connection to one server. It is made when it is first needed, and made again when it has ended.
 
 use super::config::{McpServerConfig, McpTransport};
 use super::handler::Handler;
@@ -22,26 +22,26 @@ use tokio::time::timeout;
 
 /// How long a server may take to become ready; some download their own program first.
 const READY: Duration = Duration::from_secs(60);
-/// Characters of an error that are reported at most.
+/// How many characters of an error are reported at most.
 const MAX_ERROR_LENGTH: usize = 1_000;
 
-/// A server and the connection to it, where there is one.
+/// A server, and the connection to it if there is one.
 pub(super) struct Connection {
     pub name: String,
     pub config: McpServerConfig,
     secrets: Secrets,
     live: Mutex<Option<Arc<LiveConnection>>>,
-    // Remembered from the last connection, so that the protocol is not probed again.
+    // Whether the last connection used the handshake. The next one tries that first.
     speaks_handshake: AtomicBool,
 }
 
-/// An open connection; it may have ended since it was last used.
+/// An open connection. It may have ended since it was last used.
 pub(super) struct LiveConnection {
     service: RunningService<RoleClient, Handler>,
     stderr_tail: Option<StderrTail>,
 }
 
-/// Why there is no connection; no request was sent.
+/// Why there is no connection. In this case no request was sent.
 #[derive(Debug, Clone)]
 pub(super) struct Unavailable {
     pub why: String,
@@ -51,7 +51,7 @@ pub(super) struct Unavailable {
 /// Why an attempt to connect failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectFailure {
-    /// No server accepts connections there, perhaps not yet.
+    /// No server accepts connections at the address. It may do so later.
     Unreachable,
     /// It cannot be started, wants authorization, or takes too long.
     Closed,
@@ -65,7 +65,7 @@ impl Connection {
         Self { name, config, secrets, live: Mutex::default(), speaks_handshake: AtomicBool::new(false) }
     }
 
-    /// The open connection; connects where there is none or it has ended.
+    /// The open connection. If there is none or it has ended, a new one is made.
     pub async fn live(&self) -> Result<Arc<LiveConnection>, Unavailable> {
         let mut slot = self.live.lock().await;
         if let Some(live) = slot.as_ref().filter(|live| !live.has_ended()) {
@@ -91,14 +91,14 @@ impl Connection {
         }
     }
 
-    /// Ends the connection and waits for the server's end.
+    /// Closes the connection and waits until the server has ended.
     pub async fn close(&self) {
         if let Some(live) = self.live.lock().await.take() {
             match Arc::try_unwrap(live) {
                 Ok(LiveConnection { mut service, .. }) => {
                     let _ = service.close().await;
                 }
-                // A call still has it, and ends with it.
+                // A call still uses the connection. Cancelling the connection also ends the call.
                 Err(live) => live.service.cancellation_token().cancel(),
             }
         }
@@ -109,7 +109,8 @@ impl Connection {
         excerpt::line(self.secrets.hide(message).trim(), MAX_ERROR_LENGTH).into_owned()
     }
 
-    /// Tries the stateless protocol first, then the older handshake; in the other order where the handshake worked last time.
+    /// Tries the stateless protocol first and then the older handshake. If the handshake worked last time, the order is
+    /// reversed.
     async fn connect(&self) -> Result<LiveConnection, Unavailable> {
         let auto = ClientLifecycleMode::Auto {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
@@ -201,7 +202,7 @@ impl LiveConnection {
     }
 }
 
-/// An error with all its causes, which its own message may leave out.
+/// The message of an error with those of all its causes.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut message = error.to_string();
     let mut source = error.source();
@@ -218,7 +219,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 /// Whether a transport failed before it sent anything: there was no connection to the server's machine.
 pub(super) fn is_unsent(error: &DynamicTransportError) -> bool {
-    // The library's error names its cause in its message alone.
+    // The library's error names its cause only in its message.
     match error.error.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
         Some(StreamableHttpError::Client(cause)) => cause.is_connect(),
         _ => false,

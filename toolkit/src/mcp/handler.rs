@@ -1,4 +1,4 @@
-//! The client side of a connection: its capabilities, and notifications of the server.
+//! The client's side of a connection: it says what the client can do, and takes notifications of the server.
 
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
@@ -8,7 +8,8 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RoleClient};
 use tokio::sync::broadcast;
 
-/// How many reports of progress a call may be behind before it loses the oldest; they are previews.
+/// How many reports of progress may wait for a call. If there are more, the oldest are lost. That is fine, because they
+/// are previews.
 const PROGRESS_QUEUE: usize = 256;
 
 /// Passes reports of progress to the calls that wait.
@@ -37,7 +38,7 @@ impl ClientHandler for Handler {
     }
 
     async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        // Nobody listens when no call runs.
+        // An error means that no call runs, so nobody listens.
         let _ = self.progress.send(progress);
     }
 }

@@ -1,7 +1,9 @@
-//! Elicitation: the input that a server asks a person for during a call, and the answers, as plain data for signals and forms.
+//! Elicitation: the questions that a server asks a person during a call, and the answers, as plain data for signals and
+//! forms.
 //!
-//! The stateless protocol ends such a call with its questions and an opaque state of the server. Both are in the outcome, so no
-//! connection stays open meanwhile: a run may wait for days, move to another machine, and go on with [`InputGiven`].
+//! In the stateless protocol, such a call ends with the questions and an opaque state of the server. Both are in the
+//! outcome, so no connection stays open meanwhile. A run may wait for days, move to another machine, and go on with
+//! [`InputGiven`].
 
 use crate::tools::ToolOutcome;
 use crate::tools::approval::CallHash;
@@ -27,15 +29,15 @@ pub struct InputRequired {
     pub name: String,
     /// The model's arguments.
     pub arguments: Value,
-    /// What is asked, by the server's own keys.
+    /// The questions, by the server's own keys.
     pub questions: BTreeMap<String, InputQuestion>,
-    /// What the server wants back, unchanged.
+    /// The state of the server, which it wants back unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Whether the call may be sent again where its answer was lost.
+    /// Whether the call may be sent again if its answer is lost.
     #[serde(default)]
     pub may_repeat: bool,
-    /// What the answer has to name: of the call, its questions and the state.
+    /// The hash that the answer has to name. It is made from the call, the questions and the state.
     pub hash: CallHash,
 }
 
@@ -50,20 +52,20 @@ pub enum InputQuestion {
         /// The JSON Schema of its content: an object of plain fields.
         schema: Value,
     },
-    /// An address to visit; nothing of what is entered there comes back this way.
+    /// An address to visit. What the person enters there does not come back with the answer.
     Url {
         /// What it is for.
         message: String,
-        /// The address. Show it whole, and open it only when the person says so.
+        /// The address. Show all of it, and open it only when the person says so.
         url: String,
     },
 }
 
-/// What a person answers: the payload of the signal.
+/// The answer of a person: the payload of the signal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InputAnswer {
-    /// The hash that the questions named.
+    /// The hash of the request.
     pub hash: CallHash,
     /// The answers, by the keys of the questions.
     pub responses: BTreeMap<String, InputResponse>,
@@ -75,11 +77,11 @@ pub struct InputAnswer {
 pub enum InputResponse {
     /// Yes, with the content of a form.
     Accept {
-        /// As the form's schema has it; nothing for an address.
+        /// The content, which has to match the schema of the form; none for an address.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content: Option<Value>,
     },
-    /// No; the server decides what becomes of the call.
+    /// No. The server decides what to do with the call.
     Decline,
     /// The question was closed without an answer.
     Cancel,
@@ -96,18 +98,18 @@ pub struct InputGiven {
 }
 
 impl InputRequired {
-    /// What an outcome asks, where it does.
+    /// The questions of an outcome, if it has any.
     pub fn of(outcome: &ToolOutcome) -> Option<Self> {
         let (code, field) = INPUT_REQUIRED;
         let request = outcome.details.get(field).filter(|_| outcome.error_code() == Some(code))?;
         serde_json::from_value(request.clone()).ok()
     }
 
-    /// Takes an answer: what the call goes on with, or none where it is for other questions.
+    /// Checks an answer, and returns what the call goes on with. None if the answer is for other questions.
     ///
     /// # Errors
     ///
-    /// `INVALID_ARGUMENT`: a question is not answered, or the content of a form is not as its schema has it.
+    /// `INVALID_ARGUMENT`: a question is not answered, or the content of a form does not match its schema.
     pub fn answered(self, answer: InputAnswer) -> Result<Option<InputGiven>> {
         if answer.hash != self.hash {
             return Ok(None);

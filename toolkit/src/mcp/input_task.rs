@@ -1,4 +1,5 @@
-//! Continues a call whose questions were answered: a durable task of its own, under the same rules as the call.
+//! The task that continues a call after its questions were answered. It is durable, and follows the same rules as the
+//! call.
 
 use super::call::{CallEnvironment, ToolRequest, call};
 use super::input::{CallOrigin, InputGiven, InputRequired};
@@ -13,7 +14,8 @@ use rmcp::model::InputResponses;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Sends a call again with the answers of a person: takes [`InputGiven`], gives a [`ToolOutcome`], which may ask anew.
+/// Sends a call again with the answers of a person. It takes [`InputGiven`] and returns a [`ToolOutcome`], which may
+/// have further questions.
 #[derive(Clone)]
 pub struct McpInputTask {
     servers: McpServers,
@@ -24,12 +26,13 @@ impl McpInputTask {
     /// The kind under which it is scheduled.
     pub const KIND: &'static str = "mcp.input";
 
-    /// A task for calls of these servers; `limits.longest` bounds each.
+    /// A task for calls of these servers. A call takes `limits.longest` at most.
     pub fn new(servers: McpServers, limits: Limits) -> Self {
         Self { servers, limits }
     }
 
-    /// How it is run, wherever it is scheduled: its attempt after a death is reported, unless the call may be repeated.
+    /// The options with which it has to be scheduled. If its worker dies, the model is told that the outcome is
+    /// unknown, unless the call may be repeated.
     pub fn call_options() -> TaskOptions {
         TaskOptions { side_effects: SideEffects::Reconcile, interruptible: true, ..TaskOptions::default() }
     }

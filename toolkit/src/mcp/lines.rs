@@ -1,4 +1,4 @@
-//! The messages in a server's standard output: one a line, though some servers break the rule.
+//! Reads the messages in a server's standard output. The rule is one message in a line, but some servers break it.
 
 use super::parsing::{Message, Parsed, Scan, parse, unreadable};
 use rmcp::model::RequestId;
@@ -8,12 +8,12 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 /// The longest message, in bytes. The call of a longer one fails.
 const MAX_LENGTH: usize = 64 << 20;
 
-/// Reads messages. Cancel-safe: a read that was dropped goes on with the next.
+/// Reads messages. A read can be cancelled: the next one goes on where it was dropped.
 pub(super) struct Lines<R> {
     output: BufReader<R>,
     longest: usize,
     line: Vec<u8>,
-    /// Set while the line is too long to be kept.
+    /// Set while the present line is too long to be kept. Then only its end and its id are looked for.
     too_long: Option<Scan>,
     /// The lines of a message that has not ended.
     partial_message: Option<(Vec<u8>, Scan)>,
@@ -87,7 +87,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             return;
         }
         match parse(&line, open) {
-            // A complete message shows that the partial one before it was none.
+            // A complete message shows that what looked like the beginning of a message before it was not one.
             Parsed::Messages(messages) if !messages.is_empty() => {
                 self.partial_message = None;
                 self.ready.extend(messages);

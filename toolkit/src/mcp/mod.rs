@@ -1,10 +1,14 @@
-//! MCP servers as tools: configured in the common `mcpServers` shape, connected when first needed, each call a durable task.
+//! The tools of MCP servers. Servers are configured with the usual `mcpServers` object and connected when they are
+//! first needed. Each call is a durable task.
 //!
-//! [`McpConfig`] says which servers there are, [`McpServers`] speaks to them, and what they list joins a
-//! [`Toolbox`](crate::tools::Toolbox) as [`McpTool`]s named `mcp__server__tool`. Both eras of the protocol are spoken: the
-//! stateless one of 2026-07-28 and the handshake before it. A call is sent again only where the server says that it may be
-//! (`readOnlyHint`, `idempotentHint`); any other whose answer is lost is reported. What a server asks a person in the middle
-//! of a call is an outcome ([`InputRequired`]); its answer goes on as a task of its own ([`McpInputTask`]).
+//! [`McpConfig`] says which servers there are, and [`McpServers`] connects to them. Their tools are added to a
+//! [`Toolbox`](crate::tools::Toolbox) as [`McpTool`]s with names such as `mcp__server__tool`. Two versions of the
+//! protocol are spoken: the stateless one of 2026-07-28, and the one with a handshake before it.
+//!
+//! If the answer to a call is lost, the call is sent again only if the server allows it (`readOnlyHint`,
+//! `idempotentHint`). For any other call, the model is told. If a server asks a person for input in the middle of a
+//! call, the call ends with the questions as its outcome ([`InputRequired`]), and goes on with the answers as another
+//! task ([`McpInputTask`]).
 //!
 //! ```no_run
 //! use flovyn_toolkit::mcp::{McpConfig, McpServers};

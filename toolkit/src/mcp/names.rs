@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-/// The longest name that providers take.
+/// The longest name that providers accept.
 const MAX_LENGTH: usize = 64;
-/// How many letters of a digest tell names apart.
+/// How many letters of the digest are part of a name.
 const DIGEST_LENGTH: usize = 8;
 
-/// The name of a server's tool: `mcp__server__tool`. Letters that providers do not take become `_`; a name of more than 64
-/// letters is cut and ends in a digest of the whole.
+/// The name of a server's tool: `mcp__server__tool`. Letters that providers do not accept become `_`. A name of more
+/// than 64 letters is cut, and ends with a digest of the whole name.
 pub fn tool_name(server: &str, tool: &str) -> String {
     let name = format!("mcp__{}__{}", sanitized(server), sanitized(tool));
     if name.len() <= MAX_LENGTH { name } else { with_digest(&name, server, tool) }
 }
 
-/// The name of a tool among others: where the plain name is taken, it ends in a digest, and it is said that it does.
+/// The name of a tool among others. If the plain name is taken, the name ends with a digest, and the flag is true.
 pub(super) fn distinct(taken: &mut BTreeSet<String>, server: &str, tool: &str) -> (String, bool) {
     let plain = tool_name(server, tool);
     if taken.insert(plain.clone()) {
@@ -25,7 +25,8 @@ pub(super) fn distinct(taken: &mut BTreeSet<String>, server: &str, tool: &str) -
     (name, true)
 }
 
-/// Whether nothing of the names has to be replaced: such tools keep their plain name where others would take it too.
+/// Whether no letter of the names has to be replaced. Such a tool keeps its plain name if another tool would get the
+/// same one.
 pub(super) fn is_exact(server: &str, tool: &str) -> bool {
     sanitized(server) == server && sanitized(tool) == tool
 }
@@ -37,10 +38,10 @@ fn sanitized(name: &str) -> String {
 
 fn with_digest(name: &str, server: &str, tool: &str) -> String {
     let mut digest = blake3::Hasher::new();
-    // With its length, no server and tool are digested as two others are.
+    // The length comes before the name of the server: otherwise "a", "bc" would have the digest of "ab", "c".
     digest.update(&(server.len() as u64).to_le_bytes()).update(server.as_bytes()).update(tool.as_bytes());
     let digest = digest.finalize().to_hex();
-    // All of it is ASCII by now.
+    // The name is ASCII by now, so it can be cut at any byte.
     format!("{}_{}", &name[..name.len().min(MAX_LENGTH - DIGEST_LENGTH - 1)], &digest[..DIGEST_LENGTH])
 }
 

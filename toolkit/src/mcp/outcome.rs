@@ -22,7 +22,7 @@ pub(super) struct CallIdentity<'a> {
     pub tool: &'a str,
 }
 
-/// Makes an outcome of a call's end.
+/// The outcome of a call that has ended.
 pub(super) async fn outcome(
     ended: Result<Answer, Fault>,
     called: &CallIdentity<'_>,
@@ -65,8 +65,8 @@ async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {
     Ok(ToolOutcome { content: model_content.parts, is_error, details })
 }
 
-/// A result of which the library could not make one, such as one with a kind of content that came after it; what can be shown
-/// of it is. None where it is nothing of the kind.
+/// Reads a result that the library could not read, for instance because it has a kind of content that is newer than the
+/// library. It has the content that can be shown. None if the value is not a result.
 pub(super) fn lenient_result(result: Value) -> Option<CallToolResult> {
     let Value::Object(mut fields) = result else { return None };
     if fields.get("resultType").is_some_and(|kind| kind != "complete") {
@@ -161,7 +161,8 @@ impl ModelContent {
         let Some(format) = image::sniff(&bytes) else {
             return self.placeholder("image of an unknown format", None, None);
         };
-        // It is decoded and perhaps made smaller, which takes a while.
+        // Decoding an image and making it smaller takes long enough to block other tasks, so it is done on another
+        // thread.
         match tokio::task::spawn_blocking(move || image::prepare("the image", format, bytes)).await {
             Ok(Ok(ready)) => self.parts.push(Part::media(ready.mime, ready.base64)),
             _ => self.placeholder("image that cannot be read", None, None),
@@ -176,7 +177,8 @@ impl ModelContent {
     }
 }
 
-/// A server's text without characters that people do not see but models read: terminal sequences and Unicode's tag characters.
+/// The text of a server without characters that models read but people do not see: terminal sequences and Unicode's tag
+/// characters. A server could hide instructions in them.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
     let is_hidden = |letter: char| matches!(letter, '\u{e0000}'..='\u{e007f}');
     if !text.contains(is_hidden) && !text.contains('\u{1b}') {

@@ -1,8 +1,8 @@
-//! Lenient parsing of a server's output: an answer that breaks the rules of JSON-RPC or of JSON still reaches the call that waits for
-//! it, as its result where possible, else as an error that says so.
+//! Lenient parsing of a server's output. An answer that breaks the rules of JSON-RPC or of JSON still reaches the call
+//! that waits for it: as its result if possible, and otherwise as an error that says so.
 //!
-//! The library drops such an answer, and the call would wait for its timeout. Valid messages are parsed by the library; this file
-//! handles the others.
+//! The library drops such an answer, and the call would wait until its timeout. Valid messages are parsed by the
+//! library; this file handles the others.
 
 use rmcp::RoleClient;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
@@ -104,7 +104,7 @@ fn without_lone_surrogates(text: &str) -> Cow<'_, str> {
     repaired.into()
 }
 
-/// An object as a message; none where it is none of this connection.
+/// Makes a message of an object; none if it is not a message of this connection.
 fn message(value: Value, open: &[RequestId]) -> Option<Message> {
     let Value::Object(fields) = value else { return None };
     let is_marked = fields.contains_key("jsonrpc");
@@ -128,7 +128,7 @@ fn message(value: Value, open: &[RequestId]) -> Option<Message> {
     Some(answer(fields, id))
 }
 
-/// An id as it was sent: some servers give numbers back as texts or as floating point.
+/// An id in the form in which it was sent. Some servers send numbers back as texts or as floating-point numbers.
 fn request_id(id: &Value) -> Option<RequestId> {
     match id {
         Value::String(text) => Some(match text.trim().parse() {
@@ -144,7 +144,7 @@ fn request_id(id: &Value) -> Option<RequestId> {
 }
 
 fn answer(mut fields: Map<String, Value>, id: RequestId) -> Message {
-    // Servers of JSON-RPC 1 send both, one of them as null.
+    // Servers with JSON-RPC 1 send both fields, one of them as null.
     match (fields.get("error"), fields.get("result")) {
         (Some(Value::Null), Some(_)) => drop(fields.remove("error")),
         (Some(_), Some(_)) => drop(fields.remove("result")),
@@ -177,7 +177,7 @@ pub(super) fn unreadable(id: RequestId, why: &str) -> Message {
     JsonRpcMessage::error(error, Some(id))
 }
 
-/// Whether an error is of [`unreadable`].
+/// Whether an error was made by [`unreadable`].
 pub(super) fn is_unreadable(error: &ErrorData) -> bool {
     error.data.as_ref().and_then(|data| data.get("is")).is_some_and(|is| is == UNREADABLE)
 }
@@ -188,7 +188,7 @@ pub(super) struct Scan {
     depth: usize,
     in_text: bool,
     is_escaped: bool,
-    /// The text at the top level that was read last, and whether the value of `id` follows.
+    /// The last text that was read at the top level of the object, and whether the value of `id` comes next.
     text: Vec<u8>,
     is_id: bool,
     id: Vec<u8>,
@@ -233,7 +233,7 @@ impl Scan {
         }
     }
 
-    /// Whether all that was begun has ended.
+    /// Whether every object and list that has begun has also ended.
     pub fn is_whole(&self) -> bool {
         self.depth == 0 && !self.in_text
     }

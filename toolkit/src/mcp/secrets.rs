@@ -2,7 +2,7 @@
 
 use reqwest::Url;
 
-/// Shorter values are words such as `1` or `debug`, which a message may well hold for other reasons.
+/// Shorter values are not hidden. They are words such as `1` or `debug`, which messages contain for other reasons.
 const SHORTEST: usize = 8;
 
 /// Texts that are replaced in messages.
@@ -10,7 +10,7 @@ const SHORTEST: usize = 8;
 pub(super) struct Secrets(Vec<(String, String)>);
 
 impl Secrets {
-    /// Hides these values, and of an address all but its origin.
+    /// Hides these values, and everything of an address except its origin.
     pub fn new(values: impl IntoIterator<Item = String>, address: Option<&Url>) -> Self {
         let hidden = |value: String| (value, "[hidden]".to_owned());
         let mut known: Vec<_> = values.into_iter().filter(|value| value.len() >= SHORTEST).map(hidden).collect();
@@ -24,7 +24,7 @@ impl Secrets {
             let parts = parts.into_iter().flatten().map(str::to_owned).chain(values);
             known.extend(parts.filter(|part| part.len() >= SHORTEST).map(hidden));
         }
-        // Longer secrets first: one may contain another.
+        // Longer secrets are replaced first, because one may contain another.
         known.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
         Self(known)
     }

@@ -14,20 +14,20 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::time::timeout;
 
-/// The most tools of one server.
+/// How many tools one server may have.
 const MAX_TOOLS: usize = 2_000;
 
-/// MCP servers, and the connections to them. Cheap to clone; when the last clone and the last of its tools are gone, the
-/// connections end, and with them the processes that were started.
+/// MCP servers and the connections to them. Cheap to clone. When the last clone and the last of the tools are dropped,
+/// the connections are closed and the processes that were started for them end.
 #[derive(Clone, Default)]
 pub struct McpServers(Arc<BTreeMap<String, Arc<Connection>>>);
 
-/// What is wrong with a server, or with one of its tools; the others are not concerned.
+/// What is wrong with a server or with one of its tools. The others can still be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct McpProblem {
     /// The server's name in the configuration.
     pub server: String,
-    /// What is wrong, and what became of it.
+    /// What is wrong, and what was done about it.
     pub message: String,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for McpProblem {
 }
 
 impl McpServers {
-    /// The servers of a configuration. None is connected to yet.
+    /// The servers of a configuration. No connection is made yet.
     pub fn new(config: McpConfig) -> Self {
         let connect = |(name, server): (String, _)| (name.clone(), Arc::new(Connection::new(name, server)));
         Self(Arc::new(config.servers.into_iter().map(connect).collect()))
@@ -49,7 +49,7 @@ impl McpServers {
         self.0.keys().map(String::as_str)
     }
 
-    /// Asks all servers, side by side, what tools they have. The names are the same for the same servers and tools.
+    /// Asks all servers at the same time which tools they have. The same servers and tools always get the same names.
     pub async fn tools(&self) -> (Vec<McpTool>, Vec<McpProblem>) {
         let lists =
             join_all(self.0.values().map(|connection| async move { (connection, list(connection).await) })).await;
@@ -82,7 +82,7 @@ impl McpServers {
         (tools, problems)
     }
 
-    /// Adds the tools of all servers to a toolbox. What cannot be added is left out and told.
+    /// Adds the tools of all servers to a toolbox. A tool that cannot be added is left out, and is one of the problems.
     pub async fn add_to(&self, mut toolbox: Toolbox) -> (Toolbox, Vec<McpProblem>) {
         let (tools, mut problems) = self.tools().await;
         for tool in tools {
@@ -97,7 +97,8 @@ impl McpServers {
         (toolbox, problems)
     }
 
-    /// Ends all connections and waits for the servers that were started. A later call starts them again.
+    /// Closes all connections, and waits until the servers that were started have ended. A later call starts them
+    /// again.
     pub async fn close(&self) {
         join_all(self.0.values().map(|connection| connection.close())).await;
     }
@@ -107,7 +108,7 @@ impl McpServers {
     }
 }
 
-/// All tools of a server, page after page, and what of its list cannot be used.
+/// All tools of a server, from all pages of its list, and the problems of tools that cannot be used.
 async fn list(connection: &Connection) -> Result<(Vec<rmcp::model::Tool>, Vec<String>), String> {
     let live = connection.live().await.map_err(|unavailable| unavailable.why)?;
     let (mut tools, mut problems): (Vec<rmcp::model::Tool>, Vec<String>) = Default::default();

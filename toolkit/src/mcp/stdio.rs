@@ -1,4 +1,5 @@
-//! A server that is a child process: started in its own process group, connected by pipes, ended with all its children.
+//! A server that is a child process. It is started in its own process group, connected by pipes, and ended together
+//! with all its children.
 
 use super::lines::Lines;
 use super::secrets::Secrets;
@@ -36,13 +37,13 @@ const INHERITED: &[&str] = &[
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ];
-/// How long a server may take to end, first after its input was closed and then after SIGTERM.
+/// How long a server may take to end after its input was closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 /// How often it is checked whether the server has ended.
 const TICK: Duration = Duration::from_millis(10);
 /// How long to wait for the last lines of standard error.
 const STDERR_WAIT: Duration = Duration::from_millis(500);
-/// Bytes of standard error that are kept.
+/// How many bytes of the end of standard error are kept.
 const MAX_STDERR_TAIL: usize = 2 * 1024;
 
 /// The end of a server's standard error. Cheap to clone.
@@ -56,7 +57,7 @@ struct StderrBuffer {
 }
 
 impl StderrTail {
-    /// Waits a moment for the end of standard error; returns its last lines, if there are any.
+    /// Waits a moment for the end of standard error, and returns its last lines, if there are any.
     pub async fn get(&self) -> Option<String> {
         let _ = timeout(STDERR_WAIT, self.0.is_complete.cancelled()).await;
         let stderr_tail = self.0.text.lock().trim().to_owned();
@@ -72,7 +73,7 @@ impl StderrTail {
     }
 }
 
-/// The pipes to a server's process. Dropped, it kills the process group.
+/// The pipes to the process of a server. When this is dropped, the process group is killed.
 pub(super) struct StdioTransport {
     input: AsyncRwTransport<RoleClient, Empty, ChildStdin>,
     output: Lines<ChildStdout>,
@@ -83,7 +84,8 @@ pub(super) struct StdioTransport {
 
 struct Process {
     child: Child,
-    /// The group, until the child is reaped: only until then its id cannot be reused.
+    /// The process group, until the child is reaped. After that, the system may give its id to another group, which
+    /// must not be killed.
     group: Option<Pid>,
 }
 
@@ -133,7 +135,8 @@ async fn collect_stderr(mut stderr: ChildStderr, stderr_tail: StderrTail, secret
 }
 
 impl Process {
-    /// Whether the server has ended. It is not reaped, so that the id of its group cannot be reused.
+    /// Whether the server has ended. It is not reaped here, so that the system cannot give the id of its group to
+    /// another one.
     fn has_ended(&self) -> bool {
         let Some(pid) = self.group else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -155,7 +158,8 @@ impl Process {
         }
     }
 
-    /// Ends the server as the protocol asks: its input is closed already, then SIGTERM, then SIGKILL for the whole group.
+    /// Ends the server as the protocol says: its input was already closed, then it gets SIGTERM, then the whole group
+    /// gets SIGKILL.
     async fn end(&mut self) {
         if !self.ends().await {
             self.signal(Signal::TERM);

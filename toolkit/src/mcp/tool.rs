@@ -1,4 +1,5 @@
-//! A server's tool as a tool of ours: its schemas as they are, its effect from what the server says of it.
+//! Makes a [`Tool`] of a server's tool. The schemas stay as they are, and the effect comes from the server's
+//! annotations.
 
 use super::call::{CallEnvironment, ToolRequest, call};
 use super::connection::Connection;
@@ -14,11 +15,12 @@ use std::sync::Arc;
 /// The longest description that a model is given, in bytes.
 const MAX_DESCRIPTION: usize = 8 * 1024;
 
-/// A tool of an MCP server. Cheap to clone; the connection is made when it is called.
+/// A tool of an MCP server. Cheap to clone. The connection is made when it is called.
 ///
-/// Its effect is what the server's annotations say: `readOnlyHint` reads and `idempotentHint` writes, and both are run again
-/// after a death; every other tool executes, at most once. Annotations are hints of the server, so a policy for servers that
-/// are not trusted asks for `mcp__server__*`, whatever the effect.
+/// Its effect comes from the server's annotations: with `readOnlyHint` it reads, with `idempotentHint` it writes, and
+/// both are run again if the worker dies. Every other tool counts as one that executes, and a call of it is run at most
+/// once. Annotations are only hints of the server. For a server that is not trusted, use a policy that asks about
+/// `mcp__server__*` whatever the effect.
 #[derive(Clone)]
 pub struct McpTool {
     name: String,
@@ -51,7 +53,8 @@ impl McpTool {
         }
         let output_schema = listed.output_schema.map(|schema| {
             let mut schema = (*schema).clone();
-            // A schema with an id of its own keeps its references to itself, also inside another.
+            // With an id of its own, the references inside a schema still point into it when it becomes a part of
+            // another schema.
             schema.entry("$id").or_insert_with(|| Value::from(format!("urn:flovyn:mcp:{name}")));
             json!({ "type": "object", "properties": { "structuredContent": schema } })
         });

@@ -18,14 +18,14 @@ use std::time::Duration;
 
 /// How long a server's machine may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How often a server may send on to another of its addresses.
+/// How many redirects to other addresses of the server are followed.
 const REDIRECTS: usize = 5;
 /// How often a broken stream is resumed, and how long the first attempt waits unless the server sets the time.
 const RESUMPTIONS: usize = 4;
 const RESUME: Duration = Duration::from_millis(250);
 
-/// A transport that does not offer elicitation in the older handshake: there, questions come during a call and would be lost with
-/// the process. In the stateless protocol they are results, which are durable.
+/// A transport that does not offer elicitation in the older handshake. With the handshake, questions come while a call
+/// runs and would be lost with the process. In the stateless protocol they are results, which are durable.
 pub(super) struct NoElicitation<T>(pub T);
 
 impl<T: Transport<RoleClient>> Transport<RoleClient> for NoElicitation<T> {
@@ -52,7 +52,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for NoElicitation<T> {
     }
 }
 
-/// When a broken stream is resumed: soon or not at all, since a call waits and the server may be gone.
+/// When a broken stream is resumed: soon, or not at all, because a call waits for it and the server may be gone.
 #[derive(Debug)]
 struct Resumption;
 
@@ -66,7 +66,7 @@ impl SseRetryPolicy for Resumption {
 pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClientTransport<LenientHttpClient>> {
     let failed =
         |why: String| Error::new(Code::TaskFailed, format!("the client for MCP over HTTP cannot be made: {why}"));
-    // Headers of our configuration are for this server alone.
+    // The configured headers may contain keys for this server, so a redirect to another server is not followed.
     let policy = Policy::custom(|attempt| {
         let from = attempt.previous().last().map(Url::origin);
         match from == Some(attempt.url().origin()) && attempt.previous().len() <= REDIRECTS {

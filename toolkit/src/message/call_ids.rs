@@ -1,24 +1,25 @@
-//! Makes the ids of calls unique in a conversation, whatever ids the provider gave.
+//! Makes the ids of calls unique in a conversation, whatever ids the provider has given.
 //!
-//! Some gateways give every call of an answer the same id, count anew in each answer, or give none. A result belongs to its
-//! call by the id alone, and other providers refuse a conversation with one id twice.
+//! Some gateways give every call of an answer the same id, begin to count again in each answer, or give no ids. But
+//! only the id says to which call a result belongs, and other providers refuse a conversation that has an id twice.
 
 use super::Message;
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The ids that calls of a conversation have.
+/// The ids of the calls of a conversation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallIds(HashSet<String>);
 
 impl CallIds {
-    /// Those of messages.
+    /// The ids of the calls of messages.
     pub fn of(messages: &[Message]) -> Self {
         Self(messages.iter().flat_map(Message::tool_calls).map(|call| call.id.clone()).collect())
     }
 
-    /// The id for a call: the one that it came with, or where that is empty or another call has it one made of it. It is the same
-    /// whenever the same conversation is read again, so that what a provider cached of it stays good.
+    /// The id for a call. It is the one that the call came with; if that is empty, or if another call has it, it is
+    /// made from that one. The same conversation always gets the same ids, so that the provider's cache of it stays
+    /// valid.
     pub fn unique(&mut self, id: &str) -> String {
         let mut unique_id = id.to_owned();
         let mut times = 0;
@@ -30,7 +31,7 @@ impl CallIds {
     }
 }
 
-/// Puts the id of a call into what its provider wants back with it, where that names the call too.
+/// Puts the new id of a call into the data that its provider wants back, if the data names the call too.
 pub(crate) fn rename_within(opaque: &mut Value, id: &str) {
     if let Some(place) = opaque.get_mut("item").and_then(|item| item.get_mut("call_id")) {
         *place = Value::from(id);

@@ -3,7 +3,7 @@
 use super::Usage;
 use serde::{Deserialize, Serialize};
 
-/// Why a model call came to nothing. It never holds a key, and is serialized with the message that failed.
+/// Why a model call failed. It never contains a key. It is stored together with the message that failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 #[serde(rename_all = "camelCase")]
@@ -12,13 +12,13 @@ pub struct ModelError {
     pub kind: ErrorKind,
     /// What was asked, what was found and what to do.
     pub message: String,
-    /// The HTTP status, where there was a response.
+    /// The HTTP status, if there was a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// How long the provider asked to wait, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// What was used before it failed, as far as the provider said.
+    /// The tokens that were used before it failed, as far as the provider has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Box<Usage>>,
 }
@@ -29,25 +29,26 @@ pub struct ModelError {
 pub enum ErrorKind {
     /// The caller cancelled it.
     Aborted,
-    /// The stream ended, or went silent, before its terminal event. Nothing of it counts; ask again.
+    /// The stream ended before its last event, or nothing more came. Nothing of it counts; ask again.
     Interrupted,
-    /// No response came: the address does not resolve, nobody listens, the connection broke. Ask again.
+    /// No response came: the address does not resolve, nobody listens there, or the connection broke. Ask again.
     Network,
-    /// Too many requests or tokens; ask again after the time it names.
+    /// There were too many requests or tokens. Ask again after the time that the error names.
     RateLimited,
     /// The provider is overloaded or failed; ask again.
     Unavailable,
-    /// The provider broke its own protocol: malformed events, arguments that are no JSON object. Ask again.
+    /// The provider broke its own protocol, for instance with malformed events or arguments that are not a JSON object.
+    /// Ask again.
     Protocol,
     /// The conversation does not fit the model's window; compact it.
     ContextOverflow,
-    /// The key is missing, wrong or not allowed this.
+    /// The key is missing or wrong, or is not allowed to do this.
     Unauthorized,
-    /// The account has run dry.
+    /// The account has no credit left.
     QuotaExceeded,
-    /// No such provider or model.
+    /// There is no such provider or model.
     UnknownModel,
-    /// The provider will not take the request as it is.
+    /// The provider refuses the request as it is.
     InvalidRequest,
 }
 

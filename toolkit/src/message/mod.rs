@@ -1,9 +1,10 @@
-//! The provider-neutral message: ordered typed parts, each with what its provider wants back.
+//! The message, in a form that no provider owns: a list of typed parts, each with the data that its provider wants
+//! back.
 //!
-//! Owns what an entry stores of a conversation, as JSON in camelCase. A part may carry an [`Opaque`] blob (a signature, an
-//! encrypted thought, an item id); it goes back byte for byte to the origin that made it and nowhere else
-//! ([`transform`]). Parts of an unknown type survive a round trip, so an older program does not
-//! lose what a newer one wrote.
+//! This is the form in which entries store a conversation, as JSON in camelCase. A part may carry an [`Opaque`] blob (a
+//! signature, an encrypted thought, an item id). The blob is sent back unchanged to the origin that made it, and to
+//! nobody else ([`transform`]). Parts of an unknown type are kept when they are read and written again, so that an
+//! older program does not lose what a newer one has written.
 
 pub(crate) mod call_ids;
 mod error;
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub struct Message {
     /// Who speaks.
     pub role: Role,
-    /// What is said, in order.
+    /// Its parts, in order.
     pub parts: Vec<Part>,
     /// Where an assistant's message came from and what it cost; absent on every other role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,15 +37,15 @@ pub struct Message {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
-    /// The program, about how to behave.
+    /// The program tells the model how to behave.
     System,
-    /// A person or the program in their place.
+    /// A person, or the program in place of a person.
     User,
     /// The model.
     Assistant,
     /// The results of tools.
     Tool,
-    /// A role that this version does not know; it is kept and never sent to a model.
+    /// A role that this version does not know. It is kept and never sent to a model.
     #[serde(untagged)]
     Other(String),
 }
@@ -53,10 +54,10 @@ pub enum Role {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AssistantMeta {
-    /// The wire and model that were asked.
+    /// The wire protocol, the provider and the model that were asked.
     #[serde(flatten)]
     pub origin: Origin,
-    /// The model that says it answered, where it differs from the one asked.
+    /// The model that has answered, as the provider says, if it is not the one that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_model: Option<String>,
     /// The provider's id of the response.
@@ -66,13 +67,13 @@ pub struct AssistantMeta {
     pub usage: Usage,
     /// Why the model stopped.
     pub stop: Stop,
-    /// The provider's own word for it.
+    /// The provider's own word for why the model stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw_stop: Option<String>,
-    /// What went wrong; present exactly when `stop` is an error, aborted or interrupted.
+    /// What went wrong. It is present exactly when `stop` is `Error`, `Aborted` or `Interrupted`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ModelError>,
-    /// Which attempt at the call this is, from 1.
+    /// The number of the attempt of the call, from 1.
     pub attempt: u32,
     /// From sending the request to the first token, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,7 +86,7 @@ pub struct AssistantMeta {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Stop {
-    /// It has said what it had to say.
+    /// It has finished its answer.
     #[default]
     End,
     /// It reached the limit of tokens. Tool calls that it was making are not part of the message.
@@ -98,46 +99,46 @@ pub enum Stop {
     Aborted,
     /// The provider failed.
     Error,
-    /// The stream ended without its terminal event; the call may be made again, and no tool of it runs.
+    /// The stream ended before its last event. The call may be made again, and no tool call of it runs.
     Interrupted,
-    /// The provider paused it; the conversation as it stands is to be sent again.
+    /// The provider paused it. The conversation has to be sent again as it is now.
     Deferred,
 }
 
 impl Stop {
-    /// Whether a message that ended so is part of the conversation.
+    /// Whether a message that stopped for this reason is part of the conversation.
     pub fn is_answer(self) -> bool {
         !matches!(self, Self::Aborted | Self::Error | Self::Interrupted)
     }
 }
 
 impl Message {
-    /// Makes a message of parts.
+    /// A message of these parts.
     pub fn new(role: Role, parts: Vec<Part>) -> Self {
         Self { role, parts, assistant: None }
     }
 
-    /// What the program tells the model about how to behave.
+    /// A message in which the program tells the model how to behave.
     pub fn system(text: impl Into<String>) -> Self {
         Self::new(Role::System, vec![Part::text(text)])
     }
 
-    /// What a person says.
+    /// A message of a person.
     pub fn user(text: impl Into<String>) -> Self {
         Self::new(Role::User, vec![Part::text(text)])
     }
 
-    /// What a model says, written by hand; one that a model said carries its [`AssistantMeta`].
+    /// A message of the model that was written by hand. One that a model has written also has [`AssistantMeta`].
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::new(Role::Assistant, vec![Part::text(text)])
     }
 
-    /// Results of tools, in any order.
+    /// A message with results of tools, in any order.
     pub fn tool(results: impl IntoIterator<Item = ToolResult>) -> Self {
         Self::new(Role::Tool, results.into_iter().map(Part::from).collect())
     }
 
-    /// A call that came to nothing, for the record: it is kept and never sent to a model.
+    /// The record of a model call that failed. It is kept and never sent to a model.
     pub fn failed(origin: Origin, error: ModelError) -> Self {
         let stop = match error.kind {
             ErrorKind::Aborted => Stop::Aborted,
@@ -149,12 +150,12 @@ impl Message {
         Self { role: Role::Assistant, parts: Vec::new(), assistant: Some(meta) }
     }
 
-    /// The text of all its text parts, joined as they are.
+    /// The texts of all its text parts, joined without anything between them.
     pub fn text(&self) -> String {
         self.parts.iter().filter_map(Part::as_text).collect()
     }
 
-    /// The text of its thinking, joined as it is.
+    /// The texts of its thinking, joined without anything between them.
     pub fn thinking(&self) -> String {
         let text = |part: &Part| match &part.content {
             Content::Thinking(thinking) => Some(thinking.text.clone()),
@@ -179,12 +180,12 @@ impl Message {
         })
     }
 
-    /// Why the model stopped; [`Stop::End`] where nobody recorded it.
+    /// Why the model stopped; [`Stop::End`] if that was not recorded.
     pub fn stop(&self) -> Stop {
         self.assistant.as_ref().map_or(Stop::End, |meta| meta.stop)
     }
 
-    /// Tokens and cost, where a model said this.
+    /// Tokens and cost, if a model has written this message.
     pub fn usage(&self) -> Option<&Usage> {
         self.assistant.as_ref().map(|meta| &meta.usage)
     }

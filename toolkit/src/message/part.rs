@@ -1,4 +1,4 @@
-//! The parts of a message: what they say, and what their provider wants back.
+//! The parts of a message: their content, and the data that their provider wants back.
 
 use super::Usage;
 use serde::de::Error as _;
@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Part {
-    /// What it says.
+    /// Its content.
     #[serde(flatten)]
     pub content: Content,
-    /// What its provider wants back with it, unchanged.
+    /// The data that its provider wants back with it, unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<Opaque>,
-    /// Whether the prompt up to here is worth caching.
+    /// Set if the prompt up to this part is worth caching.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheHint>,
 }
 
-/// What a part says, by its `type`.
+/// The content of a part, by its `type`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum Content {
@@ -36,11 +36,11 @@ pub enum Content {
     Media(Media),
     /// A tool that a model calls.
     ToolCall(ToolCall),
-    /// What a tool gave.
+    /// The result of a tool.
     ToolResult(ToolResult),
-    /// Something of one provider, such as a compaction or a search it ran.
+    /// Something of one provider, such as a compaction or a search that it ran.
     Custom(Custom),
-    /// A part of a type that this version does not know: its whole object, written back as it came.
+    /// A part of a type that this version does not know: its whole object, which is written again as it was read.
     #[serde(untagged)]
     Unrecognized(Map<String, Value>),
 }
@@ -49,9 +49,9 @@ pub enum Content {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Thinking {
-    /// The thought or the provider's summary of it; may be empty.
+    /// The thought, or the provider's summary of it. It may be empty.
     pub text: String,
-    /// Whether the provider keeps the thought to itself: only its opaque blob says anything.
+    /// Whether the provider does not show the thought: then only the opaque blob has it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub redacted: bool,
 }
@@ -64,7 +64,7 @@ pub struct Media {
     pub mime: String,
     /// Where its bytes are.
     pub source: MediaSource,
-    /// Its file name, where it has one.
+    /// Its file name, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -73,15 +73,15 @@ pub struct Media {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MediaSource {
-    /// Here, in standard base64 with padding.
+    /// In this text, as standard base64 with padding.
     Base64(String),
-    /// At an address that the provider fetches.
+    /// At this address, from which the provider fetches them.
     Url(String),
-    /// At the provider, under the id it gave.
+    /// At the provider, under this id.
     ProviderFile(String),
 }
 
-/// A tool that a model calls. It exists only after the provider said that the message is complete.
+/// A tool that a model calls. It exists only after the provider has said that the message is complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCall {
@@ -91,7 +91,7 @@ pub struct ToolCall {
     pub name: String,
     /// The arguments that are executed: a JSON object.
     pub arguments: Value,
-    /// What the model wrote, where it differs from `arguments`.
+    /// The arguments that the model has written, if they are not the same as `arguments`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_arguments: Option<String>,
     /// Who runs it.
@@ -106,7 +106,8 @@ pub enum ExecutedBy {
     /// The program.
     #[default]
     Us,
-    /// The provider did, such as a web search; it is replayed and never run.
+    /// The provider has run it, for instance a web search. It is sent back with the conversation, and the program never
+    /// runs it.
     Provider,
 }
 
@@ -116,7 +117,7 @@ impl ExecutedBy {
     }
 }
 
-/// What a tool gave.
+/// The result of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolResult {
@@ -124,15 +125,15 @@ pub struct ToolResult {
     pub id: String,
     /// The tool's name.
     pub name: String,
-    /// All that the model sees: text and media.
+    /// The text and media that the model sees.
     pub content: Vec<Part>,
     /// Whether the tool failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
-    /// What people and programs see beside it; never sent to a model.
+    /// Details for people and programs. They are never sent to a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Value>,
-    /// What models cost that the tool asked itself.
+    /// Tokens and cost of model calls that the tool has made itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
 }
@@ -141,17 +142,17 @@ pub struct ToolResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Custom {
-    /// What it is, with the provider in front: `anthropic.compaction`.
+    /// The kind of thing it is, after the provider's name: `anthropic.compaction`.
     pub kind: String,
     /// The provider's own object.
     pub value: Value,
 }
 
-/// Which wire, provider and model something came from.
+/// The wire protocol, the provider and the model that something came from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Origin {
-    /// The wire: `anthropic-messages`, `openai-chat`, `openai-responses`, or another provider's own word.
+    /// The wire protocol: `anthropic-messages`, `openai-chat`, `openai-responses`, or the own word of another provider.
     pub api: String,
     /// The provider's name in the registry.
     pub provider: String,
@@ -166,59 +167,60 @@ impl Origin {
     }
 }
 
-/// What a provider wants back with a part, unchanged: replayed only where all three of its origin match.
+/// Data that a provider wants back with a part, unchanged. It is sent only to the same protocol, provider and model
+/// that it came from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Opaque {
-    /// Who made it.
+    /// The origin that has made it.
     #[serde(flatten)]
     pub origin: Origin,
     /// The provider's own data.
     pub data: Value,
 }
 
-/// How long the prompt up to a part is worth caching, where the provider is told such things.
+/// How long the prompt up to a part is worth caching. Only some providers can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CacheHint {
     /// The provider's usual time, five minutes at Anthropic.
     Short,
-    /// An hour where the provider offers it.
+    /// An hour, if the provider offers that.
     Long,
 }
 
 impl Part {
-    /// Makes a part without anything of a provider.
+    /// A part without data of a provider.
     pub fn new(content: Content) -> Self {
         Self { content, provider: None, cache: None }
     }
 
-    /// Makes a part of text.
+    /// A part with a text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(Content::Text { text: text.into() })
     }
 
-    /// Makes an image or a document of its bytes in base64.
+    /// A part with an image or a document, from its bytes in base64.
     pub fn media(mime: impl Into<String>, base64: impl Into<String>) -> Self {
         let source = MediaSource::Base64(base64.into());
         Self::new(Content::Media(Media { mime: mime.into(), source, name: None }))
     }
 
-    /// Says that the prompt up to here is worth caching.
+    /// Marks the prompt up to this part as worth caching.
     #[must_use]
     pub fn cached(mut self, hint: CacheHint) -> Self {
         self.cache = Some(hint);
         self
     }
 
-    /// Keeps what the provider wants back with it.
+    /// Adds the data that the provider wants back with it.
     #[must_use]
     pub fn with_opaque(mut self, origin: &Origin, data: Value) -> Self {
         self.provider = Some(Opaque { origin: origin.clone(), data });
         self
     }
 
-    /// Its text, where it is a part of text.
+    /// Its text, if it is a text.
     pub fn as_text(&self) -> Option<&str> {
         match &self.content {
             Content::Text { text } => Some(text),
@@ -226,27 +228,27 @@ impl Part {
         }
     }
 
-    /// What the provider wants back, where it came from this very origin.
+    /// The data that the provider wants back, if it came from this origin.
     pub fn opaque_for(&self, origin: &Origin) -> Option<&Value> {
         self.provider.as_ref().filter(|opaque| opaque.origin == *origin).map(|opaque| &opaque.data)
     }
 }
 
 impl ToolCall {
-    /// Makes a call that the program runs.
+    /// A call that the program has to run.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: Value) -> Self {
         Self { id: id.into(), name: name.into(), arguments, raw_arguments: None, executed_by: ExecutedBy::Us }
     }
 }
 
 impl ToolResult {
-    /// Makes a result of text.
+    /// A result with a text.
     pub fn text(id: impl Into<String>, name: impl Into<String>, text: impl Into<String>) -> Self {
         let content = vec![Part::text(text)];
         Self { id: id.into(), name: name.into(), content, is_error: false, details: None, usage: None }
     }
 
-    /// Makes a result that tells the model of a failure.
+    /// A result that tells the model that the tool has failed.
     pub fn error(id: impl Into<String>, name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(id, name, text) }
     }
@@ -277,7 +279,8 @@ impl From<Custom> for Part {
 }
 
 impl<'de> Deserialize<'de> for Part {
-    /// A known type has to be well formed; only an unknown one is kept as it is.
+    /// A part of a known type has to be well formed, or it is an error. Only a part of an unknown type is kept as it
+    /// is.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Text {

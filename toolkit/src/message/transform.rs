@@ -1,44 +1,48 @@
-//! A stored conversation made fit for the model that it goes to next.
+//! Adapts a stored conversation to the model that gets it next.
 //!
-//! Whatever a conversation went through (a crash between call and result, another model, an aborted answer), what comes out
-//! is one that every provider takes: each call has exactly one result right behind it, nothing of a failed answer is
-//! left, and nothing opaque reaches anyone but its origin.
+//! A conversation may have gone through a crash between a call and its result, a change of the model, or an aborted
+//! answer. The adapted one is accepted by every provider: each call has exactly one result right after it, nothing of a
+//! failed answer is left, and opaque data goes only to its origin.
 
 use super::call_ids::{CallIds, rename_within};
 use super::{Content, ExecutedBy, Message, Origin, Part, Role, ToolResult};
 use std::collections::{HashMap, VecDeque};
 
-/// What the text of a result says where a call never got one.
+/// The text of the result that is added for a call which never got one.
 pub const NO_RESULT: &str = "No result provided";
 
-/// What becomes of thoughts that another model had.
+/// What is done with thoughts of another model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ForeignThinking {
-    /// They are told as plain text.
+    /// They are sent as plain text.
     #[default]
     AsText,
     /// They are left out.
     Drop,
 }
 
-/// The model that a conversation goes to.
+/// The model that a conversation is adapted to.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Its wire, provider and id.
+    /// Its wire protocol, provider and id.
     pub origin: Origin,
-    /// What becomes of others' thoughts.
+    /// What is done with thoughts of other models.
     pub thinking: ForeignThinking,
-    /// Whether it takes images and documents; where not, a line of text says that there was one.
+    /// Whether it takes images and documents. If not, a line of text says that there was one.
     pub media: bool,
 }
 
-/// Makes a conversation fit for a model.
+/// Adapts a conversation to a model.
 ///
-/// Messages of the target's `origin` itself keep their opaque blobs, ids and thoughts as they are. Of others' messages thoughts become
-/// text or go, redacted thoughts and blobs go, what a provider ran itself goes, and the ids of calls are rewritten by
-/// [`portable_id`]. Answers that failed are left out together with the results of their calls; a call without a result
-/// gets an error that says so; of two results for a call the first counts; results of nobody's call go. A call whose id an
-/// earlier one has, or that has none, gets another together with its result. Doing it twice changes nothing more.
+/// * Messages of the target's own `origin` keep their opaque blobs, ids and thoughts as they are.
+/// * In messages of other origins, thoughts become text or are removed. Redacted thoughts, blobs, and calls that a
+///   provider has run itself are removed. The ids of calls are replaced by [`portable_id`].
+/// * Answers that failed are removed together with the results of their calls.
+/// * A call without a result gets an error as its result. Of two results of one call, the first counts. A result
+///   without a call is removed.
+/// * A call that has no id, or the id of an earlier call, gets another id, and so does its result.
+///
+/// Adapting the adapted conversation again changes nothing.
 pub fn for_model(messages: &[Message], target: &Target) -> Vec<Message> {
     let mut out: Vec<Message> = Vec::with_capacity(messages.len());
     let mut rest = messages;
@@ -57,7 +61,7 @@ pub fn for_model(messages: &[Message], target: &Target) -> Vec<Message> {
                 adapted.parts.retain(|part| !matches!(part.content, Content::ToolResult(_)));
                 adapt_media(&mut adapted.parts, target);
                 if !adapted.parts.is_empty() {
-                    // Only results make a tool message; what else it carries is told as a user would.
+                    // A tool message may only hold results, so what else it holds becomes a message of the user.
                     adapted.role = if adapted.role == Role::Tool { Role::User } else { adapted.role };
                     out.push(adapted);
                 }
@@ -68,8 +72,8 @@ pub fn for_model(messages: &[Message], target: &Target) -> Vec<Message> {
     out
 }
 
-/// The id of a call as any provider takes it: `call_` and 24 hex digits that depend on the given id alone. Such an id
-/// stays as it is.
+/// An id of a call that every provider accepts: `call_` and 24 hex digits, which are made from the given id only. An id
+/// that already has this form stays as it is.
 pub fn portable_id(id: &str) -> String {
     let digits = id.strip_prefix("call_").unwrap_or_default();
     if digits.len() == 24 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
@@ -109,7 +113,7 @@ fn answer(message: &Message, after: &[Message], target: &Target, ids: &mut CallI
         .tool_calls()
         .zip(call_ids)
         .map(|(call, id)| {
-            // Calls under one id were answered under one id, one after the other.
+            // Calls with the same id have results with the same id, in the order of the calls.
             let result = results.get_mut(call.id.as_str()).and_then(VecDeque::pop_front).cloned();
             let mut part = result.unwrap_or_else(|| ToolResult::error(&call.id, &call.name, NO_RESULT).into());
             if let Content::ToolResult(result) = &mut part.content {
@@ -142,7 +146,7 @@ fn foreign(part: &Part, thinking: ForeignThinking) -> Option<Part> {
     Some(Part { content, provider: None, cache: part.cache })
 }
 
-/// Keeps what the target takes.
+/// Removes parts of unknown types, and replaces media by a line of text if the target takes none.
 fn adapt_media(parts: &mut Vec<Part>, target: &Target) {
     parts.retain(|part| !matches!(part.content, Content::Unrecognized(_)));
     for part in parts.iter_mut().filter(|_| !target.media) {

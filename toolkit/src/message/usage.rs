@@ -1,53 +1,53 @@
-//! Tokens of one model call in disjoint buckets, and what they cost.
+//! The tokens of one model call, and what they cost.
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens of one model call. `input`, `cache_read`, `cache_write` and `output` are disjoint; two more say what part of
-/// them was of a certain sort.
+/// Tokens of one model call. Each token is counted in exactly one of `input`, `cache_read`, `cache_write` and `output`.
+/// The two other counts say how many of them were of a certain kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
-    /// Fresh prompt tokens, without what came from a cache or went to one.
+    /// Prompt tokens that neither came from a cache nor were written to one.
     pub input: u64,
     /// Prompt tokens served from the provider's cache.
     pub cache_read: u64,
     /// Prompt tokens written to the provider's cache.
     pub cache_write: u64,
-    /// Those of `cache_write` that are kept for an hour.
+    /// How many tokens of `cache_write` are kept for an hour.
     #[serde(rename = "cacheWrite1h")]
     pub cache_write_1h: u64,
     /// Generated tokens.
     pub output: u64,
-    /// Those of `output` that the model thought with.
+    /// How many tokens of `output` the model used for thinking.
     pub reasoning: u64,
-    /// What they cost; `null` where nobody knows, never zero for want of a price.
+    /// What they cost; `null` if that is not known. An unknown price is never counted as zero.
     pub cost: Option<Cost>,
 }
 
-/// What a model call cost, fixed when the call was made and never computed again.
+/// What a model call cost. It is fixed when the call was made, and never computed again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cost {
-    /// Millionths of the currency's unit, rounded half up once for the whole call.
+    /// Millionths of the currency's unit. The sum of the whole call is rounded, half up.
     pub amount_micros: u64,
-    /// ISO 4217.
+    /// The currency, by its ISO 4217 code.
     pub currency: String,
-    /// Who says so.
+    /// Where the amount comes from.
     pub basis: CostBasis,
-    /// Which table of prices, where it is one's.
+    /// The table of prices that it comes from, if it comes from one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table_version: Option<String>,
 }
 
-/// Who says what a call cost.
+/// Where the amount of a cost comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CostBasis {
-    /// The provider, in its response.
+    /// The provider said it in its response.
     Provider,
-    /// A table of list prices: an estimate.
+    /// It was computed from a table of list prices, so it is an estimate.
     Table,
-    /// Whoever wrote the record did not say.
+    /// The record does not say.
     #[serde(other)]
     Unknown,
 }
@@ -58,18 +58,18 @@ impl Usage {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
     }
 
-    /// All tokens of the call: how much of the context window the conversation fills after it.
+    /// All tokens of the call, which is how much of the context window the conversation fills after it.
     pub fn total(&self) -> u64 {
         self.prompt().saturating_add(self.output)
     }
 
-    /// The cost in millionths of a US dollar; absent where it is unknown or in another currency.
+    /// The cost in millionths of a US dollar; none if it is unknown or in another currency.
     pub fn cost_micros(&self) -> Option<u64> {
         self.cost.as_ref().filter(|cost| cost.currency == "USD").map(|cost| cost.amount_micros)
     }
 }
 
-/// As the engine counts: one call, in its own words.
+/// The usage in the engine's form, as one call.
 impl From<&Usage> for flovyn_core::model::Usage {
     fn from(usage: &Usage) -> Self {
         Self {

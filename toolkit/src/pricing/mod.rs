@@ -1,7 +1,7 @@
 //! What model calls cost: a dated table of list prices, and integer arithmetic over it.
 //!
-//! Owns the table ([`PriceTable`]) in the format of [genai-prices](https://github.com/pydantic/genai-prices). A price that is
-//! not in the table is unknown, which is not zero: the cost is then `None`.
+//! The table ([`PriceTable`]) has the format of [genai-prices](https://github.com/pydantic/genai-prices). A price that
+//! is not in the table is unknown and not zero: the cost is `None` then.
 
 mod table;
 
@@ -26,7 +26,7 @@ use table::{Document, Rates};
 #[derive(Debug, Clone)]
 pub struct PriceTable {
     version: String,
-    // Looked through in this order: what overrides comes first.
+    // They are searched in this order. A table that overrides another one comes before it.
     documents: Vec<Document>,
 }
 
@@ -50,16 +50,16 @@ impl PriceTable {
             .clone()
     }
 
-    /// The built-in table, below the one whose path a variable of the environment holds: `FLOVYN_PRICES`.
+    /// The built-in table, overridden by the table at the path in the environment variable `FLOVYN_PRICES`.
     ///
     /// # Errors
     ///
-    /// The file is not there or is no table.
+    /// The file does not exist or is not a table.
     pub fn from_env() -> Result<Arc<Self>, PriceTableError> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// As [`from_env`](Self::from_env), with the variables that a function knows.
+    /// As [`from_env`](Self::from_env), with variables from a function.
     ///
     /// # Errors
     ///
@@ -73,14 +73,14 @@ impl PriceTable {
     }
 
     /// Reads a table: an object of `version` and `providers`, or the bare array of providers that genai-prices publishes.
-    /// `name` is told in errors and is the version where the table has none.
+    /// `name` is named in errors, and is the version if the table has none.
     ///
-    /// Clauses of `match` that are none of `equals`, `starts_with`, `ends_with`, `contains`, `or` and `and` never match, and
-    /// prices with a constraint other than a `start_date` never hold.
+    /// A clause of `match` that is not one of `equals`, `starts_with`, `ends_with`, `contains`, `or` and `and` never
+    /// matches. A price with a constraint other than a `start_date` is never used.
     ///
     /// # Errors
     ///
-    /// The text is no such JSON.
+    /// The text is not JSON of this form.
     pub fn parse(name: &str, json: &str) -> Result<Self, PriceTableError> {
         let failed = |error: serde_json::Error| PriceTableError { name: name.to_owned(), reason: error.to_string() };
         let value: serde_json::Value = serde_json::from_str(json).map_err(failed)?;
@@ -93,11 +93,12 @@ impl PriceTable {
         Ok(Self { version: document.version.clone(), documents: vec![document] })
     }
 
-    /// Reads a table from a file and puts it over this one: what it does not price is still priced by this one.
+    /// Reads a table from a file, and overrides this one with it. This table still has the prices that the other one
+    /// lacks.
     ///
     /// # Errors
     ///
-    /// The file is not there or is no table.
+    /// The file does not exist or is not a table.
     pub fn overridden_by(&self, path: &std::path::Path) -> Result<Self, PriceTableError> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -107,12 +108,13 @@ impl PriceTable {
         Ok(over)
     }
 
-    /// The date or name of the table, which costs carry.
+    /// The date or the name of the table. Each cost that is computed from it names it.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// What a call costs at list price; `None` where the model, or a bucket that the call filled, has no price.
+    /// What a call costs at list price. `None` if the table has no price for the model, or for one of the counts that
+    /// are not zero.
     pub fn cost(&self, provider: &str, model: &str, usage: &Usage, at: Timestamp) -> Option<Cost> {
         let (document, rates) =
             self.documents.iter().find_map(|document| Some((document, document.rates(provider, model, at)?)))?;
@@ -125,7 +127,8 @@ impl PriceTable {
     }
 }
 
-/// Millionths of a dollar, rounded half up once. A bucket is `tokens × micros per million tokens`.
+/// The cost in millionths of a dollar. Each count of tokens is multiplied with its price per million tokens, and the
+/// sum is rounded, half up. Rounding each product instead would give another sum.
 fn amount(rates: &Rates, usage: &Usage) -> Option<u64> {
     let long = usage.cache_write_1h.min(usage.cache_write);
     let prompt = usage.prompt();
@@ -134,7 +137,8 @@ fn amount(rates: &Rates, usage: &Usage) -> Option<u64> {
         (_, rate) => Some(u128::from(tokens) * u128::from(rate?)),
     };
     let at = |price: &Option<table::Price>| price.as_ref().map(|price| price.at(prompt));
-    // Without a price of its own, a cached read is a plain read: so the providers without a discount charge it.
+    // If the table has no price for cached reads, they cost as much as other prompt tokens: such providers give no
+    // discount.
     let read = at(&rates.cache_read_mtok).or(at(&rates.input_mtok));
     let write = at(&rates.cache_write_mtok).or(at(&rates.input_mtok));
     let sum = bucket(usage.input, at(&rates.input_mtok))?

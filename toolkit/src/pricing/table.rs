@@ -1,4 +1,4 @@
-//! The table's form: providers, how a model's id is matched, prices with tiers and dates.
+//! The form of a table: providers, patterns for the ids of models, prices with tiers and dates.
 
 use flovyn_core::clock::Timestamp;
 use serde::{Deserialize, Deserializer};
@@ -23,7 +23,7 @@ struct ModelPrices {
     prices: Prices,
 }
 
-/// How a model's id is recognized.
+/// A pattern for the ids of a model.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Match {
@@ -55,7 +55,7 @@ struct Constraint {
     start_date: Option<String>,
 }
 
-/// Prices of one model at one time.
+/// The prices of one model at one time.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Rates {
@@ -66,7 +66,7 @@ pub(super) struct Rates {
     pub(super) output_mtok: Option<Price>,
 }
 
-/// A price in micros per million tokens, which may be another for long prompts.
+/// A price in millionths of a dollar per million tokens. It may be another one for long prompts.
 #[derive(Debug, Clone)]
 pub(super) struct Price {
     base: u64,
@@ -74,7 +74,7 @@ pub(super) struct Price {
 }
 
 impl Price {
-    /// The price of every token of a call with a prompt of this many tokens.
+    /// The price of each token of a call whose prompt has this many tokens.
     pub(super) fn at(&self, prompt: u64) -> u64 {
         self.tiers.iter().filter(|(start, _)| prompt > *start).max().map_or(self.base, |(_, price)| *price)
     }
@@ -93,7 +93,8 @@ impl<'de> Deserialize<'de> for Price {
             start: u64,
             price: f64,
         }
-        // Dollars have at most a few decimals in any list; the float is left behind here.
+        // Prices in dollars have only a few decimals, so nothing is lost here, and all arithmetic after this is with
+        // integers.
         let micros = |dollars: f64| (dollars * 1e6).round() as u64;
         Ok(match Written::deserialize(deserializer)? {
             Written::Flat(dollars) => Self { base: micros(dollars), tiers: Vec::new() },
@@ -120,7 +121,7 @@ impl Match {
 }
 
 impl Document {
-    /// The prices of a model at a moment. A model whose id is the very name comes before one that a pattern takes.
+    /// The prices of a model at a time. A model with exactly this id is preferred to one whose pattern matches.
     pub(super) fn rates(&self, provider: &str, model: &str, at: Timestamp) -> Option<&Rates> {
         let models = &self.providers.iter().find(|known| known.id == provider)?.models;
         let exact = models.iter().find(|known| known.id == model);
@@ -128,7 +129,7 @@ impl Document {
         match &found.prices {
             Prices::Always(rates) => Some(rates),
             Prices::Since(dated) => {
-                // RFC 3339 begins with the date, and dates in this form sort as text.
+                // A time in RFC 3339 begins with the date, and dates in this form can be compared as texts.
                 let now = at.to_string();
                 let holds = |dated: &&Dated| match &dated.constraint {
                     None => true,

@@ -1,7 +1,7 @@
 //! Assembles a message from a stream, and checks it when the stream is complete.
 //!
-//! Tool calls live here as text until the provider has said that the message is complete; only [`Assembly::complete`]
-//! makes calls of them, and it refuses what contradicts itself.
+//! A tool call is only text here until the provider has said that the message is complete. Only [`Assembly::complete`]
+//! makes a call of it, and refuses a message that contradicts itself.
 
 use super::{ErrorKind, ModelError, OnEvent, StreamEvent};
 use crate::message::call_ids::{CallIds, rename_within};
@@ -23,15 +23,15 @@ pub(super) enum Growing {
 #[derive(Debug)]
 pub(super) struct Assembly {
     origin: Origin,
-    /// The ids that calls of the conversation have, and those of this message.
+    /// The ids of all calls of the conversation and of this message.
     ids: CallIds,
     parts: Vec<(Growing, Option<Value>)>,
-    /// What the provider said of the message so far.
+    /// What the provider has said about the message so far.
     pub(super) meta: AssistantMeta,
     started: bool,
 }
 
-/// What a provider's last words were: why it stopped, and its own word for it.
+/// How a stream ended: why the model stopped, and the provider's own word for that.
 #[derive(Debug, Clone)]
 pub(super) struct StreamEnd {
     pub(super) stop: Stop,
@@ -44,7 +44,7 @@ impl Assembly {
         Self { origin: origin.clone(), ids, parts: Vec::new(), meta, started: false }
     }
 
-    /// Notes who answers, once.
+    /// Stores which model answers. Only the first call has an effect.
     pub(super) fn start(&mut self, id: Option<&str>, model: Option<&str>, on: OnEvent<'_>) {
         if self.meta.response_id.is_none() {
             self.meta.response_id = id.filter(|id| !id.is_empty()).map(str::to_owned);
@@ -57,7 +57,7 @@ impl Assembly {
         }
     }
 
-    /// Begins a part and gives its number. A call keeps its id unless another one has it.
+    /// Begins a part and returns its number. A call keeps its id unless another call already has it.
     pub(super) fn begin(&mut self, mut part: Growing, on: OnEvent<'_>) -> usize {
         let number = self.parts.len();
         if let Growing::Call { id, name, by: ExecutedBy::Us, .. } = &mut part {
@@ -68,7 +68,7 @@ impl Assembly {
         number
     }
 
-    /// Adds to a part; what the part is not made of is ignored.
+    /// Adds text to a part. It is ignored if the part does not consist of text.
     pub(super) fn grow(&mut self, part: usize, delta: &str, on: OnEvent<'_>) {
         if delta.is_empty() {
             return;
@@ -99,7 +99,7 @@ impl Assembly {
         self.parts.get_mut(number).map(|(part, _)| part)
     }
 
-    /// What the provider wants back with a part.
+    /// The data that the provider wants back with a part.
     pub(super) fn opaque(&mut self, part: usize) -> Option<&mut Option<Value>> {
         self.parts.get_mut(part).map(|(_, opaque)| opaque)
     }
@@ -108,7 +108,7 @@ impl Assembly {
         &mut self.meta.usage
     }
 
-    /// An error that says what was used so far.
+    /// An error that also says how many tokens were used so far.
     pub(super) fn failed(&self, kind: ErrorKind, message: String) -> ModelError {
         let used = self.meta.usage != Usage::default();
         ModelError { usage: used.then(|| Box::new(self.meta.usage.clone())), ..ModelError::new(kind, message) }
@@ -123,7 +123,7 @@ impl Assembly {
         self.failed(ErrorKind::Interrupted, message)
     }
 
-    /// Makes the message, now that the provider has said that it is complete.
+    /// Makes the message. It must only be called after the provider has said that the message is complete.
     pub(super) fn complete(mut self, ending: StreamEnd) -> Result<Message, ModelError> {
         let grown = std::mem::take(&mut self.parts);
         let mut parts = Vec::with_capacity(grown.len());
@@ -135,7 +135,8 @@ impl Assembly {
                 Growing::Text { text } => Content::Text { text },
                 Growing::Thinking { text, redacted } => Content::Thinking(Thinking { text, redacted }),
                 Growing::Custom { kind, value } => Content::Custom(Custom { kind, value }),
-                // What was being written when the tokens ran out, or the filter came, was never meant to run.
+                // The model was stopped by the limit of tokens or by a filter, so a call may lack a part of its
+                // arguments.
                 Growing::Call { by: ExecutedBy::Us, .. } if matches!(ending.stop, Stop::Length | Stop::Refusal) => {
                     continue;
                 }
@@ -178,7 +179,7 @@ impl Assembly {
         if !closed {
             return wrong("were never finished".to_owned());
         }
-        // Tools without parameters are called with no text at all.
+        // A call of a tool without parameters may have no text at all.
         if json.trim().is_empty() {
             return Ok(Value::Object(Map::new()));
         }
@@ -189,7 +190,7 @@ impl Assembly {
         }
     }
 
-    /// Whether a part is a call of ours.
+    /// Whether there is a tool call that the program has to run.
     pub(super) fn has_calls(&self) -> bool {
         self.parts.iter().any(|(part, _)| matches!(part, Growing::Call { by: ExecutedBy::Us, .. }))
     }

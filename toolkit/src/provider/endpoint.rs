@@ -7,20 +7,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The wires that this crate speaks.
+/// The wire protocols that this crate speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Api {
     /// Anthropic's `POST /v1/messages`.
     AnthropicMessages,
-    /// OpenAI's `POST /v1/chat/completions`, which most others speak with quirks of their own.
+    /// OpenAI's `POST /v1/chat/completions`. Most other providers speak it too, each with deviations of its own.
     OpenaiChat,
-    /// OpenAI's `POST /v1/responses`, without state at the provider.
+    /// OpenAI's `POST /v1/responses`. It is told to keep no state at the provider.
     OpenaiResponses,
 }
 
 impl Api {
-    /// Its name, as an [`Origin`](crate::message::Origin) has it.
+    /// Its name in an [`Origin`](crate::message::Origin).
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AnthropicMessages => "anthropic-messages",
@@ -30,12 +30,13 @@ impl Api {
     }
 }
 
-/// A secret. It is shown nowhere: not by `Debug`, not in errors, not in what providers echo.
+/// The key of a provider. It is shown nowhere: not by `Debug`, not in errors, and not in messages of providers that
+/// repeat it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
 impl ApiKey {
-    /// Takes a key, without the white space around it.
+    /// Makes a key of a text. White space around it is removed.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into().trim().to_owned())
     }
@@ -44,7 +45,7 @@ impl ApiKey {
         &self.0
     }
 
-    /// Text without the key in it.
+    /// Replaces the key in a text.
     pub(super) fn scrub(&self, text: String) -> String {
         if self.0.is_empty() || !text.contains(&self.0) { text } else { text.replace(&self.0, "[key]") }
     }
@@ -59,9 +60,9 @@ impl fmt::Debug for ApiKey {
 /// How long to wait for a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For the response's head, once the request is sent.
+    /// How long to wait for the head of the response after the request was sent.
     pub response: Duration,
-    /// For the next bytes of a stream, pings included.
+    /// How long to wait for the next bytes of a stream. Pings count as bytes.
     pub idle: Duration,
 }
 
@@ -71,31 +72,32 @@ impl Default for Timeouts {
     }
 }
 
-/// One provider as it is reached: address, key, quirks, models, prices.
+/// How one provider is reached, and what is known of it: its address, key, quirks, models and prices.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     /// The provider's name in the registry and in origins.
     pub provider: String,
-    /// The address that paths are put behind. Anthropic's has no `/v1`, OpenAI's has, as their own clients take them.
+    /// The address to which paths are appended. As in the providers' own clients, the one of Anthropic is without
+    /// `/v1`, and the one of OpenAI is with it.
     pub base_url: String,
-    /// The key; none for servers that ask for none.
+    /// The key; none for a server that wants none.
     pub key: Option<ApiKey>,
     /// More headers to send.
     pub headers: Vec<(String, String)>,
-    /// How it differs from the wire's inventor.
+    /// How it differs from the provider that has invented the wire protocol.
     pub quirks: Quirks,
-    /// The models known of it.
+    /// The models of it that are known.
     pub models: Vec<ModelInfo>,
-    /// What is taken for true of a model that is not known.
+    /// The properties that a model is taken to have if it is not known.
     pub unknown_model: ModelInfo,
     /// How long to wait for it.
     pub timeouts: Timeouts,
-    /// What its models cost where it does not say so itself.
+    /// The prices of its models. They are used if the provider does not say itself what a call cost.
     pub prices: Arc<PriceTable>,
 }
 
 impl Endpoint {
-    /// Makes an endpoint without a key.
+    /// An endpoint without a key.
     pub fn new(provider: impl Into<String>, base_url: impl Into<String>) -> Self {
         Self {
             provider: provider.into(),
@@ -110,35 +112,36 @@ impl Endpoint {
         }
     }
 
-    /// Sends a key.
+    /// Sets the key.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(ApiKey::new(key));
         self
     }
 
-    /// Takes it to differ from the wire's inventor in these ways.
+    /// Sets how it differs from the provider that has invented the wire protocol.
     #[must_use]
     pub fn quirks(mut self, quirks: Quirks) -> Self {
         self.quirks = quirks;
         self
     }
 
-    /// Knows these models.
+    /// Sets the models that are known.
     #[must_use]
     pub fn models(mut self, models: impl IntoIterator<Item = ModelInfo>) -> Self {
         self.models.extend(models);
         self
     }
 
-    /// Waits as long as this.
+    /// Sets how long to wait.
     #[must_use]
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
         self
     }
 
-    /// What is known of a model: an entry of its id, else what is taken for true of unknown ones.
+    /// The properties of a model: those of the known model with its id, or else those that unknown models are taken to
+    /// have.
     pub fn model(&self, id: &str) -> ModelInfo {
         let known = self.models.iter().find(|model| model.id == id);
         let mut info = known.cloned().unwrap_or_else(|| ModelInfo { id: id.to_owned(), ..self.unknown_model.clone() });

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Something that happened while a model answered. It is for showing: what counts is the message at the end.
+/// Something that happened while a model answered. Events are for showing progress; only the message at the end counts.
 ///
-/// `part` numbers the parts of the message to come, from 0, in the order in which they began.
+/// `part` is the number of a part of the later message, from 0, in the order in which the parts began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum StreamEvent {
     /// The provider has begun to answer.
     Started {
-        /// The model that says it answers.
+        /// The model that answers, as the provider says.
         model: String,
     },
     /// More text.
@@ -20,7 +20,7 @@ pub enum StreamEvent {
         /// The text.
         delta: String,
     },
-    /// More of what the model thinks.
+    /// More of the model's thinking.
     ThinkingDelta {
         /// The part it belongs to.
         part: usize,
@@ -43,31 +43,31 @@ pub enum StreamEvent {
         /// The text.
         delta: String,
     },
-    /// All that was streamed since the start is void; the call is made again.
+    /// All that was streamed since the start is void, and the call is made again.
     Retracted {
-        /// Why.
+        /// Why it is void.
         reason: String,
     },
-    /// The call failed and is made again after a while.
+    /// The call has failed and is made again after a pause.
     Retrying {
-        /// The attempt that comes, from 2.
+        /// The number of the next attempt, from 2.
         attempt: u32,
-        /// How long until then.
+        /// How long the pause is.
         delay_ms: u64,
-        /// Why.
+        /// Why the call has failed.
         reason: String,
     },
-    /// The call goes to another model, because the ones before it failed.
+    /// The next model is asked, because the one before it has failed.
     FellBack {
-        /// `provider/model`.
+        /// The next model, as `provider/model`.
         model: String,
-        /// Why.
+        /// Why the one before it has failed.
         reason: String,
     },
 }
 
 impl StreamEvent {
-    /// Whether it shows something of the message, which a later failure makes void.
+    /// Whether it shows a piece of the message. Such a piece is void if the call fails later.
     pub fn is_content(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
-//! One model call over HTTP: send, watch the stream, give the message or the reason.
+//! One model call over HTTP: it sends the request, reads the stream, and returns the message or the error.
 //!
-//! Owns the client (TLS through ring, the machine's certificates), the timers and what a status means. Which bytes are sent
-//! and what events mean is each wire's.
+//! This file has the HTTP client (TLS through ring, the certificates of the machine), the timers, and the meaning of a
+//! status. The files in `wires` say which bytes are sent and what the events mean.
 
 use super::{
     Api, CancellationToken, Endpoint, ErrorKind, ModelError, ModelInfo, ModelRequest, OnEvent, Provider, wires,
@@ -19,15 +19,16 @@ use tokio::time::timeout;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// The most bytes of one response: far over any model's, small enough for a broken server's to be no danger.
+/// The most bytes of one response. That is far more than any model sends, and little enough that a broken server does
+/// no harm.
 const MOST_BYTES: usize = 256 << 20;
-/// The most text of an error that a provider's message may take up.
+/// The most characters of a provider's message that an error repeats.
 const ERROR_TEXT: usize = 2_000;
 
-/// How long a response whose message is complete may take to end.
+/// How long to wait for the end of a response after its message is complete.
 const LINGER: Duration = Duration::from_millis(25);
 
-/// A provider that is spoken to over HTTP. Cheap to clone; clones share their connections.
+/// A provider that is called over HTTP. Cheap to clone; clones share their connections.
 #[derive(Debug, Clone)]
 pub struct HttpProvider {
     api: Api,
@@ -36,11 +37,11 @@ pub struct HttpProvider {
 }
 
 impl HttpProvider {
-    /// Makes a provider of a wire and an address. Nothing is sent yet.
+    /// A provider with this wire protocol at this endpoint. Nothing is sent yet.
     ///
     /// # Errors
     ///
-    /// The address is no URL, or TLS cannot be set up.
+    /// The address is not a URL, or TLS cannot be set up.
     pub fn new(api: Api, endpoint: Endpoint) -> Result<Self, ModelError> {
         let invalid = |what: String| ModelError::new(ErrorKind::InvalidRequest, what);
         let url = reqwest::Url::parse(&endpoint.base_url).map_err(|error| {
@@ -50,7 +51,7 @@ impl HttpProvider {
             .map_err(|error| invalid(format!("TLS cannot be set up: {error}")))?
             .connect_timeout(Duration::from_secs(15))
             .redirect(reqwest::redirect::Policy::none());
-        // A proxy of the environment is for the way out, never for this machine.
+        // A proxy from the environment is for other machines. A server on this machine is called directly.
         if matches!(url.host_str(), Some("127.0.0.1" | "localhost" | "[::1]")) {
             client = client.no_proxy();
         }
@@ -122,7 +123,8 @@ impl HttpProvider {
             budget = budget.checked_sub(piece.len()).ok_or_else(|| std::io::Error::other("the response has no end"))?;
             Ok::<_, std::io::Error>(piece)
         });
-        // The timer runs from one piece of the network to the next, so that comments and pings count as life.
+        // The timer starts again with each piece of bytes and not with each event, so that comments and pings count
+        // too.
         let idle = self.endpoint.timeouts.idle;
         let mut events = SseByteStream::new(Box::pin(while_alive(bytes, idle)));
         let mut why = None;
@@ -142,7 +144,8 @@ impl HttpProvider {
             }
         };
         if done {
-            // What is left is the end of the response; a connection that is read to it can be used again.
+            // Only the end of the response is left. A connection can be used again only if its response was read to the
+            // end.
             let rest = async { while events.next().await.is_some() {} };
             let _still_sending = timeout(LINGER, rest).await;
         }
@@ -166,7 +169,7 @@ impl HttpProvider {
         Ok(message)
     }
 
-    /// At list price, by the id that was asked for or by the one that answered.
+    /// The cost at list price, by the id of the model that was asked for, or else by that of the model that answered.
     fn cost(&self, requested_model: &str, meta: &crate::message::AssistantMeta) -> Option<Cost> {
         if meta.usage.total() == 0 {
             return None;
@@ -229,7 +232,7 @@ impl Provider for HttpProvider {
         on: OnEvent<'_>,
         cancel: &CancellationToken,
     ) -> Result<Message, ModelError> {
-        // The attempt owns the response: leaving it closes the connection.
+        // The attempt owns the response. Dropping it on cancellation closes the connection.
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(ModelError::new(ErrorKind::Aborted, "the model call was cancelled")),
@@ -254,8 +257,8 @@ impl Provider for HttpProvider {
     }
 }
 
-/// Begins a client whose TLS goes through ring and trusts what the machine trusts. Whoever builds a client of their own
-/// begins here: without a choice of cryptography the library panics.
+/// A builder of an HTTP client that uses ring for TLS and trusts the certificates that the machine trusts. Every client
+/// of this crate has to be built from it: the library panics if no cryptography was chosen.
 pub(crate) fn client_builder() -> Result<reqwest::ClientBuilder, tokio_rustls::rustls::Error> {
     static TRUSTED: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let roots = TRUSTED.get_or_init(|| {
@@ -270,7 +273,7 @@ pub(crate) fn client_builder() -> Result<reqwest::ClientBuilder, tokio_rustls::r
     Ok(reqwest::Client::builder().tls_backend_preconfigured(tls))
 }
 
-/// The pieces of a stream, and an error in place of a piece that does not come in time.
+/// The pieces of a stream. If a piece does not come within `idle`, the stream gives an error and ends.
 fn while_alive<S, T>(pieces: S, idle: Duration) -> impl futures::Stream<Item = std::io::Result<T>>
 where
     S: futures::Stream<Item = std::io::Result<T>>,
@@ -289,7 +292,7 @@ where
     })
 }
 
-/// At most so many bytes of a body, as text.
+/// The first `most` bytes of a body, as text.
 async fn limited(response: reqwest::Response, most: usize) -> String {
     let mut bytes = Vec::new();
     let mut pieces = response.bytes_stream();
@@ -302,13 +305,13 @@ async fn limited(response: reqwest::Response, most: usize) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a provider says went wrong.
+/// The error that a provider has sent.
 pub(super) struct ErrorBody {
     pub(super) code: String,
     pub(super) message: String,
 }
 
-/// Reads the error of any of the wires; text that is none is taken as it is.
+/// Reads an error in the form of any of the wire protocols. A text in another form becomes the message as it is.
 pub(super) fn parse_error_body(text: &str) -> ErrorBody {
     let body: Value = serde_json::from_str(text).unwrap_or(Value::Null);
     let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(&body);
@@ -328,7 +331,7 @@ fn retry_after(headers: &HeaderMap) -> Option<u64> {
     if let Ok(seconds) = after.parse::<f64>() {
         return Some((seconds.max(0.0) * 1_000.0) as u64);
     }
-    // The response's own date is the clock that the provider counts by.
+    // The wait is counted from the date of the response and not from our clock, which may differ from the provider's.
     let at = httpdate::parse_http_date(after).ok()?;
     let now = httpdate::parse_http_date(text("date")?).ok()?;
     Some(at.duration_since(now).map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))

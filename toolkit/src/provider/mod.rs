@@ -1,9 +1,12 @@
-//! Models, behind one trait.
+//! Models of all providers, behind one trait.
 //!
-//! A [`Provider`] makes one model call: it turns a [`ModelRequest`] into its wire, streams what comes back as
-//! [`StreamEvent`]s and ends with the whole [`Message`]. Whatever the wire, three things hold. A message exists only after
-//! the provider's terminal event: a stream that ends before is [`ErrorKind::Interrupted`], and no tool call of it was ever
-//! seen. Arguments of tool calls are parsed strictly. Dropping the future, or cancelling its token, closes the connection.
+//! A [`Provider`] makes one model call: it sends a [`ModelRequest`] in the form of its wire protocol, streams the
+//! answer as [`StreamEvent`]s, and returns the whole [`Message`]. Three things hold for every protocol:
+//!
+//! * A message exists only after the provider's last event. A stream that ends earlier is [`ErrorKind::Interrupted`],
+//!   and no caller has got a message with one of its tool calls.
+//! * The arguments of tool calls are parsed strictly.
+//! * Dropping the future, or cancelling its token, closes the connection.
 
 mod assembly;
 mod endpoint;
@@ -33,20 +36,20 @@ use async_trait::async_trait;
 /// Takes the events of a stream, in order, on the task that polls it. It must not block.
 pub type OnEvent<'a> = &'a mut (dyn FnMut(StreamEvent) + Send);
 
-/// Something that answers model requests.
+/// A provider of models.
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// The provider's name, as in `anthropic/claude-sonnet-4-5`.
     fn name(&self) -> &str;
 
-    /// The wire that it speaks, as an [`Origin`](crate::message::Origin) names it.
+    /// The name of its wire protocol in an [`Origin`](crate::message::Origin).
     fn api(&self) -> &str;
 
-    /// Makes one model call and gives the assistant's message with its usage and cost.
+    /// Makes one model call, and returns the message of the model with its usage and cost.
     ///
     /// # Errors
     ///
-    /// An error of a kind that says what to do. Events that were handed to `on` before it are void.
+    /// The kind of the error says what to do. Events that `on` got before the error are void.
     async fn stream(
         &self,
         request: &ModelRequest,
@@ -54,7 +57,7 @@ pub trait Provider: Send + Sync {
         cancel: &CancellationToken,
     ) -> Result<Message, ModelError>;
 
-    /// Makes one model call for its message alone.
+    /// Makes one model call without looking at its events.
     ///
     /// # Errors
     ///
@@ -67,6 +70,6 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the request; a provider without such a list gives an empty one.
+    /// Those of the request. A provider without such a list returns an empty one.
     async fn models(&self) -> Result<Vec<ModelInfo>, ModelError>;
 }

@@ -1,28 +1,28 @@
-//! How providers that speak OpenAI's chat wire differ from OpenAI, as data.
+//! Quirks: the differences between OpenAI and other providers that speak OpenAI's chat protocol, as data.
 
 use serde::{Deserialize, Serialize};
 
-/// How a provider differs. The default is OpenAI itself on either of its wires.
+/// How a provider differs. The default is OpenAI itself, with either of its protocols.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Quirks {
     /// The field that limits the tokens to generate.
     pub max_tokens_field: String,
-    /// How it is told to think.
+    /// The field that turns thinking on.
     pub thinking: ThinkingField,
-    /// The field in which thoughts go back to it; none where it does not want them.
+    /// The field in which thoughts are sent back to it; none if it does not want them.
     pub reasoning_field: Option<String>,
-    /// Whether that field has to be there on every assistant message with tool calls while thinking, empty or not.
+    /// Whether every assistant message with tool calls needs that field while the model thinks, even if it is empty.
     pub reasoning_required: bool,
-    /// Whether thoughts come and go back as `reasoning_details`.
+    /// Whether it sends thoughts, and gets them back, as `reasoning_details`.
     pub reasoning_details: bool,
-    /// Whether `finish_reason: stop` beside tool calls means that the calls are to be made.
+    /// Whether tool calls are to be made although the `finish_reason` is `stop`.
     pub stop_with_calls: bool,
     /// Whether it takes `cache_control` on parts of content.
     pub cache_control: bool,
-    /// Whether it has to be asked for the cost (`usage: {include: true}`).
+    /// Whether it only says what a call cost if it is asked to (`usage: {include: true}`).
     pub usage_include: bool,
-    /// The field for what calls of one conversation share; none where it has none.
+    /// The field for an id that all calls of one conversation share; none if it has no such field.
     pub session_field: Option<String>,
 }
 
@@ -42,11 +42,11 @@ impl Default for Quirks {
     }
 }
 
-/// How a provider is told to think.
+/// The field of a request that turns thinking on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ThinkingField {
-    /// Not at all.
+    /// There is no such field.
     None,
     /// `reasoning_effort: "low"`.
     ReasoningEffort,

@@ -1,4 +1,4 @@
-//! The registry of models by `provider/model`, with their known properties.
+//! The registry: finds a model by `provider/model`, with the properties that are known of it.
 
 use super::{
     Api, Endpoint, ErrorKind, Fallback, HttpProvider, ModelError, ModelInfo, Provider, Quirks, RetryPolicy, Retrying,
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-/// The providers of a program, and the models known of them.
+/// The providers of a program, and the models of them that are known.
 ///
 /// ```no_run
 /// use flovyn_toolkit::message::Message;
@@ -29,42 +29,42 @@ pub struct Registry {
 
 #[derive(Clone)]
 struct KnownModel {
-    // Or what is missing, told when one of its models is asked for.
+    // An error says what is missing, such as a key. It is returned when one of the provider's models is asked for.
     provider: Result<Arc<dyn Provider>, ModelError>,
     models: Vec<ModelInfo>,
     unknown: ModelInfo,
 }
 
-/// A model that can be asked: who answers, and what is known of it.
+/// A model that can be asked: its provider, and its properties.
 #[derive(Clone)]
 pub struct Model {
-    /// Who answers; requests name [`ModelInfo::id`].
+    /// The provider to send requests to. They have to name [`ModelInfo::id`].
     pub provider: Arc<dyn Provider>,
-    /// What is known of it.
+    /// The properties of the model.
     pub info: ModelInfo,
 }
 
 impl Registry {
-    /// Makes an empty registry.
+    /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Knows the providers of the catalogue, with keys and addresses from the environment.
+    /// The providers of the catalogue, with keys and addresses from the environment.
     ///
-    /// `ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `OPENROUTER_API_KEY`, `DEEPSEEK_API_KEY`, `ZAI_API_KEY`, `MOONSHOT_API_KEY`,
-    /// `LOCAL_API_KEY` hold keys, and the same names with `_BASE_URL` addresses other than the providers' own;
-    /// `FLOVYN_PRICES` is the path of a table whose prices come before the built-in ones. A provider without a key is known
-    /// and cannot be asked, unless its address was given: a server of one's own may want none.
+    /// `ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `OPENROUTER_API_KEY`, `DEEPSEEK_API_KEY`, `ZAI_API_KEY`,
+    /// `MOONSHOT_API_KEY` and `LOCAL_API_KEY` hold the keys. The same names with `_BASE_URL` hold addresses, if they
+    /// are not the providers' own. `FLOVYN_PRICES` is the path of a table whose prices replace the built-in ones. A
+    /// provider without a key cannot be asked, unless its address was given: a server of one's own may want no key.
     ///
     /// # Errors
     ///
-    /// An address is no URL, or the table of prices cannot be read.
+    /// An address is not a URL, or the table of prices cannot be read.
     pub fn from_env() -> Result<Self, ModelError> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// As [`from_env`](Self::from_env), with the variables that a function knows.
+    /// As [`from_env`](Self::from_env), with variables from a function.
     ///
     /// # Errors
     ///
@@ -91,11 +91,11 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Adds a provider that is spoken to over HTTP, in place of one of the same name.
+    /// Adds a provider that is called over HTTP. It replaces a provider of the same name.
     ///
     /// # Errors
     ///
-    /// The address is no URL.
+    /// The address is not a URL.
     pub fn add(&mut self, api: Api, endpoint: Endpoint) -> Result<(), ModelError> {
         let name = endpoint.provider.clone();
         let provider: Arc<dyn Provider> = Arc::new(HttpProvider::new(api, endpoint.clone())?);
@@ -103,7 +103,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Adds a provider of one's own and the models known of it, in place of one of the same name.
+    /// Adds a provider of the program's own and its known models. It replaces a provider of the same name.
     pub fn add_provider(&mut self, provider: Arc<dyn Provider>, models: Vec<ModelInfo>) {
         let name = provider.name().to_owned();
         let endpoint = Endpoint::new(&name, "").models(models);
@@ -116,12 +116,12 @@ impl Registry {
         self.providers.insert(name.to_owned(), KnownModel { provider, models, unknown });
     }
 
-    /// Finds a model by `provider/model`; the model's own id may hold slashes. A model that is not known of a provider that
-    /// is can be asked all the same.
+    /// Finds a model by `provider/model`. The id of the model may contain slashes. The provider has to be known; the
+    /// model does not.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::UnknownModel`] without such a provider, [`ErrorKind::Unauthorized`] without a key for it.
+    /// [`ErrorKind::UnknownModel`] if there is no such provider, [`ErrorKind::Unauthorized`] if there is no key for it.
     pub fn resolve(&self, reference: &str) -> Result<Model, ModelError> {
         let unknown = |what: String| {
             let names: Vec<_> = self.providers.keys().map(String::as_str).collect();
@@ -143,11 +143,12 @@ impl Registry {
         Ok(Model { provider: known.provider.clone()?, info })
     }
 
-    /// Finds a model that is asked again by a policy, and others for where it fails. The info is the first one's.
+    /// Finds several models and makes one of them: each is asked with the retries of the policy, and when one fails,
+    /// the next is asked. The properties are those of the first.
     ///
     /// # Errors
     ///
-    /// The first reference is missing, or one of them cannot be resolved.
+    /// There is no reference, or one of them cannot be resolved.
     pub fn resolve_with(&self, references: &[&str], policy: RetryPolicy) -> Result<Model, ModelError> {
         let mut choices = Vec::with_capacity(references.len());
         let mut first = None;
@@ -165,7 +166,7 @@ impl Registry {
         }
     }
 
-    /// The known models of the providers that can be asked, by provider, in the catalogue's order.
+    /// The known models of all providers that can be asked, by provider, in the order of the catalogue.
     pub fn models(&self) -> Vec<ModelInfo> {
         self.providers.values().filter(|known| known.provider.is_ok()).flat_map(|known| known.models.clone()).collect()
     }
@@ -176,7 +177,7 @@ impl Registry {
     }
 }
 
-/// The models of the catalogue that this version was built with, whether they can be asked or not.
+/// The models of the built-in catalogue, also those that cannot be asked.
 pub fn catalogued() -> Vec<ModelInfo> {
     let named = |spec: &ProviderSpec, model: &ModelInfo| ModelInfo { provider: spec.name.clone(), ..model.clone() };
     catalog().providers.iter().flat_map(|spec| spec.models.iter().map(move |model| named(spec, model))).collect()
@@ -204,7 +205,7 @@ struct ProviderSpec {
     models: Vec<ModelInfo>,
 }
 
-/// The prices of a program, told as an error of a model call.
+/// The table of prices of a program. An error is given in the form of an error of a model call.
 pub(crate) fn prices(variable: impl Fn(&str) -> Option<String>) -> Result<Arc<PriceTable>, ModelError> {
     PriceTable::from_variables(variable).map_err(|error| ModelError::new(ErrorKind::InvalidRequest, error.to_string()))
 }
@@ -220,7 +221,8 @@ impl ProviderSpec {
 }
 
 impl Endpoint {
-    /// A provider of the catalogue, without a key, at its own address or another one; none of another name.
+    /// The endpoint of a provider of the catalogue, without a key, at its own address or at another one. None if the
+    /// catalogue has no provider of this name.
     pub fn catalogued(name: &str, base_url: Option<&str>) -> Option<(Api, Self)> {
         let spec = catalog().providers.iter().find(|spec| spec.name == name)?;
         Some((spec.api, spec.endpoint(base_url)))

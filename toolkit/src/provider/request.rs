@@ -11,20 +11,20 @@ use serde_json::{Map, Value};
 pub struct ModelRequest {
     /// The model's id at the provider, without the provider's name.
     pub model: String,
-    /// How to behave; system messages of the conversation follow it.
+    /// The system prompt. System messages of the conversation are added after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// The conversation, as it is stored; it is made fit for the model on the way.
+    /// The conversation as it is stored. The provider adapts it to the model when it sends it.
     pub messages: Vec<Message>,
     /// The tools that the model may call.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
     /// Whether it has to call one.
     pub tool_choice: ToolChoice,
-    /// The most tokens to generate, thinking included. Absent: the model's own limit as far as it is known.
+    /// The most tokens to generate, thinking included. If absent, the model's own limit, as far as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
-    /// Sampling temperature. Models that think take none, and are sent none while they do.
+    /// Sampling temperature. It is not sent while a model thinks, because models accept none then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     /// How long to think.
@@ -32,14 +32,15 @@ pub struct ModelRequest {
     /// Texts at which to stop.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,
-    /// How long the provider keeps system prompt, tools and conversation for the next call, where it has to be told.
-    /// Absent: not at all, beside the hints on parts.
+    /// How long the provider keeps the system prompt, the tools and the conversation in its cache for the next call, if
+    /// it has to be told. If absent, it keeps only what the hints on parts say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheHint>,
-    /// What calls of one conversation share, so that a provider can send them to the same cache.
+    /// An id that all calls of one conversation share, so that a provider can send them to the same cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Fields put into the provider's request body as they are, over those made from the rest.
+    /// Fields that are put into the provider's request body as they are. They replace fields that were made from the
+    /// rest.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
 }
@@ -67,29 +68,30 @@ pub struct ToolSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ToolChoice {
-    /// As it sees fit.
+    /// The model decides.
     #[default]
     Auto,
-    /// None.
+    /// It must not call any.
     None,
-    /// At least one. Anthropic's models do not think on such a call.
+    /// It has to call at least one. Anthropic's models do not think on such a call.
     Required,
-    /// This one. Anthropic's models do not think on such a call.
+    /// It has to call this one. Anthropic's models do not think on such a call.
     Tool(String),
 }
 
-/// How long a model thinks. What a level means is up to each model; one without levels takes the nearest it has.
+/// How long a model thinks. What a level means depends on the model. A model that does not have a level uses the
+/// nearest one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ThinkingLevel {
-    /// Not at all, where it can be switched off.
+    /// Not at all, if thinking can be switched off.
     #[default]
     Off,
-    /// Hardly.
+    /// Very little.
     Minimal,
     /// A little.
     Low,
-    /// As it would by itself.
+    /// As long as it would by itself.
     Medium,
     /// Long.
     High,
@@ -104,19 +106,19 @@ pub enum ThinkingSupport {
     /// It does not think.
     #[default]
     None,
-    /// It is switched on or off.
+    /// Thinking can be switched on or off.
     Toggle,
-    /// It is told how hard to think.
+    /// It can be told how hard to think.
     Effort,
-    /// It is told how many tokens it may think with.
+    /// It can be told how many tokens it may use for thinking.
     Budget,
-    /// It decides by itself, is told how hard to think, and can be switched off.
+    /// It decides itself whether to think. It can be told how hard to think, and thinking can be switched off.
     Adaptive,
-    /// It thinks always, and can be told how hard.
+    /// It always thinks, and can be told how hard.
     Always,
 }
 
-/// What is known of a model.
+/// The properties of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModelInfo {
@@ -127,10 +129,10 @@ pub struct ModelInfo {
     pub id: String,
     /// Its name for people.
     pub name: String,
-    /// Tokens that prompt and answer may have together, where known.
+    /// How many tokens prompt and answer may have together, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
-    /// The most tokens it generates, where known.
+    /// How many tokens it generates at most, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u64>,
     /// How it can be made to think.

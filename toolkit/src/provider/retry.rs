@@ -6,17 +6,18 @@ use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often and how patiently a call is made again.
+/// How often a failed call is made again, and how long the waits are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Calls in all, the first included.
+    /// How many calls are made at most, the first included.
     pub attempts: u32,
-    /// The wait before the second call; it doubles from call to call, and a random part of up to half is taken off.
+    /// The wait before the second call. It doubles from call to call, and a random part of up to half is left out.
     pub base: Duration,
-    /// The longest wait. Where a provider asks for more, the error is given at once: a durable caller waits better.
+    /// The longest wait. If a provider asks for a longer one, the caller gets the error at once: a durable caller can
+    /// wait without keeping a process.
     pub longest: Duration,
-    /// Whether a call is made again after it has content_shown something, which is then [`StreamEvent::Retracted`]. Without it,
-    /// such an error goes to the caller.
+    /// Whether a call is also made again when it fails after it has shown content. The content is then
+    /// [`StreamEvent::Retracted`]. If this is not set, the caller gets such an error.
     pub after_content: bool,
 }
 
@@ -27,12 +28,13 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// One call and no more.
+    /// A policy that makes no call again.
     pub fn never() -> Self {
         Self { attempts: 1, ..Self::default() }
     }
 
-    /// The wait after a failed attempt, counted from 1; none where it would be too long.
+    /// The wait after a failed attempt; the first attempt has the number 1. None if the provider asks for too long a
+    /// wait.
     fn wait(&self, attempt: u32, error: &ModelError) -> Option<Duration> {
         if let Some(millis) = error.retry_after_ms {
             return Some(Duration::from_millis(millis)).filter(|wait| *wait <= self.longest);
@@ -42,14 +44,14 @@ impl RetryPolicy {
     }
 }
 
-/// A provider whose calls are made again where that may help.
+/// A provider that makes a failed call again if that may help.
 pub struct Retrying {
     inner: Arc<dyn Provider>,
     policy: RetryPolicy,
 }
 
 impl Retrying {
-    /// Makes calls of a provider again by a policy.
+    /// Makes the calls of a provider with a policy.
     pub fn new(inner: Arc<dyn Provider>, policy: RetryPolicy) -> Self {
         Self { inner, policy }
     }
@@ -108,16 +110,16 @@ impl Provider for Retrying {
     }
 }
 
-/// Models that stand in for each other: where one fails, the next is asked.
+/// Several models in order: when one fails, the next is asked.
 ///
-/// The model of the request is not looked at. What would fail everywhere (a request that is wrong, a conversation that is
-/// too long, a cancelled call) is not asked again.
+/// The model that the request names is ignored. After an error that every model would give (the request is wrong, the
+/// conversation is too long, the call was cancelled), no other model is asked.
 pub struct Fallback {
     choices: Vec<(Arc<dyn Provider>, String)>,
 }
 
 impl Fallback {
-    /// Asks `first`, then the others in order. Each is a provider and the id of a model there.
+    /// Asks `first`, and then the others in order. Each is a provider and the id of one of its models.
     pub fn new(
         first: (Arc<dyn Provider>, String),
         others: impl IntoIterator<Item = (Arc<dyn Provider>, String)>,

@@ -57,14 +57,14 @@ impl ReactAgent {
         Self::default()
     }
 
-    /// Goes by another kind, so that one worker can serve several.
+    /// Sets the kind, so that one worker can serve several agents.
     #[must_use]
     pub fn named(mut self, kind: impl Into<String>) -> Self {
         self.kind = kind.into();
         self
     }
 
-    /// Offers a tool; a name that is taken is an error.
+    /// Offers a tool. A name that is taken is an error.
     pub fn with_tool(mut self, tool: AgentTool) -> Result<Self> {
         let name = tool.spec.name.clone();
         if Arc::make_mut(&mut self.tools).insert(name.clone(), tool).is_some() {
@@ -79,28 +79,28 @@ impl ReactAgent {
         tools.map(|tool| AgentTool::host(&**tool)).try_fold(self, |agent, tool| agent.with_tool(tool?))
     }
 
-    /// Allows, asks and denies calls by a policy; a run can be stricter, not laxer.
+    /// Sets the policy that allows calls, asks a person about them, or denies them. A run can only make it stricter.
     #[must_use]
     pub fn with_approvals(mut self, policy: ApprovalPolicy) -> Self {
         self.approvals = policy;
         self
     }
 
-    /// What the model is told where a run brings no words of its own.
+    /// Sets the system prompt of runs that have none.
     #[must_use]
     pub fn with_system_prompt(mut self, prompt: impl Into<String>) -> Self {
         self.system_prompt = prompt.into();
         self
     }
 
-    /// The model that is asked where a run names none. So a run's input can be its prompt alone.
+    /// Sets the model of runs that name none. The input of a run can then be just its prompt.
     #[must_use]
     pub fn with_model(mut self, model: ModelChoice) -> Self {
         self.defaults.model = Some(model);
         self
     }
 
-    /// Limits and habits that hold where a run says nothing of them, field by field.
+    /// Sets the defaults of the configuration, for each field that a run does not give.
     #[must_use]
     pub fn with_config(mut self, config: &AgentConfig) -> Self {
         let written = serde_json::to_value(config).unwrap_or_default();
@@ -108,7 +108,7 @@ impl ReactAgent {
         self
     }
 
-    /// Where the host tools of runs work that name no directory; the worker's own unless given.
+    /// Sets the directory of the host tools for runs that name none. Without it, that is the worker's own directory.
     #[must_use]
     pub fn with_working_directory(mut self, directory: impl Into<String>) -> Self {
         self.defaults.working_directory = Some(directory.into());
@@ -131,7 +131,7 @@ impl ReactAgent {
         let mut input: AgentInput = Payload::of(&given)?.parse()?;
         match &self.defaults.model {
             Some(model) if input.model.is_empty() => input.model = model.clone(),
-            // In a chat the user's first message may name one.
+            // In a chat the first message of the user may still name a model.
             None if input.model.is_empty() && input.config.mode == Mode::OneShot => {
                 let message = format!(
                     "no model was named: start the run with {{\"model\": \"provider/model\", \"userPrompt\": …}}, or give the agent \

@@ -16,9 +16,9 @@ use std::sync::Arc;
 /// A tool that the agent can offer to a model. Each call is a durable task.
 #[derive(Clone)]
 pub struct AgentTool {
-    /// As the model sees it.
+    /// The tool as the model sees it.
     pub spec: ToolSpec,
-    /// What a call does to the world: what approvals go by.
+    /// What a call does to the world. Approvals depend on it.
     pub effect: Effect,
     kind: String,
     options: Option<TaskOptions>,
@@ -30,22 +30,22 @@ pub struct AgentTool {
 /// The input and the output of the task.
 #[derive(Debug, Clone, PartialEq)]
 enum TaskArguments {
-    /// A [`ToolCallInput`], for a [`ToolOutcome`].
+    /// The task takes a [`ToolCallInput`] and returns a [`ToolOutcome`].
     Call,
-    /// The model's arguments as they are, for any JSON.
+    /// The task takes the model's arguments as they are, and returns any JSON.
     Arguments,
-    /// The value of one argument, or of its default, for any JSON.
+    /// The task takes the value of this argument, or this default, and returns any JSON.
     Argument(String, Value),
 }
 
-/// What a call needs beside its arguments.
+/// The data that a call needs beside its arguments.
 pub(super) struct CallContext<'a> {
     pub working_directory: Option<&'a str>,
     pub session: String,
     pub seen: &'a FilesSeen,
 }
 
-/// Errors of the arguments of one call that are reported to the model.
+/// How many errors in the arguments of one call are reported to the model.
 const MOST_FAULTS: usize = 5;
 
 impl AgentTool {
@@ -56,13 +56,14 @@ impl AgentTool {
             description: tool.description().to_owned(),
             parameters: tool.input_schema(),
         };
-        // A message of the user that is not to wait ends the tool as it does a model call.
+        // A message of the user that must not wait ends the tool, as it ends a model call.
         let options = TaskOptions { interruptible: true, ..ToolTask::options_of(tool) };
         Self::new(spec, tool.effect(), ToolTask::kind_of(tool.name()), Some(options), TaskArguments::Call)
     }
 
-    /// Offers a task of any kind: it gets the model's arguments, and what it returns is shown to the model, text as it is
-    /// and anything else as JSON. Its own options hold wherever it is registered.
+    /// Offers a task of any kind. It gets the model's arguments. The model is shown what it returns: a text as it is,
+    /// and anything else as JSON. The task runs with the options that it is registered with, unless
+    /// [`with_options`](Self::with_options) gives others.
     pub fn task(spec: ToolSpec, kind: impl Into<String>, effect: Effect) -> Result<Self> {
         Self::new(spec, effect, kind.into(), None, TaskArguments::Arguments)
     }
@@ -74,8 +75,8 @@ impl AgentTool {
         self
     }
 
-    /// Gives the task the value of this argument alone, as functions of one parameter take it; where the model leaves it out,
-    /// the `default` of its schema.
+    /// Gives the task only the value of this argument, which suits functions with one parameter. If the model leaves
+    /// the argument out, the task gets the `default` of its schema.
     #[must_use]
     pub fn with_argument(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
@@ -84,7 +85,7 @@ impl AgentTool {
         self
     }
 
-    /// Has the task run by the workers of a queue, instead of those of the run's.
+    /// Has the task run by the workers of this queue, instead of those of the run's queue.
     #[must_use]
     pub fn with_queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
@@ -105,7 +106,7 @@ impl AgentTool {
         Ok(Self { spec, effect, kind, options, queue: None, task_arguments, arguments: Arc::new(arguments) })
     }
 
-    /// The result of a call whose arguments are wrong.
+    /// What is wrong with the arguments of a call, in words for the model; none if they are right.
     pub(super) fn faults(&self, arguments: &Value) -> Option<String> {
         let faults: Vec<_> = self
             .arguments
@@ -133,7 +134,8 @@ impl AgentTool {
         Ok(TaskCall { kind: self.kind.clone(), input, options, queue, key: Some(id.to_owned()) })
     }
 
-    /// The input that an MCP server asks a person for, where the outcome of a call has it. Other tasks cannot ask this way.
+    /// The input that an MCP server asks a person for, if the outcome of a call says so. Tasks that are not host tools
+    /// cannot ask.
     pub(super) fn asks(&self, outcome: &ToolOutcome) -> Option<InputRequired> {
         InputRequired::of(outcome).filter(|_| self.task_arguments == TaskArguments::Call)
     }
@@ -142,7 +144,8 @@ impl AgentTool {
     pub(super) fn outcome(&self, output: &Payload) -> Result<ToolOutcome> {
         let value: Value = output.parse()?;
         Ok(match (&self.task_arguments, value) {
-            // The engine interrupted the task: its output is the text that it had streamed.
+            // A text as output means that the engine has interrupted the task: it is the text that the task had
+            // streamed.
             (TaskArguments::Call, Value::String(_)) => interrupted(),
             (TaskArguments::Call, value) => serde_json::from_value(value).map_err(|error| {
                 let message = format!("the task {:?} gave no outcome of a tool: {error}", self.kind);

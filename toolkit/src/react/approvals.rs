@@ -1,4 +1,4 @@
-//! Calls that wait for a person: who is asked, and whose answer counts.
+//! Tool calls that wait for the approval of a person: how a person is asked, and which answers count.
 
 use super::run::AgentRun;
 use super::transcript::entry_type;
@@ -10,7 +10,7 @@ use flovyn_core::Payload;
 use flovyn_core::context::{AgentContext, Step};
 use flovyn_core::error::Result;
 
-/// Calls whose approval was asked for, in the order of the model's message.
+/// The calls that wait for approval, in the order of the model's message.
 #[derive(Default)]
 pub(super) struct PendingApprovals(Vec<(ToolCall, ApprovalRequest)>);
 
@@ -18,9 +18,9 @@ pub(super) struct PendingApprovals(Vec<(ToolCall, ApprovalRequest)>);
 pub(super) enum ApprovalDecision {
     /// The call may run.
     Approved(ToolCall),
-    /// It may not; what the model is told.
+    /// The call may not run. The model gets this text.
     Denied(ToolCall, String),
-    /// It was for no call that is asked for.
+    /// The answer is for none of the calls that wait.
     Nothing,
 }
 
@@ -29,7 +29,8 @@ impl PendingApprovals {
         self.0.is_empty()
     }
 
-    /// Asks for a call: the request is an entry, durable before anything else happens to the call.
+    /// Asks for the approval of a call. The request is an entry, and it is durable before anything else happens to the
+    /// call.
     pub fn ask(&mut self, run: &AgentRun<'_>, call: ToolCall, effect: Effect) -> Result<()> {
         let request = ApprovalRequest::new(&call.id, &call.name, effect, &call.arguments)?;
         run.record("assistant", entry_type::APPROVAL_REQUEST, &request)?;
@@ -61,7 +62,7 @@ impl PendingApprovals {
         })
     }
 
-    /// Takes all calls; their requests are closed.
+    /// Takes out all calls. An answer to one of their requests has no effect from now on.
     pub fn take(&mut self) -> Vec<ToolCall> {
         std::mem::take(&mut self.0).into_iter().map(|(call, _)| call).collect()
     }

@@ -1,8 +1,9 @@
-//! Compaction of a full context window: where to cut, the prompt of the summariser, and the summary.
+//! Compaction of a full context window: the choice of the place to cut, the prompt of the summariser, and the summary.
 //!
-//! The newest messages stay as they are. A call is never separated from its result. Where one turn alone is too long, its beginning
-//! is summarised separately. Results of tools are shortened for the summariser only. The entry names the first message that is kept,
-//! and reading the conversation stops there; what it hides is still stored.
+//! The newest messages stay as they are. A call is never separated from its result. If one turn alone is too long, its
+//! beginning is summarised separately. Results of tools are shortened only for the summariser. The entry of the
+//! compaction names the first message that is kept. What is before that message stays stored, but no model gets it any
+//! more.
 
 use super::transcript::estimate;
 use super::{CompactionConfig, Transcript};
@@ -16,58 +17,58 @@ use std::fmt::Write;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Compacted {
-    /// What was, in the summariser's words.
+    /// The text of the summary.
     pub summary: String,
-    /// The first message that the model still sees as it is; none where all was summarised.
+    /// The first message that the model still sees as it is; none if all messages were summarised.
     pub first_kept_entry_id: Option<EntryId>,
-    /// Tokens of the window before.
+    /// How many tokens of the window were used before.
     pub tokens_before: u64,
     /// What the summary cost.
     pub usage: Usage,
-    /// The files of what is hidden.
+    /// The files that the hidden messages were about.
     pub details: CompactionDetails,
 }
 
-/// The files that what is hidden was about.
+/// The files that the hidden messages were about.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CompactionDetails {
-    /// Those that were read and not changed.
+    /// The files that were read and not changed.
     pub read_files: BTreeSet<String>,
-    /// Those that were written or edited.
+    /// The files that were written or edited.
     pub modified_files: BTreeSet<String>,
 }
 
-/// The messages that are summarised: from one entry up to another, which is not among them.
+/// The messages of one summary: from one entry up to another entry, which is not among them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Extract {
-    /// The first; none for the first of what the model sees.
+    /// The first entry; none for the first one that the model sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<EntryId>,
-    /// The first that is left out; none for all.
+    /// The first entry that is no longer part of it; none if it goes up to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<EntryId>,
-    /// Whether it is the beginning of a turn whose end is kept, not what was before it.
+    /// Whether it is the beginning of a turn whose end is kept. Otherwise it is what was before that turn.
     pub turn_prefix: bool,
 }
 
 /// How a conversation is compacted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cut {
-    /// What is summarised, one call each.
+    /// The parts to summarise. Each is one model call.
     pub extracts: Vec<Extract>,
-    /// The summary from before, where nothing of what is hidden now belongs to it.
+    /// The summary of the compaction before, if none of the extracts takes it over.
     pub carried: Option<String>,
     /// The first message that is kept.
     pub first_kept: Option<EntryId>,
-    /// About how many tokens stay.
+    /// About how many tokens are kept.
     pub kept_tokens: u64,
-    /// The files of what is hidden.
+    /// The files that the hidden messages were about.
     pub details: CompactionDetails,
 }
 
-/// Characters of one tool result that the summariser sees.
+/// How many characters of one tool result the summariser gets.
 const RESULT_CHARACTERS: usize = 2_000;
 
 const SUMMARISER: &str = "You summarise conversations between a user and an agent that works with tools, so that the agent \
@@ -84,20 +85,20 @@ const PREFIX: &str = "Above is the beginning of one long turn whose end the agen
 was asked, what was done so far, and what the end needs to be understood.";
 
 impl CompactionConfig {
-    /// Whether the window is so full that room is to be made before the next call.
+    /// Whether the window is so full that the conversation has to be compacted before the next call.
     pub(super) fn is_due(&self, tokens: u64, window: Option<u64>) -> bool {
         let Some(window) = self.window.or(window) else { return false };
         self.enabled && tokens > window.saturating_sub(self.reserve_tokens.min(window / 4))
     }
 
-    /// About how many of the newest tokens stay.
+    /// About how many of the newest tokens are kept.
     fn keep(&self, window: Option<u64>) -> u64 {
         let half = self.window.or(window).map(|window| window / 2);
         half.map_or(self.keep_recent_tokens, |half| self.keep_recent_tokens.min(half))
     }
 
-    /// Finds the cut; none where nothing can be hidden. With `tighter` only half as much is kept: the provider said that the
-    /// conversation does not fit, so the estimates are wrong.
+    /// Finds the place to cut; none if nothing can be hidden. With `tighter` only half as much is kept: it is for a
+    /// conversation of which the provider has said that it does not fit, so the estimates of its size were too low.
     pub(super) fn cut(&self, transcript: &Transcript, window: Option<u64>, tighter: bool) -> Option<Cut> {
         let items = transcript.items();
         let keep = if tighter { self.keep(window).min(total(items) / 2) } else { self.keep(window) };
@@ -107,7 +108,7 @@ impl CompactionConfig {
             if kept > keep && place < items.len() {
                 break;
             }
-            // A result is kept together with its call.
+            // A cut never comes before a result of a tool: the result is kept together with its call.
             if message.role != Role::Tool {
                 place = at;
             }
@@ -157,7 +158,7 @@ impl CompactionDetails {
 }
 
 impl Compacted {
-    /// Joins the summary from before and those of the extracts.
+    /// Joins the summary of the compaction before and the summaries of the extracts.
     pub(super) fn joined(carried: Option<&str>, summaries: &[(Extract, String)]) -> String {
         let texts = summaries.iter().map(|(extract, text)| match extract.turn_prefix {
             true => format!("## The turn in progress\n{}", text.trim()),

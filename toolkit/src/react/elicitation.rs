@@ -1,4 +1,5 @@
-//! Elicitations: calls whose MCP server asks a person for input, which answers are accepted, and how the call goes on.
+//! Elicitations: MCP servers ask a person for input in the middle of a call. This file says how a person is asked,
+//! which answers are accepted, and how the call goes on.
 
 use super::run::AgentRun;
 use super::transcript::entry_type;
@@ -12,7 +13,7 @@ use flovyn_core::error::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a server wants to know before a call goes on: the content of an `input_request` entry.
+/// The questions that a server asks before a call goes on: the content of an `input_request` entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InputRequest {
@@ -22,24 +23,24 @@ pub struct InputRequest {
     pub name: String,
     /// The server's name in the worker's configuration.
     pub server: String,
-    /// What is asked, by the server's own keys.
+    /// The questions, by the server's own keys.
     pub questions: BTreeMap<String, InputQuestion>,
-    /// What the answer has to name.
+    /// The hash that the answer has to name.
     pub hash: CallHash,
 }
 
-/// What a person answers: the payload of the signal [`INPUT`], and the content of an `input` entry.
+/// The answer of a person: the payload of the signal [`INPUT`], and the content of an `input` entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InputReply {
     /// The id of the call.
     pub id: String,
-    /// The answers, and the hash that the request named.
+    /// The answers to the questions, and the hash of the request.
     #[serde(flatten)]
     pub answer: InputAnswer,
 }
 
-/// Why an answer did not do: the content of an `input_refused` entry. The questions are still open.
+/// Why an answer was refused: the content of an `input_refused` entry. The questions are still open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InputRefused {
@@ -51,7 +52,7 @@ pub struct InputRefused {
     pub message: String,
 }
 
-/// Calls that wait for input, in the order of the requests.
+/// The calls that wait for input, in the order of the requests.
 #[derive(Default)]
 pub(super) struct PendingElicitations(Vec<(ToolCall, InputRequired)>);
 
@@ -60,7 +61,7 @@ impl PendingElicitations {
         self.0.is_empty()
     }
 
-    /// Asks: the request is an entry, durable before anybody can answer it.
+    /// Asks the questions of a server. The request is an entry, and it is durable before anybody can answer it.
     pub fn ask(&mut self, run: &AgentRun<'_>, call: ToolCall, required: InputRequired) -> Result<()> {
         let request = InputRequest {
             id: call.id.clone(),
@@ -80,8 +81,8 @@ impl PendingElicitations {
         ctx.wait_raw(INPUT, None)
     }
 
-    /// Handles an answer; returns the call that goes on with it. An answer to other questions has no effect; one that does not fit
-    /// leaves its questions open and is refused with the reason.
+    /// Handles an answer, and returns the call that goes on with it. An answer to other questions has no effect. An
+    /// answer that does not fit the questions is refused with the reason, and the questions stay open.
     pub fn answered(&mut self, run: &AgentRun<'_>, payload: &Payload) -> Result<Option<(ToolCall, InputGiven)>> {
         let Ok(reply) = payload.parse::<InputReply>() else { return Ok(None) };
         let is_meant =
@@ -104,7 +105,7 @@ impl PendingElicitations {
         }
     }
 
-    /// Takes all calls; their requests are closed.
+    /// Takes out all calls. An answer to one of their requests has no effect from now on.
     pub fn take(&mut self) -> Vec<ToolCall> {
         std::mem::take(&mut self.0).into_iter().map(|(call, _)| call).collect()
     }

@@ -1,4 +1,4 @@
-//! The events that the agent streams beside its tokens, in snake_case as clients read them. They are previews.
+//! The events that the agent streams beside its tokens. They are previews, and their JSON is in snake_case.
 
 use super::{InputRefused, InputRequest};
 use crate::tools::approval::ApprovalRequest;
@@ -8,29 +8,30 @@ use flovyn_core::task::TaskContext;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A structured event of the stream. Text comes as tokens; a command's output comes as `terminal` from its tool.
+/// An event of the stream. Text is streamed as tokens instead, and the output of a command as `terminal` events of its
+/// tool.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum AgentEvent<'a> {
-    /// More of what the model thinks.
+    /// More of the model's thinking.
     ThinkingDelta {
         /// The text.
         delta: &'a str,
     },
-    /// More of the arguments of a call that the model is writing; it may yet be retracted.
+    /// More of the arguments of a call that the model is writing. It may still be retracted.
     ToolCallDelta {
-        /// The part of the message.
+        /// The number of the part in the message.
         part: usize,
-        /// The text, JSON only when complete.
+        /// The text. It is JSON only when it is complete.
         delta: &'a str,
     },
-    /// An attempt, or the agent between two of them, waits to ask the provider again.
+    /// An attempt of a model call, or the agent between two of them, waits before it asks the provider again.
     Retrying {
-        /// The request that comes, from 2.
+        /// The number of the next request, from 2.
         attempt: u32,
-        /// How long until then.
+        /// How long the wait is.
         delay_ms: u64,
-        /// Why.
+        /// Why the last request has failed.
         reason: &'a str,
     },
     /// A tool call is about to run.
@@ -42,7 +43,7 @@ pub enum AgentEvent<'a> {
     ToolCallEnd {
         /// The call.
         tool_call: ToolCallRef<'a>,
-        /// What the model is told.
+        /// The result that the model gets.
         result: ToolCallEnd<'a>,
     },
     /// A file was written.
@@ -51,41 +52,41 @@ pub enum AgentEvent<'a> {
         path: &'a str,
         /// The tool: `write` or `edit`.
         action: &'a str,
-        /// `code`, `document`, `image` or `data`, by the path's ending.
+        /// `code`, `document`, `image` or `data`, depending on the ending of the path.
         artifact_type: &'a str,
     },
-    /// A person is asked about a call.
+    /// A person is asked to approve a call.
     ApprovalRequest {
-        /// What is asked.
+        /// The request.
         request: &'a ApprovalRequest,
     },
-    /// A person is asked what an MCP server wants to know.
+    /// A person is asked the questions of an MCP server.
     InputRequest {
-        /// What is asked.
+        /// The request.
         request: &'a InputRequest,
     },
-    /// An answer did not fit what the server asks, which is still open.
+    /// An answer did not fit the questions of a server. They are still open.
     InputRefused {
-        /// Why.
+        /// The refusal, with the reason.
         refused: &'a InputRefused,
     },
     /// What the agent does has changed.
     Status {
         /// `running`, `waiting_for_input`, `waiting_for_approval`, `waiting_for_answer`, `compacting`.
         status: &'a str,
-        /// Model calls so far.
+        /// How many model calls were made so far.
         turn: u32,
-        /// Why, where there is something to say.
+        /// The reason, if there is one to show.
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a str>,
     },
     /// Little is left of the budget.
     BudgetLow {
-        /// Tokens used.
+        /// How many tokens were used.
         tokens: u64,
-        /// Millionths of a US dollar used.
+        /// How many millionths of a US dollar were used.
         cost_micros: u64,
-        /// Model calls made.
+        /// How many model calls were made.
         calls: u64,
     },
 }
@@ -110,7 +111,7 @@ pub struct ToolCallRef<'a> {
     pub name: &'a str,
 }
 
-/// A result as it is shown.
+/// The result of a call, in the form in which it is shown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ToolCallEnd<'a> {
     /// The text that the model sees.
@@ -135,7 +136,7 @@ impl AgentEvent<'_> {
     }
 }
 
-/// What sort of artifact a file is, by its ending.
+/// The type of artifact that a file is, by the ending of its path.
 pub(super) fn artifact_type(path: &str) -> &'static str {
     let ending = path.rsplit('/').next().unwrap_or(path).rsplit_once('.').map_or("", |(_, ending)| ending);
     match ending.to_ascii_lowercase().as_str() {

@@ -1,8 +1,12 @@
-//! The model call as a durable task, `llm.generate`: it is given a reference to the conversation and reads that itself.
+//! The model call as a durable task, `llm.generate`. It gets a reference to the conversation, and reads the messages
+//! itself.
 //!
-//! The task streams text as tokens and the rest as [`AgentEvent`]s. What went wrong in a way that the agent decides about (a
-//! window that is full, a key that is wrong, a provider that asks for a long wait) is a result; what may pass (a cut
-//! stream, an overloaded provider) is a failed attempt, whose tokens the engine retracts before the next one.
+//! The task streams text as tokens, and everything else as [`AgentEvent`]s. There are two kinds of failures:
+//!
+//! * The agent has to decide what to do: the window is full, the key is wrong, the provider asks for a long wait. Such
+//!   a failure is a result of the task.
+//! * Trying again may help: the stream was cut, the provider is overloaded. Then the attempt fails, and the engine
+//!   retracts its tokens before the next attempt.
 
 use super::compaction::Extract;
 use super::{AgentEvent, ModelChoice, Transcript};
@@ -31,10 +35,10 @@ pub struct LlmGenerate {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GenerateInput {
-    /// The conversation; none where `messages` say it all.
+    /// The conversation; none if there are only `messages`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextRef>,
-    /// What is said after it, for this call alone: it becomes no part of the conversation.
+    /// Messages after the conversation. They are for this call only and do not become part of the conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<Message>,
     /// The model.
@@ -48,31 +52,31 @@ pub struct GenerateInput {
     /// How long the model thinks.
     #[serde(default)]
     pub thinking: ThinkingLevel,
-    /// How to behave, before what the conversation itself says of it.
+    /// The system prompt. The system messages of the conversation come after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
     /// The tools that the model may call, in place of those that the conversation offers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<ToolSpec>>,
-    /// Whether it has to call one; as it sees fit unless given.
+    /// Whether the model has to call a tool. Unless given, the model decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether the run's readers are kept from the answer while it is made.
+    /// Whether nothing of the answer is streamed to the run's readers.
     #[serde(default, skip_serializing_if = "is_false")]
     pub quiet: bool,
-    /// What it is asked for.
+    /// The purpose of the call.
     #[serde(default, skip_serializing_if = "Purpose::is_turn")]
     pub purpose: Purpose,
 }
 
-/// What a model is asked for.
+/// The purpose of a model call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Purpose {
-    /// The next message of the conversation, with the tools that it offers.
+    /// The model writes the next message of the conversation, and may call the tools that the conversation offers.
     #[default]
     Turn,
-    /// A summary of a part of it.
+    /// The model summarises a part of the conversation.
     Summary(Extract),
 }
 
@@ -86,35 +90,35 @@ impl Purpose {
     }
 }
 
-/// What a model call gave.
+/// The result of a model call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Generated {
     /// An answer.
     Reply(Box<Reply>),
-    /// None, and asking again in the same way would not help now.
+    /// There is no answer, and making the same call again would not help now.
     Failed {
-        /// Why.
+        /// Why there is none.
         error: ModelError,
     },
-    /// The user interrupted it; the text so far.
+    /// The user has interrupted the call. This is the text until then.
     Interrupted(String),
 }
 
-/// An answer, and what is known of the model.
+/// An answer, with facts about the call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {
     /// The message.
     pub message: Message,
-    /// The model's window in tokens, where it is known.
+    /// The model's window in tokens, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
-    /// Which attempt of the task this was, from 1: those before were lost or failed.
+    /// The number of the task's attempt, from 1. The attempts before it were lost or have failed.
     pub attempt: u32,
 }
 
-/// Attempts after the first that may fail.
+/// How often a failed call is tried again.
 const RETRIES: u32 = 4;
 
 impl GenerateInput {
@@ -140,19 +144,20 @@ impl LlmGenerate {
     /// The task's kind.
     pub const KIND: &'static str = "llm.generate";
 
-    /// Asks the models of a registry. What fails before anything was shown is asked again within the attempt.
+    /// A task that asks the models of a registry. A call that fails before it has shown anything is made again within
+    /// the attempt.
     pub fn new(models: Registry) -> Self {
         Self { models: Arc::new(models), policy: RetryPolicy::default() }
     }
 
-    /// Asks again within an attempt by a policy.
+    /// Sets how often a call is made again within an attempt.
     #[must_use]
     pub fn with_policy(mut self, policy: RetryPolicy) -> Self {
         self.policy = RetryPolicy { after_content: false, ..policy };
         self
     }
 
-    /// How a model call is run, wherever it is scheduled: it may be interrupted, and attempts that fail are made again.
+    /// The options with which a model call is scheduled: it may be interrupted, and failed attempts are made again.
     pub fn call_options() -> TaskOptions {
         TaskOptions {
             retry: model::RetryPolicy {
@@ -166,11 +171,12 @@ impl LlmGenerate {
         }
     }
 
-    /// Asks outside of a run: nothing is recorded.
+    /// Makes a model call outside of a run. Nothing is recorded.
     ///
     /// # Errors
     ///
-    /// The provider's, or that the input refers to the conversation of a run, which only a task of that run can read.
+    /// Those of the provider. It is also an error if the input refers to the conversation of a run, because only a task
+    /// of that run can read it.
     pub async fn ask_alone(&self, input: &GenerateInput) -> Result<Reply, ModelError> {
         if input.context.is_some() {
             let message = "a context reference stands for the conversation of a run, and only its agent can ask with it; outside of \
@@ -214,7 +220,7 @@ impl LlmGenerate {
             Purpose::Summary(extract) => (extract.prompt(transcript), Vec::new()),
         };
         messages.extend(input.messages.iter().cloned());
-        // A budget may have room for more than the model can say.
+        // The limit may come from a budget, which may have room for more tokens than the model can generate.
         let max_tokens = input.max_tokens.map(|most| resolved.info.max_output.map_or(most, |can| most.min(can)));
         let request = ModelRequest {
             system: input.system.clone(),
@@ -249,7 +255,8 @@ impl TaskDefinition for LlmGenerate {
     async fn execute(&self, ctx: &TaskContext, input: GenerateInput) -> Result<Generated> {
         match self.ask_of_run(ctx, &input).await {
             Ok(reply) => Ok(Generated::Reply(Box::new(reply))),
-            // A long wait is the agent's: it waits without a process.
+            // If the provider asks for a long wait, the error goes to the agent, which can wait without keeping a
+            // process.
             Err(error) if error.is_retryable() && error.retry_after_ms.is_none() => {
                 let kind = serde_json::to_value(error.kind).unwrap_or_default();
                 let kind = kind.as_str().unwrap_or_default().to_owned();

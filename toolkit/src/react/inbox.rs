@@ -14,12 +14,13 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UserMessage {
-    /// What is said.
+    /// The text.
     pub text: String,
-    /// Images and documents that go with it.
+    /// Images and documents of the message.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// When it is heard. The signal itself is sent with the same word, which is what reaches a model call in flight.
+    /// When it is delivered. The signal itself has to be sent with the same delivery: that is what interrupts a running
+    /// model call.
     pub delivery: Delivery,
     /// The model that is asked from here on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,18 +30,18 @@ pub struct UserMessage {
     pub thinking: Option<ThinkingLevel>,
 }
 
-/// When a message is heard. The engine's words are written; `steer`, `next` and `interrupt` are read as well.
+/// When a message is delivered. It is written with the engine's words; `steer`, `next` and `interrupt` can be read too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
-    /// Before the next model call. Tool calls that run are waited for; those that do not yet are skipped.
+    /// Before the next model call. The agent waits for tool calls that run, and skips those that have not started.
     #[default]
     #[serde(alias = "steer")]
     NextStep,
-    /// When the model has nothing left to do.
+    /// When the model has finished.
     #[serde(alias = "next")]
     NextTurn,
-    /// At once: the model call and the tools in flight end with what they have so far.
+    /// At once. A running model call and running tools end with what they have so far.
     #[serde(alias = "interrupt")]
     Now,
 }
@@ -56,34 +57,35 @@ impl From<Delivery> for EngineDelivery {
 }
 
 impl UserMessage {
-    /// Says something before the next model call.
+    /// A message that is delivered before the next model call.
     pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// Says nothing, and ends what is at work: the turn is over without another model call.
+    /// A message without a text that ends what runs now. The turn ends without another model call.
     pub fn interrupt() -> Self {
         Self::default().deliver(Delivery::Now)
     }
 
-    /// Whether it only ends what is at work: a message that is not to wait, without a word.
+    /// Whether it only ends what runs now: it has no content, and its delivery is at once.
     pub fn is_interrupt(&self) -> bool {
         self.delivery == Delivery::Now && self.text.is_empty() && self.parts.is_empty()
     }
 
-    /// Chooses when it is heard.
+    /// Sets when it is delivered.
     #[must_use]
     pub fn deliver(mut self, delivery: Delivery) -> Self {
         self.delivery = delivery;
         self
     }
 
-    /// The signal that carries it. The key makes a retried send one message.
+    /// The signal that carries it. Two sends with the same key are one message, so that a send can be repeated.
     pub fn signal(&self, idempotency_key: Option<String>) -> Result<Incoming> {
         Ok(Incoming { delivery: self.delivery.into(), idempotency_key, ..Incoming::new(USER_MESSAGE, self)? })
     }
 
-    /// Reads the payload of a signal. A payload that is no such object becomes a message with its text.
+    /// Reads the payload of a signal. A payload that is not such an object becomes a message with the payload as its
+    /// text.
     pub(super) fn read(payload: &Payload) -> Self {
         let value: Value = payload.parse().unwrap_or_default();
         match value {
@@ -95,7 +97,7 @@ impl UserMessage {
         }
     }
 
-    /// The message as the conversation has it.
+    /// The message in the form of the conversation.
     pub(super) fn message(&self) -> Message {
         let mut parts: Vec<Part> = Vec::with_capacity(self.parts.len() + 1);
         if !self.text.is_empty() || self.parts.is_empty() {
@@ -106,8 +108,8 @@ impl UserMessage {
     }
 }
 
-/// Whether messages, in their order, need an answer of the model. An interrupt cancels the messages before it, except those for a
-/// turn of their own.
+/// Whether messages, in this order, need an answer of the model. An interrupt cancels the messages before it, except
+/// those that are delivered when the model has finished.
 pub(super) fn need_an_answer(messages: &[UserMessage]) -> bool {
     let last = messages.iter().rposition(UserMessage::is_interrupt);
     let mut placed = messages.iter().enumerate();

@@ -1,4 +1,4 @@
-//! What a run of the agent is started with: the JSON of `POST /agent-executions`, in camelCase, or a prompt alone.
+//! The input of a run of the agent: the JSON of `POST /agent-executions`, in camelCase, or just a prompt.
 
 use super::Budget;
 use crate::message::Part;
@@ -9,30 +9,30 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::fmt;
 
-/// The argument of a run. A text is read as a run that is asked this and says nothing else. The list `models` of definitions is
-/// read as the model and its fallbacks.
+/// The argument of a run. A text is read as the prompt of a run with defaults for the rest. The list `models` of a
+/// definition is read as the model and its fallbacks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, remote = "Self")]
 pub struct AgentInput {
-    /// How to behave; the agent's own words unless given.
+    /// The system prompt; that of the agent unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// What is asked first. Empty, with no parts, in a chat that begins with a signal.
+    /// The first message of the user. It is empty, and has no parts, in a chat that begins with a signal.
     pub user_prompt: String,
-    /// Images and documents that go with it.
+    /// Images and documents of that message.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub user_parts: Vec<Part>,
     /// The model that is asked.
     pub model: ModelChoice,
-    /// The tools that the model may call, by name; all that the agent has unless given.
+    /// The tools that the model may call, by name; all tools of the agent unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// Limits and habits.
+    /// The configuration.
     pub config: AgentConfig,
-    /// Where the host tools work; the worker's own directory unless given.
+    /// The directory of the host tools; the worker's own unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<String>,
-    /// Which calls need a person, beside what the worker demands: of both the stricter word counts.
+    /// Which calls need the approval of a person. The worker has a policy too, and the stricter of the two counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalPolicy>,
 }
@@ -47,11 +47,11 @@ pub struct ModelChoice {
     pub model_id: String,
 }
 
-/// Limits and habits of a run.
+/// The configuration of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AgentConfig {
-    /// Model calls after which the agent stops by itself, counted from the user's last word.
+    /// How many model calls the agent makes after a message of the user before it stops by itself.
     pub max_turns: u32,
     /// The most tokens of one answer, thinking included; the model's own limit unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,43 +61,43 @@ pub struct AgentConfig {
     pub temperature: Option<f64>,
     /// How long the model thinks.
     pub thinking: ThinkingLevel,
-    /// What follows the model's last word.
+    /// What happens when the model has finished.
     pub mode: Mode,
-    /// The models that are asked, in order, where the chosen one fails.
+    /// The models that are asked, in order, if the chosen one fails.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<ModelChoice>,
-    /// Tool calls of one turn that run at the same time.
+    /// How many tool calls of one turn run at the same time.
     pub parallel_tools: usize,
     /// What the run may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// How a full window is made room in.
+    /// How a full window is compacted.
     pub compaction: CompactionConfig,
 }
 
-/// What follows the model's last word.
+/// What happens when the model has finished.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// The run ends with it.
+    /// The run ends.
     #[default]
     OneShot,
-    /// The run waits for the next message, however long; it ends by being cancelled.
+    /// The run waits for the next message, however long that takes. It ends when it is cancelled.
     Chat,
 }
 
-/// How a full window is made room in: what is old is replaced by a summary in what the model sees. Nothing is deleted.
+/// How a full window is compacted: the model gets a summary in place of the old messages. Nothing is deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CompactionConfig {
     /// Whether it is done at all.
     pub enabled: bool,
-    /// The model's window in tokens, where it shall be taken for another than the provider's catalogue says.
+    /// The model's window in tokens. It replaces the size that the provider's catalogue says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
-    /// Tokens of the window that are kept free for the next answer; at most a quarter of it.
+    /// How many tokens of the window are kept free for the next answer; at most a quarter of the window.
     pub reserve_tokens: u64,
-    /// The newest tokens that are kept as they are; at most half the window.
+    /// How many of the newest tokens are kept as they are; at most half of the window.
     pub keep_recent_tokens: u64,
 }
 
@@ -160,13 +160,13 @@ impl<'de> Deserialize<'de> for ModelChoice {
 }
 
 impl AgentInput {
-    /// Asks a model, by `provider/model`, for something.
+    /// A run with this model, as `provider/model`, and this prompt.
     pub fn new(model: &str, prompt: impl Into<String>) -> Self {
         Self { model: ModelChoice::parse(model), user_prompt: prompt.into(), ..Self::default() }
     }
 
-    /// As definitions name models, in the order in which they are asked: the first is the run's, unless it has one, and the
-    /// others are its fallbacks, unless it has some.
+    /// Takes over the models of a definition, in their order: the first becomes the run's model unless it has one, and
+    /// the others become its fallbacks unless it has some.
     fn with_models(mut self, models: Vec<ModelChoice>) -> Self {
         let mut models = models.into_iter();
         if self.model.is_empty() {
@@ -178,7 +178,7 @@ impl AgentInput {
         self
     }
 
-    /// A conversation that goes on until it is cancelled.
+    /// A run that is a chat, which goes on until it is cancelled.
     #[must_use]
     pub fn chat(mut self) -> Self {
         self.config.mode = Mode::Chat;
@@ -187,12 +187,12 @@ impl AgentInput {
 }
 
 impl ModelChoice {
-    /// Whether it names no model: the agent's own is asked.
+    /// Whether it names no model. Then the agent's own is asked.
     pub fn is_empty(&self) -> bool {
         self.provider.is_empty() && self.model_id.is_empty()
     }
 
-    /// Takes `provider/model` apart; the model's own id may hold slashes.
+    /// Reads `provider/model`. The id of the model may contain slashes.
     pub fn parse(reference: &str) -> Self {
         let (provider, model) = reference.split_once('/').unwrap_or(("", reference));
         Self { provider: provider.to_owned(), model_id: model.to_owned() }

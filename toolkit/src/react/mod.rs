@@ -1,10 +1,10 @@
-//! The built-in ReAct agent: a model, its tools and a conversation, durable by construction.
+//! The built-in ReAct agent: a model, its tools and a conversation, all of them durable.
 //!
-//! Owns the agent of the kind `react-agent` and the task `llm.generate`. A turn is one model call with the tools it asks for;
-//! each turn ends with a checkpoint whose size does not depend on the conversation. Every message is an entry, and the
-//! model call gets a reference to the conversation instead of the messages, so a run of n turns stores n messages. Messages
-//! of the user come as signals named [`USER_MESSAGE`], answers to approval requests as [`APPROVAL`], those to
-//! questions of MCP servers as [`INPUT`].
+//! It consists of the agent of the kind `react-agent` and the task `llm.generate`. A turn is one model call together
+//! with the tool calls that it asks for. Each turn ends with a checkpoint whose size does not depend on the
+//! conversation. Every message is an entry, and a model call gets a reference to the conversation instead of the
+//! messages, so a run of n turns stores n messages. Messages of the user come as signals named [`USER_MESSAGE`],
+//! answers to approval requests as [`APPROVAL`], and answers to questions of MCP servers as [`INPUT`].
 //!
 //! ```
 //! use flovyn_core::runtime::FlovynClient;
@@ -68,10 +68,10 @@ pub use transcript::{LlmCall, Transcript};
 
 /// The kind of the agent.
 pub const KIND: &str = "react-agent";
-/// The signal by which a user speaks; its payload is a [`UserMessage`].
+/// The signal with a message of the user; its payload is a [`UserMessage`].
 pub const USER_MESSAGE: &str = "userMessage";
-/// The signal by which a person answers an approval request; its payload is an
+/// The signal with a person's answer to an approval request; its payload is an
 /// [`ApprovalAnswer`](crate::tools::approval::ApprovalAnswer).
 pub const APPROVAL: &str = "approval";
-/// The signal by which a person answers what an MCP server asks in the middle of a call; its payload is an [`InputReply`].
+/// The signal with a person's answer to the questions of an MCP server; its payload is an [`InputReply`].
 pub const INPUT: &str = "input";

@@ -1,4 +1,4 @@
-//! What a run ends with.
+//! The result of a run.
 
 use super::ModelChoice;
 use flovyn_core::model::UsageTotals;
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunOutcome {
-    /// The model's last words.
+    /// The text of the model's last answer.
     pub text: String,
     /// Why it stopped.
     pub stop_reason: StopReason,
-    /// Model calls that got an answer, without those of compactions.
+    /// How many model calls got an answer. Those of compactions do not count.
     pub turns: u32,
-    /// The model that spoke last.
+    /// The model that has answered last.
     pub model: ModelChoice,
     /// Tokens and cost by `provider/model`.
     pub usage: UsageTotals,
@@ -24,7 +24,7 @@ pub struct RunOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The model has said what it had to say.
+    /// The model has finished.
     End,
     /// The answer reached the limit of tokens.
     Length,
@@ -32,10 +32,10 @@ pub enum StopReason {
     Refusal,
     /// The agent has made as many model calls as it may.
     MaxTurns,
-    /// What the run may use is used up.
+    /// The budget is used up.
     Budget,
-    /// The user ended it, and said nothing more.
+    /// The user has interrupted it with a message without content.
     Interrupted,
-    /// The model could not be asked; only in a chat, a one-shot run fails.
+    /// No model could be asked. This happens only in a chat; a one-shot run fails instead.
     Error,
 }

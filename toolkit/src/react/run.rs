@@ -44,7 +44,7 @@ impl<'a> AgentRun<'a> {
         Ok(Self { ctx, input, tools, state: ctx.state()?, agent, approvals })
     }
 
-    /// Runs turns until the run ends. All that is not in the state is read from the conversation.
+    /// Runs turns until the run ends. Everything that is not in the state is read from the conversation.
     pub async fn run_to_end(mut self) -> Result<RunOutcome> {
         if self.state.phase == Phase::New {
             self.begin().await?;
@@ -120,7 +120,7 @@ impl<'a> AgentRun<'a> {
         OfferedTools { tools: self.tools.values().map(|tool| tool.spec.clone()).collect() }
     }
 
-    /// Waits for the user, however long.
+    /// Waits for a message of the user, however long that takes.
     async fn wait_for_user(&mut self) -> Result<()> {
         loop {
             let outcome = self.ctx.wait_raw(USER_MESSAGE, None)?.await?;
@@ -201,7 +201,7 @@ impl<'a> AgentRun<'a> {
         self.ctx.append_message(entry).map(drop)
     }
 
-    /// Records the usage of a model call, in the conversation and in the accounts.
+    /// Records the usage of a model call, in the conversation and in the totals.
     pub fn record_call(&mut self, call: &LlmCall) -> Result<()> {
         self.record("assistant", entry_type::LLM_CALL, call)?;
         let usage = call.usage.as_ref().map_or_else(|| Usage { calls: 1, ..Usage::default() }, Usage::from);

@@ -1,8 +1,15 @@
 //! The conversation as entries: the content of each entry type, and how a branch becomes the messages of a model.
 //!
-//! `message` entries hold a [`Message`]; `tools` what the model may call; `llm_call` what a model call cost; `compaction` a
-//! summary that hides what is before `firstKeptEntryId`; `context_edit` a replacement of one entry's message, or its removal.
-//! Other types (`approval_request`, `approval`, `input_request`, `input`, `input_refused`, `budget_low`) are for people and never reach a model.
+//! | type of the entry | content |
+//! | --- | --- |
+//! | `message` | a [`Message`] |
+//! | `tools` | the tools that the model may call |
+//! | `llm_call` | what a model call cost |
+//! | `compaction` | a summary, which hides the messages before `firstKeptEntryId` |
+//! | `context_edit` | replaces the message of one entry, or removes it |
+//!
+//! The other types (`approval_request`, `approval`, `input_request`, `input`, `input_refused`, `budget_low`) are for
+//! people. No model gets them.
 
 use super::{Compacted, ModelChoice};
 use crate::message::{Content, Media, Message, Part, Role, Stop, Usage};
@@ -28,7 +35,7 @@ pub(super) mod entry_type {
     pub const BUDGET_LOW: &str = "budget_low";
 }
 
-/// The content of an `llm_call` entry: what a model call cost, for people and accounts.
+/// The content of an `llm_call` entry: what a model call cost, for people and for accounting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LlmCall {
@@ -36,7 +43,7 @@ pub struct LlmCall {
     pub model: ModelChoice,
     /// `turn` or `compaction`.
     pub purpose: String,
-    /// Tokens and cost; absent where the call was interrupted and nobody said.
+    /// Tokens and cost; absent if the call was interrupted before the provider gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// From sending the request to the end of the response, in milliseconds.
@@ -62,12 +69,12 @@ pub(super) struct ContextEdit {
     pub replacement: Option<Message>,
 }
 
-/// The end of an interrupted answer, as the model sees it.
+/// The text that a model sees at the end of an interrupted answer.
 const INTERRUPTED: &str = "[The user interrupted this answer.]";
-/// The last message where the conversation would end with an answer of the model.
+/// The message that is added if the conversation would end with an answer of the model.
 const GO_ON: &str = "Continue.";
 
-/// A branch as a model sees it.
+/// A branch in the form in which a model gets it.
 #[derive(Debug, Clone, Default)]
 pub struct Transcript {
     system: Vec<Message>,
@@ -77,7 +84,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Walks a branch, given from its root with contents in memory.
+    /// Makes it from the entries of a branch, which begin at the root and have their contents in memory.
     pub fn of(entries: &[Entry]) -> Result<Self> {
         let mut transcript = Self::default();
         for entry in entries {
@@ -115,7 +122,7 @@ impl Transcript {
         &self.tools
     }
 
-    /// The messages since the last compaction with their entries, without those of the system.
+    /// The messages since the last compaction, with the ids of their entries. System messages are not among them.
     pub fn items(&self) -> &[(EntryId, Message)] {
         &self.items
     }
@@ -125,19 +132,19 @@ impl Transcript {
         self.summary.as_ref()
     }
 
-    /// The messages for a model: those of the system, the summary, the rest. The last one is not the model's own,
-    /// since providers reject that.
+    /// The messages for a model: first the system messages, then the summary, then the rest. The last one is never a
+    /// message of the model, because providers reject that.
     pub fn messages(&self) -> Vec<Message> {
         self.messages_before(false)
     }
 
-    /// As [`messages`](Self::messages); where more follow them, they may end with the model's words.
+    /// As [`messages`](Self::messages), but if more messages follow, the last one may be a message of the model.
     pub(super) fn messages_before(&self, more_follow: bool) -> Vec<Message> {
         let mut messages = self.system.clone();
         messages.extend(self.summary.as_ref().map(Compacted::message));
         messages.extend(self.items.iter().map(|(_, message)| for_model(message)));
         let last = messages.iter().rev().find(|message| message.stop().is_answer());
-        // A provider that paused its model wants its words back as they are.
+        // A provider that has paused its model (`Deferred`) needs the conversation to end with the model's message.
         let ended = |last: &Message| last.tool_calls().next().is_none() && last.stop() != Stop::Deferred;
         if !more_follow && last.is_some_and(|last| last.role == Role::Assistant && ended(last)) {
             messages.push(Message::user(GO_ON));
@@ -152,7 +159,7 @@ impl Transcript {
     }
 }
 
-/// A `message` entry as a message. What others wrote there as plain text is one too.
+/// Reads the message of a `message` entry. Entries of other programs may hold plain text, which becomes a message too.
 fn message(entry: &Entry) -> Result<Message> {
     let value: Value = entry.new.content.parse()?;
     let role = match entry.new.role.as_str() {
@@ -169,7 +176,8 @@ fn message(entry: &Entry) -> Result<Message> {
     })
 }
 
-/// A message as a model gets it: an interrupted answer keeps its text, though its provider never completed it.
+/// A message in the form in which a model gets it. An interrupted answer keeps its text, although its provider never
+/// completed it.
 fn for_model(message: &Message) -> Message {
     match message.stop() {
         Stop::Aborted if !message.text().is_empty() => {

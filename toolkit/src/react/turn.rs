@@ -18,7 +18,7 @@ use flovyn_core::model::TaskOptions;
 use futures::future::join_all;
 use std::time::Duration;
 
-/// How often a turn waits when a provider asks for a long wait.
+/// How often a turn waits for a provider that asks for a long wait.
 const LONG_WAITS: u32 = 5;
 /// The longest such wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
@@ -257,7 +257,7 @@ impl AgentRun<'_> {
         }
     }
 
-    /// Compacts the conversation where the window is full, or in any case with `overflown`.
+    /// Compacts the conversation if the window is full, or in any case with `overflown`.
     async fn compact_if_due(&mut self, overflown: bool) -> Result<CompactionOutcome> {
         let compaction = &self.input.config.compaction;
         if !overflown && !compaction.is_due(self.state.context_tokens, self.state.window) {
@@ -276,7 +276,7 @@ impl AgentRun<'_> {
         let config = &self.input.config;
         let tokens_before = self.state.context_tokens;
         let answer_limit = Some(config.compaction.reserve_tokens * 4 / 5);
-        // The summaries run concurrently: none is started unless the budget has room for all.
+        // The summaries run concurrently, so none is started unless the budget has room for all of them.
         let mut ledger = self.state.ledger.clone();
         let mut calls = Vec::with_capacity(cut.extracts.len());
         for extract in &cut.extracts {
@@ -304,7 +304,7 @@ impl AgentRun<'_> {
                     summaries.push((extract.clone(), reply.message.text()));
                 }
                 Generated::Interrupted(_) => result = CompactionOutcome::Interrupted,
-                // Without a summary the conversation stays as it is; the next call shows whether it fits.
+                // Without a summary the conversation stays as it is. The next call will show whether it fits.
                 Generated::Failed { .. } if result == CompactionOutcome::Compacted => {
                     result = CompactionOutcome::NotCompacted
                 }
@@ -350,7 +350,7 @@ fn call_of(model: &ModelChoice, purpose: &str, meta: &AssistantMeta) -> LlmCall 
     }
 }
 
-/// Adds the usage of another call; the cost is unknown where one of them is.
+/// Adds the usage of another call. If the cost of one of the two is unknown, that of the sum is unknown.
 fn add(sum: &mut Usage, more: &Usage) {
     let first = *sum == Usage::default();
     sum.input += more.input;

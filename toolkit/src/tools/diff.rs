@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 use std::time::Duration;
 
-/// How long the best diff is looked for; after that a coarser one does.
+/// How long the best diff is searched. After that a coarser one is used.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The details of a change: a unified diff with three lines of context, cut at 50 KB, and how many lines came and went.
-/// Nothing for content that is no text.
+/// The details of a change: a unified diff with three lines of context, cut at 50 KB, and the numbers of added and
+/// removed lines. It is empty for content that is not text.
 pub(crate) fn details(path: &str, before: Option<&[u8]>, after: &[u8]) -> Value {
     let (Ok(old), Ok(new)) = (std::str::from_utf8(before.unwrap_or_default()), std::str::from_utf8(after)) else {
         return json!({ "diff": null });

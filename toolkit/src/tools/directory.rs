@@ -1,6 +1,7 @@
-//! The working directory as a capability: every file is opened beneath it, by the kernel where it can (`openat2`).
+//! The working directory as a capability: every file is opened beneath it. Where the kernel can do that (`openat2`), it
+//! does.
 //!
-//! Containment keeps file tools inside; it is no boundary against a shell, which `process` confines.
+//! This keeps the file tools inside the directory. It is no boundary against a shell; `process` confines that.
 
 use super::fault::Fault;
 use cap_std::ambient_authority;
@@ -13,12 +14,13 @@ use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-/// The longest path that is looked at, in bytes.
+/// The longest path that is accepted, in bytes.
 const LONGEST_PATH: usize = 4_096;
-/// The most links that are followed for the last name of a path, as in Linux.
+/// How many links are followed for the last name of a path at most, as in Linux.
 const MOST_LINKS: usize = 40;
 
-/// A directory that paths cannot leave: neither by `..`, nor by links, nor by links that change while they are followed.
+/// A directory that no path leads out of: neither by `..`, nor by links, nor by links that change while they are
+/// followed.
 #[derive(Clone)]
 pub struct WorkingDirectory(Arc<Inner>);
 
@@ -28,25 +30,25 @@ struct Inner {
     real: PathBuf,
 }
 
-/// A path relative to the working directory. Whether it leads out (by links) is known only once it is opened.
+/// A path relative to the working directory. It may still lead out by links; that is checked when it is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InnerPath {
-    /// As the model wrote it.
+    /// The path as the model has written it.
     pub requested: String,
     pub path: PathBuf,
 }
 
-/// Where a file is written: its directory, held open, and its name in there.
+/// The place where a file is written: its directory, which is held open, and its name in the directory.
 pub(crate) struct FileLocation {
     dir: Dir,
     name: OsString,
-    /// Without links, relative to the working directory.
+    /// The path without links, relative to the working directory.
     pub path: PathBuf,
     requested: String,
 }
 
 impl WorkingDirectory {
-    /// Opens a directory. The one that is open stays the same when its path is given to another.
+    /// Opens a directory. If another directory is put in its place later, the opened one is still used.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let given = path.as_ref();
         let unusable = |error: io::Error| {
@@ -64,7 +66,7 @@ impl WorkingDirectory {
         &self.0.real
     }
 
-    /// Takes a path of a model: relative, or absolute inside the directory.
+    /// Checks a path of a model: it has to be relative, or absolute and inside the directory.
     pub(crate) fn inner_path(&self, requested: &str) -> Result<InnerPath, Fault> {
         let refuse =
             |why: &str| Err(Fault::for_model("invalid_path", format!("{requested:?} is no usable path: {why}.")));
@@ -102,12 +104,13 @@ impl WorkingDirectory {
         open_regular(&self.0.dir, inner_path.path.as_os_str(), &inner_path.requested)
     }
 
-    /// The path without links. What it names may be missing, its directory may not.
+    /// The path without links. The file that it names need not exist, but its directory has to.
     pub(crate) fn real(&self, inner_path: &InnerPath) -> Result<PathBuf, Fault> {
         self.resolve(inner_path, false)
     }
 
-    /// Finds where a file is to be written; links are followed inside the directory, and parents are made.
+    /// Finds the place where a file is to be written. Links are followed inside the directory, and missing parent
+    /// directories are made.
     pub(crate) fn locate(&self, inner_path: &InnerPath) -> Result<FileLocation, Fault> {
         let requested = &inner_path.requested;
         if requested.ends_with('/') || requested.ends_with("/.") {
@@ -121,8 +124,8 @@ impl WorkingDirectory {
         Ok(FileLocation { dir, name, path, requested: requested.clone() })
     }
 
-    /// Follows the links of a path, the last name's too. The system's own answer for a file that is replaced meanwhile would
-    /// name the one that is gone; only directories are asked for theirs.
+    /// Follows the links of a path, also a link that is its last name. The system is asked only for the real paths of
+    /// directories. For a file that is replaced at the same time, its answer would name the file that is gone.
     fn resolve(&self, inner_path: &InnerPath, makes_parents: bool) -> Result<PathBuf, Fault> {
         let (requested, dir) = (&inner_path.requested, &self.0.dir);
         let fault = |error| Fault::of_file(requested, error);
@@ -158,7 +161,8 @@ impl WorkingDirectory {
         Err(Fault::for_model("link_loop", format!("{requested:?} is a link that leads back to itself.")))
     }
 
-    /// Runs work while no other tool of this process changes the file.
+    /// Runs work while no other tool of this process changes the file. Each file has a lock of its own, which is in the
+    /// table while somebody holds it or waits for it.
     pub(crate) fn alone<T>(&self, path: &Path, work: impl FnOnce() -> T) -> T {
         static BUSY: LazyLock<Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>> = LazyLock::new(Mutex::default);
         let key = self.0.real.join(path);
@@ -168,7 +172,8 @@ impl WorkingDirectory {
             work()
         };
         let mut busy = BUSY.lock();
-        // The table's handle and this one: no other call waits for a turn.
+        // Two references are the table's and this one: no other call waits for the lock, so it can leave the table. The
+        // table is locked here, so nobody can get a reference meanwhile.
         if Arc::strong_count(&turn) == 2 {
             busy.remove(&key);
         }
@@ -177,7 +182,7 @@ impl WorkingDirectory {
 }
 
 impl FileLocation {
-    /// What the file holds now, or none where there is no file; refuses more than `limit` bytes.
+    /// The content of the file, or none if there is no file. More than `limit` bytes are refused.
     pub fn read(&self, limit: u64) -> Result<Option<Vec<u8>>, Fault> {
         let (file, metadata) = match open_regular(&self.dir, &self.name, &self.requested) {
             Err(Fault::ForModel("not_found", _)) => return Ok(None),
@@ -202,8 +207,9 @@ impl FileLocation {
         Ok(Some(bytes))
     }
 
-    /// Replaces the file at once: readers see the old bytes or the new ones. Keeps its mode. `call` names the file that is
-    /// written first, so that a later attempt of the same call removes what an earlier one left.
+    /// Replaces the file atomically: readers see the old bytes or the new ones. Its mode is kept. The new bytes are
+    /// first written to a temporary file that is named after `call`, so that a later attempt of the same call removes
+    /// what an earlier one has left.
     pub fn replace(&self, bytes: &[u8], call: &str) -> Result<(), Fault> {
         let fault = |error| Fault::of_file(&self.requested, error);
         let written = OsString::from(format!(".flovyn-{call}.tmp"));
@@ -213,7 +219,7 @@ impl FileLocation {
             let _ = self.dir.remove_file(&written);
             return Err(fault(error));
         }
-        // Not every file system can do it for directories; the bytes themselves are safe.
+        // Not every file system can sync a directory, so an error is ignored. The bytes of the file are already safe.
         let _ = self.dir.open(".").and_then(|dir| dir.sync_all());
         Ok(())
     }
@@ -229,12 +235,12 @@ impl FileLocation {
     }
 }
 
-/// The directory of a path that names something in it.
+/// The parent directory of a path.
 fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Only the names of a path, without a dot for the directory itself.
+/// A path without components that stand for the directory itself (`.`).
 fn plain(path: &Path) -> PathBuf {
     path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
@@ -242,7 +248,7 @@ fn plain(path: &Path) -> PathBuf {
 /// Opens a regular file beneath a directory.
 pub(crate) fn open_regular(dir: &Dir, path: &OsStr, requested: &str) -> Result<(File, Metadata), Fault> {
     let fault = |error| Fault::of_file(requested, error);
-    // Without this, opening a pipe waits for its writer.
+    // Without `NONBLOCK`, opening a pipe waits for somebody to open its other end.
     let flags = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOCTTY).bits();
     let file = dir.open_with(path, OpenOptions::new().read(true).custom_flags(flags as i32)).map_err(fault)?;
     let metadata = file.metadata().map_err(fault)?;

@@ -12,23 +12,24 @@ use std::time::Duration;
 /// Whether commands run confined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sandbox {
-    /// Commands run in bubblewrap, or under Landlock where that is all there is; else they do not run.
+    /// Commands run in bubblewrap, or under Landlock if the machine has only that. If it has neither, commands are
+    /// refused.
     #[default]
     Required,
-    /// Commands run with all rights of this process. Choose it for machines that are thrown away.
+    /// Commands run with all rights of this process. Choose it only for machines that are thrown away afterwards.
     Off,
 }
 
-/// Bounds of tool calls. The defaults are the documented ones; tests shorten them.
+/// Limits of tool calls. The defaults are those of the documentation; tests shorten them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     /// How long a command may take unless it says otherwise.
     pub timeout: Duration,
     /// The longest time a command may ask for.
     pub longest: Duration,
-    /// How long a command may take to end after it was asked to.
+    /// How long a command may take to end after it was asked to, before it is killed.
     pub grace: Duration,
-    /// How long the output of a shell that has ended is waited for.
+    /// How long to wait for the rest of the output after the shell has ended.
     pub drain: Duration,
     /// How long `run-sandbox` may take.
     pub sandbox_time: Duration,
@@ -42,7 +43,7 @@ pub struct Limits {
     pub paths: usize,
     /// The largest file that is edited or overwritten with a diff, in bytes.
     pub file: u64,
-    /// How much of a command's output is kept in full on disk, in bytes.
+    /// How much of a command's output is kept on disk, in bytes.
     pub kept_output: u64,
 }
 
@@ -64,7 +65,7 @@ impl Default for Limits {
     }
 }
 
-/// One of a command's outputs.
+/// One of the two outputs of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stream {
@@ -78,18 +79,19 @@ pub enum Stream {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "terminal")]
 pub struct TerminalEvent {
-    /// Which output.
+    /// The output that it comes from.
     pub stream: Stream,
-    /// Whole characters.
+    /// The text. It never ends in the middle of a character.
     pub data: String,
 }
 
 /// Takes a command's output while it runs.
 pub type TerminalSink = Arc<dyn Fn(TerminalEvent) + Send + Sync>;
-/// Says whether the call shall stop.
+/// Tells whether the call has to stop.
 pub type StopSignal = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// The variables that commands inherit from this process; names that end in `*` stand for all that begin so.
+/// The variables that commands inherit from this process. A name that ends in `*` stands for all names that begin like
+/// it.
 const INHERITED: &[&str] = &[
     "PATH",
     "HOME",
@@ -133,7 +135,8 @@ pub struct ToolEnvironment {
 }
 
 impl ToolEnvironment {
-    /// Makes an environment of a working directory: sandbox required, no network, default limits.
+    /// The environment of a working directory. The sandbox is required, there is no network, and the limits are the
+    /// defaults.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         Ok(Self {
             directory: WorkingDirectory::open(directory)?,
@@ -152,7 +155,7 @@ impl ToolEnvironment {
         })
     }
 
-    /// Says whether commands run confined.
+    /// Sets whether commands run confined.
     #[must_use]
     pub fn with_sandbox(mut self, sandbox: Sandbox) -> Self {
         self.sandbox = sandbox;
@@ -173,7 +176,8 @@ impl ToolEnvironment {
         self
     }
 
-    /// Lets commands inherit a variable of this process; a name that ends in `*` stands for all that begin so.
+    /// Lets commands inherit a variable of this process. A name that ends in `*` stands for all names that begin like
+    /// it.
     #[must_use]
     pub fn with_variable(mut self, name: impl Into<String>) -> Self {
         self.inherited.push(name.into());
@@ -187,28 +191,28 @@ impl ToolEnvironment {
         self
     }
 
-    /// Says what confines commands here instead of finding out.
+    /// Sets the means that confine commands on this machine, instead of finding them out.
     #[must_use]
     pub fn with_available(mut self, available: Availability) -> Self {
         self.available = Some(available);
         self
     }
 
-    /// Streams the output of commands.
+    /// Sets who gets the output of commands while they run.
     #[must_use]
     pub fn with_terminal(mut self, sink: impl Fn(TerminalEvent) + Send + Sync + 'static) -> Self {
         self.terminal = Some(Arc::new(sink));
         self
     }
 
-    /// Asks whether the call shall stop, some fifty times a second.
+    /// Sets the function that tells whether the call has to stop. It is called about fifty times a second.
     #[must_use]
     pub fn with_stop(mut self, stop: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.stop = Some(Arc::new(stop));
         self
     }
 
-    /// Says which content of the file the model has seen: an edit of another content is refused as stale.
+    /// Sets which content of the file the model has seen. An edit is refused as stale if the file has another content.
     #[must_use]
     pub fn with_seen(mut self, hash: impl Into<String>) -> Self {
         self.seen = Some(hash.into());
@@ -224,7 +228,7 @@ impl ToolEnvironment {
         self.stop.as_ref().is_some_and(|stop| stop())
     }
 
-    /// What names this call: its task's id where there is one.
+    /// The name of this call: the id of its task, if it has one.
     pub(crate) fn call_name(&self) -> String {
         match &self.record {
             Some(record) => record.name().to_owned(),
@@ -257,7 +261,8 @@ impl ToolEnvironment {
     }
 }
 
-/// The folder that commands of one environment have as `/tmp`; made when it is first needed, gone with the environment.
+/// The folder that the commands of one environment have as `/tmp`. It is made when it is first needed, and removed with
+/// the environment.
 #[derive(Default)]
 pub(crate) struct Scratch(std::sync::OnceLock<tempfile::TempDir>);
 

@@ -1,4 +1,4 @@
-//! How much of a text a model is shown: caps on lines and bytes, cut at characters.
+//! The part of a text that a model is shown: limits on lines and bytes, and cuts between characters.
 
 /// The most lines of one result.
 pub const MAX_LINES: usize = 2_000;
@@ -8,14 +8,14 @@ pub const MAX_BYTES: usize = 50 * 1024;
 pub const READ_LINE: usize = 2_000;
 /// The longest line that `grep` shows, in characters.
 pub const GREP_LINE: usize = 500;
-/// How much of a command's first output is kept, in bytes.
+/// How many of the first bytes of a command's output are kept.
 pub const HEAD_BYTES: usize = 10 * 1024;
-/// How much of a command's last output is kept, in bytes.
+/// How many of the last bytes of a command's output are kept.
 pub const TAIL_BYTES: usize = 40 * 1024;
-/// How many of a command's first lines are kept; of its last as many as [`MAX_LINES`] leaves.
+/// How many of the first lines of a command's output are kept. The last lines get the rest of [`MAX_LINES`].
 pub const HEAD_LINES: usize = 400;
 
-/// The longest prefix of at most so many bytes that ends between two characters.
+/// The longest prefix that has at most `bytes` bytes and ends between two characters.
 pub fn prefix(text: &str, bytes: usize) -> &str {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {
@@ -24,7 +24,7 @@ pub fn prefix(text: &str, bytes: usize) -> &str {
     &text[..end]
 }
 
-/// The longest suffix of at most so many bytes that starts between two characters.
+/// The longest suffix that has at most `bytes` bytes and starts between two characters.
 pub fn suffix(text: &str, bytes: usize) -> &str {
     let mut start = text.len().saturating_sub(bytes);
     while !text.is_char_boundary(start) {
@@ -33,7 +33,7 @@ pub fn suffix(text: &str, bytes: usize) -> &str {
     &text[start..]
 }
 
-/// A line of at most so many characters; its end tells how much was cut.
+/// A line cut to `characters` characters. If something was cut off, the end of the line says how much.
 pub fn line(text: &str, characters: usize) -> std::borrow::Cow<'_, str> {
     match text.char_indices().nth(characters) {
         None => text.into(),
@@ -44,7 +44,7 @@ pub fn line(text: &str, characters: usize) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// The first whole lines of a text that fit both caps; whether something was left out.
+/// The first whole lines of a text that fit both limits, and whether something was left out.
 pub fn head(text: &str, lines: usize, bytes: usize) -> (&str, bool) {
     let end = text.match_indices('\n').nth(lines.saturating_sub(1)).map_or(text.len(), |(at, _)| at + 1);
     if end <= bytes {

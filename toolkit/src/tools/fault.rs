@@ -7,9 +7,9 @@ use std::io;
 /// Why a tool could not do its work.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The model can act on it: a stable code and a message.
+    /// The model can do something about it. It gets a stable code and a message.
     ForModel(&'static str, String),
-    /// The engine has to know: the call was stopped, or the machine failed.
+    /// The engine has to handle it: the call was stopped, or the machine failed.
     Machine(Error),
 }
 
@@ -18,7 +18,7 @@ impl Fault {
         Self::ForModel(code, message.into())
     }
 
-    /// The fault of a file system error, for a path as the model wrote it.
+    /// The fault for an error of the file system. `path` is the path as the model has written it.
     pub fn of_file(path: &str, error: io::Error) -> Self {
         use rustix::io::Errno;
         let number = error.raw_os_error();
@@ -67,7 +67,7 @@ impl Fault {
     }
 }
 
-/// Runs blocking work of a tool on a thread that may block.
+/// Runs blocking work of a tool on a thread for blocking work.
 pub(crate) async fn blocking(
     work: impl FnOnce() -> Result<ToolOutcome, Fault> + Send + 'static,
 ) -> Result<ToolOutcome> {

@@ -19,11 +19,11 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// The longest line that is searched, in bytes: a line is searched as a whole, in memory.
+/// The longest line that is searched, in bytes. A line has to be in memory as a whole to be searched.
 const LONGEST_LINE: usize = 64 << 20;
-/// How much of a long line is shown before its match, in bytes.
+/// How many bytes of a long line are shown before its match.
 const BEFORE: usize = 100;
-/// How many files that were not searched are named.
+/// How many of the files that were not searched are named.
 const MOST_NAMED: usize = 5;
 
 /// Searches the contents of files.
@@ -104,12 +104,13 @@ fn grep(environment: &ToolEnvironment, input: Input) -> Result<ToolOutcome, Faul
     walk(&environment.directory, &from, &stopped, &mut |entry| {
         if !entry.is_dir && filter.takes(entry.path, entry.below) {
             let name = entry.path.file_name().unwrap_or_default();
-            // The walk meets its own start only where that is a file.
+            // The walk visits the path that it starts from only if that is a file: then the model has asked for this
+            // file.
             let is_asked = entry.path == start;
             match open_regular(entry.dir, name, &from.requested) {
                 Ok((file, _)) => found.search(&mut searcher, entry.path, file.into_std(), is_asked)?,
                 Err(fault) if is_asked => return Err(fault),
-                // One that went away meanwhile has no matches.
+                // A file that was removed meanwhile has no matches.
                 Err(Fault::ForModel("not_found", _)) => {}
                 Err(_) => found.left_out(entry.path, "cannot be read"),
             }
@@ -146,7 +147,7 @@ impl Filter {
     }
 }
 
-/// Reads a glob; `*` stays inside one name.
+/// Reads a glob. A `*` matches only inside one name.
 pub(super) fn glob_of(glob: &str) -> Result<Glob, Fault> {
     let plain = glob.strip_prefix("./").unwrap_or(glob);
     GlobBuilder::new(plain)
@@ -155,7 +156,8 @@ pub(super) fn glob_of(glob: &str) -> Result<Glob, Fault> {
         .map_err(|error| Fault::for_model("invalid_pattern", format!("The glob {glob:?} cannot be used: {error}.")))
 }
 
-/// Whether a glob matches a file: its path from either end of the walk, or its name alone.
+/// Whether a glob matches a file: its path from the working directory, its path from the start of the walk, or, for a
+/// glob without `/`, just its name.
 pub(super) fn matches(glob: &GlobMatcher, path: &Path, below: &Path) -> bool {
     let by_name = !glob.glob().glob().contains('/');
     glob.is_match(below) || glob.is_match(path) || (by_name && path.file_name().is_some_and(|name| glob.is_match(name)))
@@ -169,7 +171,7 @@ struct Matches<'e> {
     lines: usize,
     files: usize,
     is_full: bool,
-    /// Files that were not searched to their end and why, the first of them, and their number.
+    /// The files that were not searched to their end: the first of them with the reasons, and how many there are.
     left_out: (Vec<String>, usize),
 }
 
@@ -197,13 +199,14 @@ impl<'e> Matches<'e> {
         self.files += usize::from(self.lines > before);
         match (searched, watched.failed) {
             (Ok(()), _) => {
-                // Of a directory binary files are left out as a matter of course, but not in the middle.
+                // In a directory, binary files are left out without a word. But the model is told if it asked for the
+                // file, or if matches before the binary part are already shown.
                 if let Some(from) = binary_from.filter(|_| is_asked || self.lines > before) {
                     self.left_out(path, &format!("is binary from byte {from} on; use bash: grep -a"));
                 }
             }
             (Err(_), Some(why)) => self.left_out(path, &format!("cannot be read: {why}")),
-            // The only other error is that a line does not fit the buffer.
+            // The only other error is that a line is longer than the buffer.
             (Err(_), None) => {
                 let size = excerpt::size(LONGEST_LINE as u64);
                 self.left_out(path, &format!("has a line longer than {size}; use bash: grep -o -b"));
@@ -223,7 +226,7 @@ impl<'e> Matches<'e> {
         self.lines += 1;
     }
 
-    /// Says that a file may hold more than is shown.
+    /// Takes note that a file may have more matches than are shown.
     fn left_out(&mut self, path: &Path, why: &str) {
         let (named, number) = &mut self.left_out;
         *number += 1;
@@ -255,7 +258,7 @@ impl<'e> Matches<'e> {
     }
 }
 
-/// A line as it is shown: whole, or where it is too long what is around its first match.
+/// The part of a line that is shown: all of it, or the text around its first match if it is too long.
 fn around(line: &[u8], matcher: &RegexMatcher) -> String {
     let ends = line.iter().rev().take_while(|byte| byte.is_ascii_whitespace()).count();
     let line = &line[..line.len() - ends];
@@ -266,18 +269,18 @@ fn around(line: &[u8], matcher: &RegexMatcher) -> String {
     }
     let is_inside = |at: usize| line.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
     let mut start = found - BEFORE.min(found);
-    // Not in the middle of a character.
+    // Moves the start to the beginning of a character.
     start += (0..3).take_while(|&more| is_inside(start + more)).count();
     let rest = String::from_utf8_lossy(&line[start..line.len().min(start + GREP_LINE * 4)]);
     let shown: String = rest.chars().take(GREP_LINE).collect();
     format!("[from byte {} of {}] {shown}", start + 1, line.len())
 }
 
-/// A file that is read no further when the call shall stop.
+/// A file whose reading ends when the call has to stop.
 struct Watched<'e> {
     file: std::fs::File,
     environment: &'e ToolEnvironment,
-    /// Why it could not be read.
+    /// The error, if it could not be read.
     failed: Option<String>,
 }
 
@@ -287,7 +290,7 @@ impl io::Read for Watched<'_> {
             return Ok(0);
         }
         io::Read::read(&mut self.file, buffer).inspect_err(|error| {
-            // The caller tries it again.
+            // The caller reads again after `Interrupted`, so that is no failure.
             if error.kind() != io::ErrorKind::Interrupted {
                 self.failed = Some(error.to_string());
             }
@@ -298,7 +301,7 @@ impl io::Read for Watched<'_> {
 struct InFile<'m, 'e> {
     path: &'m Path,
     matches: &'m mut Matches<'e>,
-    /// Where the first zero byte is.
+    /// The place of the first zero byte.
     binary_from: Option<u64>,
 }
 

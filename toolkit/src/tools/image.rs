@@ -1,4 +1,4 @@
-//! Images as models take them: known by their bytes, never larger than 2000 × 2000.
+//! Prepares images for models: the format is found from the bytes, and no image is larger than 2000 × 2000.
 
 use super::fault::Fault;
 use base64::Engine;
@@ -6,9 +6,9 @@ use image::codecs::jpeg::JpegEncoder;
 use image::{ImageFormat, ImageReader, Limits};
 use std::io::Cursor;
 
-/// The longest side that models look at, in pixels.
+/// The longest side of an image for a model, in pixels.
 const LONGEST_SIDE: u32 = 2_000;
-/// The most bytes of one image before base64.
+/// The most bytes of one image, before they are encoded in base64.
 const MOST_BYTES: usize = 3_500_000;
 
 /// An image for a model.
@@ -17,17 +17,18 @@ pub(crate) struct Prepared {
     pub base64: String,
     pub width: u32,
     pub height: u32,
-    /// What it was, where it had to be made smaller.
+    /// The size that it had, if it was made smaller.
     pub original: Option<(u32, u32)>,
 }
 
-/// The format that the first bytes of a file say, whatever its name; only those that every provider takes.
+/// The format of an image, from the first bytes of its file. The name of the file does not count. None if it is not a
+/// format that every provider accepts.
 pub(crate) fn sniff(bytes: &[u8]) -> Option<ImageFormat> {
     let known = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::WebP];
     image::guess_format(bytes).ok().filter(|format| known.contains(format))
 }
 
-/// Prepares an image; one that is too large is made smaller.
+/// Prepares an image. It is made smaller if it is too large.
 pub(crate) fn prepare(requested: &str, format: ImageFormat, bytes: Vec<u8>) -> Result<Prepared, Fault> {
     let broken = |error| {
         Fault::for_model(

@@ -1,9 +1,9 @@
 //! Host tools: read, write, edit, bash, grep, find and run-sandbox, each a function for models and a durable task.
 //!
-//! Owns the [`Tool`] trait and the built-in tools. A [`Toolbox`] holds tools by name with the JSON Schemas of their inputs;
-//! a [`ToolTask`] makes one a task of the engine, so that a worker that dies in the middle neither repeats nor forgets what
-//! was done; [`approval`] decides which calls need a person. File tools stay inside a [`WorkingDirectory`]; commands run
-//! confined (`Sandbox`). All of it needs a Unix system.
+//! The [`Tool`] trait and the built-in tools are here. A [`Toolbox`] holds tools by name, with the JSON Schemas of
+//! their inputs. A [`ToolTask`] makes a tool a task of the engine, so that nothing is repeated or forgotten when a
+//! worker dies in the middle of a call. [`approval`] decides which calls need a person. File tools stay inside a
+//! [`WorkingDirectory`], and commands run confined (`Sandbox`). All of it needs a Unix system.
 
 pub mod approval;
 mod bash;
@@ -54,22 +54,22 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// It looks.
+    /// They only look.
     Read,
-    /// It changes files or data.
+    /// They change files or data.
     Write,
-    /// It runs what the model wrote.
+    /// They run code or commands of the model.
     Exec,
 }
 
-/// How a call is treated by the attempt after a worker's death.
+/// What the next attempt of a call does if the worker died during the attempt before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recovery {
-    /// Runs it again.
+    /// It runs the call again.
     Again,
-    /// Compares the file with the hashes that were noted before it was replaced.
+    /// It compares the file with the hashes that were recorded before the file was replaced.
     Compare,
-    /// Tells the model that the outcome is unknown; runs nothing.
+    /// It runs nothing, and tells the model that the outcome is unknown.
     Report,
 }
 
@@ -85,7 +85,7 @@ pub trait Tool: Send + Sync + 'static {
     /// The JSON Schema of its arguments: an object.
     fn input_schema(&self) -> Value;
 
-    /// The JSON Schema of `details`, where they have one.
+    /// The JSON Schema of the outcome's `details`, if they have one.
     fn output_schema(&self) -> Option<Value> {
         None
     }
@@ -93,7 +93,8 @@ pub trait Tool: Send + Sync + 'static {
     /// What a call does to the world.
     fn effect(&self) -> Effect;
 
-    /// What the attempt after a worker's death does: a call that only looks is run again, others are reported.
+    /// What the next attempt does if the worker died. Unless the tool says otherwise, a call that only looks is run
+    /// again, and any other is reported.
     fn recovery(&self) -> Recovery {
         match self.effect() {
             Effect::Read => Recovery::Again,
@@ -101,12 +102,12 @@ pub trait Tool: Send + Sync + 'static {
         }
     }
 
-    /// Runs a call. What the model can act on is an outcome, failures included; an error means that the call was stopped or
-    /// the machine failed.
+    /// Runs a call. A failure that the model can do something about is an outcome. An error means that the call was
+    /// stopped, or that the machine failed.
     async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome>;
 }
 
-/// Reads a tool's arguments; the schema has been checked where they came through a [`Toolbox`].
+/// Reads the arguments of a tool. If they came through a [`Toolbox`], they were already checked against the schema.
 fn parse<T: DeserializeOwned>(tool: &str, arguments: Value) -> Result<T, Fault> {
     serde_json::from_value(arguments)
         .map_err(|error| Fault::for_model("invalid_arguments", format!("The arguments of {tool} are wrong: {error}.")))

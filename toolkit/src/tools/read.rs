@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read as _};
 
-/// The largest image that is looked at, in bytes.
+/// The largest image that is read, in bytes.
 const LARGEST_IMAGE: u64 = 64 << 20;
-/// How much of a file is looked at to tell text from other content.
+/// How many of the first bytes of a file decide whether it is text.
 const SAMPLE: usize = 8 * 1024;
 
 /// Reads a text file with line numbers, or an image.
@@ -126,14 +126,15 @@ fn show_image(requested: &str, image: image::Prepared) -> Result<ToolOutcome, Fa
     Ok(outcome)
 }
 
-/// The lines that are asked for, taken from a file that may be larger than memory.
+/// The lines that were asked for. They are collected while the file is read, so that the file may be larger than
+/// memory.
 struct Page {
     offset: u64,
     limit: usize,
     hasher: blake3::Hasher,
-    /// Line ends so far.
+    /// How many line ends were read.
     ends: u64,
-    /// Bytes of the present line, and the first of them.
+    /// How many bytes of the present line were read, and the first of them.
     length: u64,
     line: Vec<u8>,
     text: String,

@@ -1,7 +1,8 @@
-//! Records of tool calls beside the engine's journal: what a call was about to do and how it ended, for recovery after a crash between.
+//! Records of tool calls, beside the engine's journal. They say what a call was about to do and how it ended. If the
+//! worker dies between the effect of a call and the commit of its result, the next attempt reads the record.
 //!
-//! A record is a file of its own, named by the task. A change of a file notes the hashes before and after it; a command
-//! notes that it started and keeps its output. The attempt after a death decides by the record (`task`).
+//! A record is a file, named after the task. A change of a file records the hashes before and after it. A command
+//! records that it has started, and keeps its output. `task` decides by the record what the next attempt does.
 
 use super::ToolOutcome;
 use flovyn_core::error::{Code, Error, Result};
@@ -14,17 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Records older than this belong to runs that will not be resumed.
+/// How long records are kept. An older one belongs to a run that will not be resumed any more.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// The folder of the records. It belongs to the machine that has the working directories, one folder to each store of runs.
+/// The folder of the records. It has to be on the machine that has the working directories. Each store of runs has its
+/// own folder.
 #[derive(Debug, Clone)]
 pub struct CallRecords(Arc<Folder>);
 
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// Removes the folder at the end, where it is of no use after this process.
+    /// Removes the folder when it is dropped, if it is of no use after this process.
     _temporary: Option<TempDir>,
 }
 
@@ -35,7 +37,7 @@ pub(crate) struct CallRecord {
     name: String,
 }
 
-/// How far a call was.
+/// How far a call has got.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum Progress {
@@ -45,22 +47,23 @@ pub(crate) enum Progress {
     Replacing {
         /// The file, relative to the working directory.
         path: PathBuf,
-        /// The content before; none where there was no file.
+        /// The hash of the content before; none if there was no file.
         before: Option<String>,
-        /// The content after.
+        /// The hash of the content after.
         after: String,
-        /// What it ends with once the content is replaced.
+        /// The outcome that it has when the content is replaced.
         outcome: ToolOutcome,
     },
-    /// It ended, and the store may not know.
+    /// It has ended. The store may not know that yet.
     Ended {
-        /// With this.
+        /// Its outcome.
         outcome: ToolOutcome,
     },
 }
 
 impl CallRecords {
-    /// Opens a folder, made where there is none, readable by its owner alone. Removes records older than thirty days.
+    /// Opens a folder, or makes it if it does not exist. Only its owner can read it. Records older than thirty days are
+    /// removed.
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
         let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder);
@@ -77,7 +80,7 @@ impl CallRecords {
         Ok(Self(Arc::new(Folder { path: folder, _temporary: None })))
     }
 
-    /// Makes a folder that is gone with the last of its records: for runs that end with this process.
+    /// Makes a folder that is removed with the last of its records. It is for runs that end with this process.
     pub fn temporary() -> Result<Self> {
         let created = tempfile::Builder::new().prefix("flovyn-records-").tempdir().map_err(|error| {
             Error::new(Code::InvalidArgument, format!("no folder for records of tool calls can be made: {error}"))
@@ -86,7 +89,7 @@ impl CallRecords {
         Ok(Self(Arc::new(Folder { path: created.path().to_owned(), _temporary: Some(created) })))
     }
 
-    /// The record of a call, by a name that is unique among calls and fit for a file.
+    /// The record of a call. `name` has to be unique among calls and valid as the name of a file.
     pub(crate) fn of(&self, name: String) -> CallRecord {
         CallRecord { folder: self.0.clone(), name }
     }
@@ -106,7 +109,7 @@ impl CallRecord {
         self.folder.path.join(format!("{}.json", self.name))
     }
 
-    /// Forgets what an earlier call of this name left.
+    /// Removes what an earlier call of this name has left.
     pub fn clear(&self) -> Result<()> {
         [self.path(), self.output()].iter().try_for_each(|path| match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.unusable(error)),
@@ -125,7 +128,7 @@ impl CallRecord {
             .map_err(|error| self.unusable(error))
     }
 
-    /// Notes how far the call is. Durable when it returns.
+    /// Records how far the call has got. The record is durable when this returns.
     pub fn note(&self, progress: &Progress) -> Result<()> {
         let text = serde_json::to_vec(progress).map_err(|error| {
             Error::new(Code::NotSerializable, format!("a tool's outcome has no JSON form: {error}"))
@@ -141,13 +144,14 @@ impl CallRecord {
         noted().map_err(|error| self.unusable(error))
     }
 
-    /// How far the call was; none where it had no effect yet.
+    /// How far the call has got; none if it has had no effect yet.
     pub fn load(&self) -> Result<Option<Progress>> {
         let text = match fs::read(self.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|error| self.unusable(error))?,
         };
-        // Renamed whole, so what cannot be read was written by another version: the call began.
+        // A record is written to another file and renamed, so it is never half written. One that cannot be read was
+        // written by another version, so all that is known is that the call had started.
         Ok(Some(serde_json::from_slice(&text).unwrap_or(Progress::Started)))
     }
 

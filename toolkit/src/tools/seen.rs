@@ -1,7 +1,8 @@
 //! Remembers which content of a file a model has seen, so that an edit of any other content is refused.
 //!
-//! The hash that `read`, `write` and `edit` report goes with the next edit of the file. Edits of one turn run beside each
-//! other and all name the content that was read; [`Lineage`] knows that the others' results came from it.
+//! `read`, `write` and `edit` report a hash of the content, and the next edit of the file is sent with that hash. All
+//! edits of one turn name the content that was read before the turn, although each edit changes it. [`Lineage`] knows
+//! that the changed contents were made from that one.
 
 use super::ToolOutcome;
 use parking_lot::Mutex;
@@ -11,13 +12,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The contents of files that a model has seen, by path: part of an agent's state.
+/// The hashes of the file contents that a model has seen, by path. They are part of an agent's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FilesSeen(BTreeMap<String, String>);
 
 impl FilesSeen {
-    /// Notes what an outcome showed of a file.
+    /// Takes note of the content of a file that an outcome has shown.
     pub fn note(&mut self, outcome: &ToolOutcome) {
         let field = |name| outcome.details.get(name).and_then(Value::as_str);
         let Some(hash) = field("hash") else { return };
@@ -26,7 +27,7 @@ impl FilesSeen {
         }
     }
 
-    /// The hash to send with a call whose arguments name a file; none where the model has not seen it.
+    /// The hash to send with a call whose arguments name a file; none if the model has not seen the file.
     pub fn of_call(&self, arguments: &Value) -> Option<&str> {
         let requested = arguments.get("path")?.as_str()?;
         let plain: PathBuf = Path::new(requested).components().collect();
@@ -34,12 +35,12 @@ impl FilesSeen {
     }
 }
 
-/// The results of this session's own changes, by file.
+/// The contents that this session's own changes have made, by file.
 #[derive(Clone, Default)]
 pub(crate) struct Lineage(Arc<Mutex<HashMap<PathBuf, Vec<String>>>>);
 
 impl Lineage {
-    /// Notes a change of a file from one content to another.
+    /// Takes note of a change of a file from one content to another.
     pub fn changed(&self, path: &Path, before: Option<&str>, after: &str) {
         let mut files = self.0.lock();
         let line = files.entry(path.to_owned()).or_default();
@@ -50,7 +51,7 @@ impl Lineage {
         line.push(after.to_owned());
     }
 
-    /// Whether the present content is the one seen, or came from it by this session's changes alone.
+    /// Whether the present content is the one that was seen, or was made from it only by changes of this session.
     pub fn follows(&self, path: &Path, seen: &str, present: &str) -> bool {
         seen == present
             || self.0.lock().get(path).is_some_and(|line| {

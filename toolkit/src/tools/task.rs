@@ -1,8 +1,9 @@
 //! Tools as durable tasks, and their recovery after a worker's death.
 //!
-//! Tools that only read are idempotent. All others are reconciled: the attempt after a death reads the call's record and
-//! decides. A file with the new content is done, one with the old content is written again, any other is
-//! reported. A command is never run again; the model is told that its outcome is unknown, with what it printed.
+//! The tasks of tools that only read are idempotent. All others are reconciled: after a death, the next attempt reads
+//! the record of the call. If the file has the new content, the call is done. If it has the old content, it is written
+//! again. If it has any other content, the model is told. A command is never run again: the model is told that its
+//! outcome is unknown, and gets what it has printed.
 
 use super::bash::interrupted;
 use super::directory::{WorkingDirectory, hash};
@@ -22,7 +23,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many sessions' own changes of files are remembered.
+/// Of how many sessions the changes of files are remembered.
 const MOST_SESSIONS: usize = 1_000;
 
 /// The argument of a tool's task.
@@ -31,13 +32,13 @@ const MOST_SESSIONS: usize = 1_000;
 pub struct ToolCallInput {
     /// The model's arguments.
     pub arguments: Value,
-    /// The session's working directory; the worker's own unless given.
+    /// The working directory of the session; the worker's own unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_directory: Option<PathBuf>,
-    /// The run that calls, so that its own changes of a file do not make its other edits stale.
+    /// The run that calls. Changes that a run has made itself do not make its other edits stale.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The content of the file that the model has seen (`FilesSeen`).
+    /// The hash of the file's content that the model has seen (`FilesSeen`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
@@ -49,7 +50,8 @@ impl ToolCallInput {
     }
 }
 
-/// What a worker lets tools use: its environment, the directories that sessions may name, the records of calls.
+/// What the tools of a worker may use: its environment, the directories that sessions may name, and the records of
+/// calls.
 #[derive(Clone)]
 pub struct ToolHost(Arc<Host>);
 
@@ -61,13 +63,14 @@ struct Host {
 }
 
 impl ToolHost {
-    /// Serves sessions in the environment's working directory alone, or in directories beneath it.
+    /// Serves sessions in the environment's working directory, and in directories beneath it.
     pub fn new(environment: ToolEnvironment, records: CallRecords) -> Self {
         let roots = vec![environment.directory.path().to_owned()];
         Self(Arc::new(Host { environment, roots, records, sessions: Mutex::default() }))
     }
 
-    /// Serves sessions in these directories too, and beneath them. Each has to exist.
+    /// Also serves sessions in these directories, and in directories beneath them. Each of these directories has to
+    /// exist.
     pub fn with_roots(self, roots: impl IntoIterator<Item = PathBuf>) -> Result<Self> {
         let Host { environment, roots: known, records, .. } = &*self.0;
         let mut all = known.clone();
@@ -78,8 +81,8 @@ impl ToolHost {
         Ok(Self(Arc::new(Host { environment, roots: all, records, sessions: Mutex::default() })))
     }
 
-    /// The environment of a session's call, without what belongs to the attempt; the model is told of a directory that is
-    /// not served.
+    /// The environment of a session's call, without the parts that belong to one attempt. The error is the outcome for
+    /// the model if the directory is not served.
     fn environment(&self, input: &ToolCallInput) -> Result<ToolEnvironment, Box<ToolOutcome>> {
         let host = &*self.0;
         let mut environment = host.environment.clone();
@@ -101,7 +104,7 @@ impl ToolHost {
         if let Some(session) = &input.session {
             let mut sessions = host.sessions.lock();
             if sessions.len() >= MOST_SESSIONS && !sessions.contains_key(session) {
-                // Forgetting costs a second look at a file, no more.
+                // If the changes of a session are forgotten, its model only has to read a file again.
                 sessions.clear();
             }
             environment.lineage = sessions.entry(session.clone()).or_default().clone();
@@ -111,7 +114,7 @@ impl ToolHost {
     }
 
     fn record(&self, ctx: &TaskContext, input: &ToolCallInput) -> Result<CallRecord> {
-        // Two stores may give a run the same id; what is called tells them apart.
+        // Two stores may have runs with the same id. The digest of the input makes the names of their calls differ.
         let digest = Payload::of(input)?.digest()?;
         Ok(self.0.records.of(format!("{}-{digest:?}", ctx.task_id())))
     }
@@ -128,12 +131,12 @@ pub struct ToolTask {
 }
 
 impl ToolTask {
-    /// Makes the tasks of all tools of a toolbox.
+    /// The tasks of all tools of a toolbox.
     pub fn all(toolbox: &Toolbox, host: &ToolHost) -> Vec<Self> {
         toolbox.names().filter_map(|name| Self::new(toolbox, name, host)).collect()
     }
 
-    /// Makes the task of one tool; none where the toolbox has no tool of this name.
+    /// The task of one tool; none if the toolbox has no tool of this name.
     pub fn new(toolbox: &Toolbox, name: &str, host: &ToolHost) -> Option<Self> {
         let tool = toolbox.get(name)?.clone();
         let (toolbox, host) = (toolbox.clone(), host.clone());
@@ -145,7 +148,7 @@ impl ToolTask {
         format!("tool.{name}")
     }
 
-    /// How a tool's task is to be run: the same wherever it is scheduled.
+    /// The options with which the task of a tool has to be scheduled, everywhere.
     pub fn options_of(tool: &dyn Tool) -> TaskOptions {
         let side_effects = match tool.recovery() {
             Recovery::Again => SideEffects::Idempotent,
@@ -197,7 +200,7 @@ impl ToolTask {
                     _ => recovered(changed_meanwhile(&path)),
                 })
             }
-            // The record is durable before the first effect.
+            // There is no record. It would be durable before the first effect, so the call has had none and may run.
             (None, Recovery::Again | Recovery::Compare) => Ok(None),
             (Some(Progress::Started) | None, _) => {
                 end_marked(record.name());
@@ -231,7 +234,7 @@ impl TaskDefinition for ToolTask {
     }
 }
 
-/// The hash of a file as it is now; none where there is no file.
+/// The hash of a file's present content; none if there is no file.
 fn present(environment: &ToolEnvironment, path: &Path) -> Result<Option<String>> {
     match environment.directory.dir().read(path) {
         Ok(bytes) => Ok(Some(hash(&bytes))),

@@ -1,4 +1,4 @@
-//! Tools by name, with the schemas that their inputs and outputs are checked against.
+//! Tools by name, with the JSON Schemas that their inputs and outputs have to match.
 
 use super::fault::Fault;
 use super::{Bash, Edit, Effect, Find, Grep, Read, RunSandbox, Tool, ToolEnvironment, ToolOutcome, Write};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Faults of one call that are reported to the model.
+/// How many errors in the arguments of one call are reported to the model.
 const MOST_FAULTS: usize = 5;
 
 /// Tools by name. Cheap to clone.
@@ -23,7 +23,7 @@ struct RegisteredTool {
     output: Option<Arc<Validator>>,
 }
 
-/// A tool as models and pickers see it.
+/// The description of a tool, for models and for people who choose tools.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolDefinition {
@@ -38,17 +38,17 @@ pub struct ToolDefinition {
 }
 
 impl Toolbox {
-    /// No tools.
+    /// A toolbox without tools.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The host tools: read, write, edit, bash, grep, find, run-sandbox.
+    /// A toolbox with the host tools: read, write, edit, bash, grep, find, run-sandbox.
     pub fn host() -> Result<Self> {
         Self::new().with(Read)?.with(Write)?.with(Edit)?.with(Bash)?.with(Grep)?.with(Find)?.with(RunSandbox)
     }
 
-    /// Adds a tool. Refuses a name that is taken or that providers do not take, and a schema that is none.
+    /// Adds a tool. A name that is taken, a name that providers do not accept, and an invalid schema are errors.
     pub fn with(self, tool: impl Tool) -> Result<Self> {
         self.with_shared(Arc::new(tool))
     }
@@ -75,7 +75,7 @@ impl Toolbox {
         Ok(self)
     }
 
-    /// Only the tools of these names, in a toolbox of their own; a name without a tool is an error.
+    /// A toolbox with only the tools of these names. A name without a tool is an error.
     pub fn only<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Result<Self> {
         let picked = names.into_iter().map(|name| match self.0.get(name) {
             Some(registered) => Ok((name.to_owned(), registered.clone())),
@@ -84,7 +84,7 @@ impl Toolbox {
         Ok(Self(Arc::new(picked.collect::<Result<_>>()?)))
     }
 
-    /// The tool of a name.
+    /// The tool with this name.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.0.get(name).map(|registered| &registered.tool)
     }
@@ -94,7 +94,8 @@ impl Toolbox {
         self.0.keys().map(String::as_str)
     }
 
-    /// What models and pickers are told, in the order of names: the same for the same tools, so that prompts are cached.
+    /// The descriptions of all tools, in the order of their names. The order is fixed so that the same tools always
+    /// make the same prompt, which providers can cache.
     pub fn definitions(&self) -> Vec<ToolDefinition> {
         let define = |RegisteredTool { tool, .. }: &RegisteredTool| ToolDefinition {
             name: tool.name().to_owned(),
@@ -105,7 +106,7 @@ impl Toolbox {
         self.0.values().map(define).collect()
     }
 
-    /// Checks a call before it runs: what the model is told where its name or its arguments are wrong.
+    /// Checks the name and the arguments of a call before it runs. The error is the outcome for the model.
     pub fn check(&self, name: &str, arguments: &Value) -> Result<(), Box<ToolOutcome>> {
         let refused = |code, message: String| Err(Box::new(ToolOutcome::error(code, message)));
         let Some(registered) = self.0.get(name) else { return refused("unknown_tool", self.unknown(name)) };
@@ -115,7 +116,8 @@ impl Toolbox {
         }
     }
 
-    /// Checks and runs a call. Wrong arguments are an outcome; an output that is not as the tool's own schema says is one too.
+    /// Checks and runs a call. Wrong arguments become an outcome for the model. So does an output that does not match
+    /// the schema of the tool.
     pub async fn call(&self, name: &str, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
         if let Err(refused) = self.check(name, &arguments) {
             return Ok(*refused);
@@ -143,7 +145,7 @@ impl Toolbox {
     }
 }
 
-/// The faults of a value, one a line.
+/// The errors of a value, one in each line.
 fn faults(schema: &Validator, value: &Value) -> Option<String> {
     let lines: Vec<_> = schema
         .iter_errors(value)

@@ -1,4 +1,4 @@
-//! The `write` tool: a file is made or replaced at once.
+//! The `write` tool: it creates a file or replaces it atomically.
 
 use super::directory::hash;
 use super::fault::{Fault, blocking};
@@ -71,13 +71,16 @@ impl Tool for Write {
 /// The new content of a file, with the text and details of the outcome.
 pub(super) struct Change {
     pub content: Vec<u8>,
-    /// What the model reads; else the size.
+    /// The text for the model. Without one, it is told the size.
     pub text: Option<String>,
     pub details: Value,
 }
 
-/// Replaces a file's content: alone, atomically, with its record before. `make` gets the content of now; it is told whether
-/// that is the content the model has seen.
+/// Replaces the content of a file. `make` gets the present content, and whether the model has seen that content.
+///
+/// No other tool of this process changes the file meanwhile, so what `make` gets is still there when its result is
+/// written. The record is durable before the file is replaced: an attempt after a crash learns from it whether the
+/// change was made.
 pub(super) fn change(
     environment: &ToolEnvironment,
     requested: &str,

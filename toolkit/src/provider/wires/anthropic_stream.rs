@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 pub(super) struct Stream {
     assembly: Assembly,
-    /// The provider's numbers of blocks, and ours.
+    /// The open blocks, by the provider's number.
     blocks: HashMap<u64, Block>,
     ending: Option<StreamEnd>,
     complete: bool,
@@ -18,7 +18,7 @@ pub(super) struct Stream {
 
 struct Block {
     part: usize,
-    /// A block that is kept whole, with the text of its input while that grows.
+    /// For a block that is kept unchanged: the block, and the text of its input so far.
     whole: Option<(Value, String)>,
 }
 
@@ -72,7 +72,8 @@ impl Stream {
                 (Growing::Thinking { text: String::new(), redacted: true }, String::new(), Some(data))
             }
             "tool_use" => (call(ExecutedBy::Us), String::new(), None),
-            // Tools that the provider runs, their results, compactions and whatever comes next go back as they came.
+            // Blocks of tools that the provider runs, of their results, of compactions, and of any kind that is not
+            // known yet are sent back as they came.
             "server_tool_use" | "mcp_tool_use" => {
                 whole = Some((block.clone(), String::new()));
                 (call(ExecutedBy::Provider), String::new(), None)

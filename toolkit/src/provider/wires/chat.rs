@@ -64,7 +64,7 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
     Ok(body)
 }
 
-/// The field that says how to think.
+/// The request field that turns thinking on or off.
 fn thinking(call: &Call<'_>) -> Option<(&'static str, Value)> {
     let can = call.info.thinking != ThinkingSupport::None;
     let always = call.info.thinking == ThinkingSupport::Always;
@@ -93,7 +93,8 @@ pub(super) fn effort(level: ThinkingLevel) -> &'static str {
     }
 }
 
-/// Text alone as a string, which every server takes; else the array of parts.
+/// The content of a message: a string if there is only text, which every server accepts, and otherwise an array of
+/// parts.
 fn content(parts: &[Part], call: &Call<'_>) -> Result<Value, ModelError> {
     let cached = call.quirks.cache_control && parts.iter().any(|part| part.cache.is_some());
     if !cached && parts.iter().all(|part| part.as_text().is_some()) {
@@ -169,7 +170,8 @@ fn tool_call(part: &Part, call: &Call<'_>) -> Option<Value> {
     Some(body)
 }
 
-/// Results, and behind them what only a user's message may hold.
+/// Adds messages with the results of tools. Media of the results follow in a message of the user, because only such a
+/// message may hold them.
 fn results(message: &Message, call: &Call<'_>, messages: &mut Vec<Value>) -> Result<(), ModelError> {
     let mut files: Vec<Value> = Vec::new();
     for result in message.tool_results() {
@@ -190,7 +192,8 @@ fn results(message: &Message, call: &Call<'_>, messages: &mut Vec<Value>) -> Res
     Ok(())
 }
 
-/// The wire has no word for a failure, and wants text where there is only a file.
+/// The text of a result. The protocol cannot say that a tool has failed, so the text does. It also needs a text for a
+/// result that only has files.
 pub(super) fn result_text(result: &ToolResult, text: &str, files: usize) -> String {
     match (result.is_error, text.is_empty(), files) {
         (true, _, _) => format!("Error: {text}"),

@@ -1,7 +1,7 @@
-//! The three wires: encode requests and decode events.
+//! The three wire protocols: they encode requests and decode events.
 //!
-//! Pure: text in, messages out. A wire has an encoder and a [`Decoder`], which owns the message until the provider's
-//! terminal event and gives it to nobody before.
+//! Nothing here does I/O. Each protocol has an encoder and a [`Decoder`]. The decoder keeps the message until the
+//! provider's last event, and gives it to nobody before.
 
 mod anthropic;
 mod anthropic_stream;
@@ -18,14 +18,14 @@ use serde_json::{Map, Value};
 
 /// Reads the events of one response.
 pub(super) trait Decoder: Send {
-    /// Takes one event's data. True: the message is complete, and nothing more has to be read.
+    /// Takes the data of one event. Returns true when the message is complete and nothing more has to be read.
     fn event(&mut self, data: &str, on: &mut (dyn FnMut(super::StreamEvent) + Send)) -> Result<bool, ModelError>;
 
-    /// Gives the message, or says that the stream ended too early.
+    /// Returns the message, or an error if the stream ended too early.
     fn finish(self: Box<Self>) -> Result<Message, ModelError>;
 }
 
-/// What is behind the base URL.
+/// The path of a model call, which is appended to the base URL.
 pub(super) fn path(api: Api, base: &str) -> &'static str {
     match api {
         Api::AnthropicMessages if base.ends_with("/v1") => "/messages",
@@ -35,7 +35,7 @@ pub(super) fn path(api: Api, base: &str) -> &'static str {
     }
 }
 
-/// Where the list of models is behind the base URL.
+/// The path of the list of models, which is appended to the base URL.
 pub(super) fn models_path(api: Api, base: &str) -> &'static str {
     match api {
         Api::AnthropicMessages if !base.ends_with("/v1") => "/v1/models?limit=1000",
@@ -61,13 +61,13 @@ pub(super) fn encode(
     }
 }
 
-/// What reads the response to a request.
+/// The decoder for the response to a request.
 pub(super) fn decoder(api: Api, request: &ModelRequest, origin: &Origin, quirks: &Quirks) -> Box<dyn Decoder> {
     let ids = CallIds::of(&request.messages);
     match api {
         Api::AnthropicMessages => Box::new(anthropic_stream::Stream::new(origin, ids)),
         Api::OpenaiChat => {
-            // OpenAI itself says `stop` where the call was demanded by name.
+            // OpenAI itself says `stop` if the request demands a call of one tool by its name.
             let lenient =
                 quirks.stop_with_calls || matches!(request.tool_choice, ToolChoice::Tool(_) | ToolChoice::Required);
             Box::new(chat_stream::Stream::new(origin, ids, lenient))
@@ -76,10 +76,10 @@ pub(super) fn decoder(api: Api, request: &ModelRequest, origin: &Origin, quirks:
     }
 }
 
-/// One call on its way to a wire.
+/// One model call that is to be encoded.
 struct Call<'a> {
     request: &'a ModelRequest,
-    /// The conversation, fit for the model.
+    /// The conversation, adapted to the model.
     messages: Vec<Message>,
     info: &'a ModelInfo,
     origin: &'a Origin,
@@ -87,20 +87,20 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// How hard to think; none where it is off or the model cannot.
+    /// How hard to think; none if thinking is off or the model cannot think.
     fn effort(&self) -> Option<ThinkingLevel> {
         let level = self.request.thinking;
         let off = level == ThinkingLevel::Off || self.info.thinking == ThinkingSupport::None;
         (!off).then_some(level)
     }
 
-    /// The temperature, where the model takes one.
+    /// The temperature, if the model takes one.
     fn temperature(&self) -> Option<f64> {
         self.request.temperature.filter(|_| self.info.temperature && self.effort().is_none())
     }
 }
 
-/// A file as an address that can stand anywhere an address can: its own, or its bytes as a `data:` URL.
+/// The URL of a file: its own address, or a `data:` URL with its bytes.
 fn address(media: &Media) -> Result<String, ModelError> {
     match &media.source {
         MediaSource::Base64(bytes) => Ok(format!("data:{};base64,{bytes}", media.mime)),
@@ -115,7 +115,7 @@ fn unsendable(media: &Media, why: &str) -> ModelError {
     ModelError::new(ErrorKind::InvalidRequest, message)
 }
 
-/// An event's object. What is no JSON breaks the protocol.
+/// The JSON object of an event. Data that is not JSON is an error of the protocol.
 fn object(data: &str) -> Result<Value, ModelError> {
     match serde_json::from_str::<Value>(data) {
         Ok(value) if value.is_object() => Ok(value),
@@ -131,7 +131,7 @@ fn text<'a>(value: &'a Value, path: &str) -> Option<&'a str> {
     value.pointer(path).and_then(Value::as_str)
 }
 
-/// A word that some servers write as a number, such as an id.
+/// A text of an event, such as an id. Some servers write it as a number.
 fn word(value: &Value, path: &str) -> Option<String> {
     match value.pointer(path)? {
         Value::String(word) => Some(word.clone()),
@@ -144,7 +144,7 @@ fn number(value: &Value, path: &str) -> Option<u64> {
     value.pointer(path).and_then(Value::as_u64)
 }
 
-/// What a refusal means: by its status, and by the words where the status says too little.
+/// The error for a refusal. The status decides the kind; where it says too little, words of the message do.
 pub(super) fn refused(status: u16, code: &str, message: &str) -> ModelError {
     let words = format!("{code} {message}").to_lowercase();
     let says = |any: &[&str]| any.iter().any(|word| words.contains(word));
@@ -170,7 +170,7 @@ pub(super) fn refused(status: u16, code: &str, message: &str) -> ModelError {
         }
         429 => ErrorKind::RateLimited,
         409 | 500.. => ErrorKind::Unavailable,
-        // Anthropic answers so when the account has run dry.
+        // Anthropic answers like this when the account has no credit left.
         400 if says(&["credit balance"]) => ErrorKind::QuotaExceeded,
         _ => ErrorKind::InvalidRequest,
     };
@@ -178,7 +178,7 @@ pub(super) fn refused(status: u16, code: &str, message: &str) -> ModelError {
     ModelError { status: Some(status), ..ModelError::new(kind, message) }
 }
 
-/// What an error in the middle of a stream means; there is no status then.
+/// The error for an error event in the middle of a stream, which has no status.
 fn failed(code: &str, message: &str) -> ModelError {
     let status = match code {
         "overloaded_error" | "overloaded" => 529,
@@ -188,7 +188,7 @@ fn failed(code: &str, message: &str) -> ModelError {
         "billing_error" | "insufficient_quota" => 402,
         "not_found_error" | "model_not_found" => 404,
         "invalid_request_error" | "context_length_exceeded" | "invalid_prompt" => 400,
-        // Who broke off in the middle for a reason of their own can be asked again.
+        // For any other reason, the provider can be asked again.
         _ => 500,
     };
     let kind = refused(status, code, message).kind;

@@ -54,7 +54,7 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
         }
     }
     if call.info.thinking != ThinkingSupport::None {
-        // The thoughts come encrypted, since nothing is kept there, and go back with the conversation.
+        // The provider keeps nothing, so it sends its thoughts encrypted, and they are sent back with the conversation.
         put("include", json!(["reasoning.encrypted_content"]));
         match call.effort() {
             Some(level) => put("reasoning", json!({"effort": effort(level), "summary": "auto"})),
@@ -90,12 +90,12 @@ fn file(media: &Media) -> Result<Value, ModelError> {
     }
 }
 
-/// An answer as items: those of this very model go back whole, the others as messages and calls.
+/// The items of an answer. Those that this model has made are sent back unchanged; the others as messages and calls.
 fn answer(message: &Message, call: &Call<'_>, input: &mut Vec<Value>) {
     for part in &message.parts {
         let item = part.opaque_for(call.origin).and_then(|data| data.get("item"));
         match (&part.content, item) {
-            // Texts of one item follow each other; the item is sent with the first of them.
+            // One item may have several texts, which follow each other. It is sent once, with the first of them.
             (_, Some(item)) if input.last() != Some(item) => input.push(item.clone()),
             (Content::Text { text }, None) if !text.is_empty() => {
                 input.push(json!({"role": "assistant", "content": [{"type": "output_text", "text": text}]}));

@@ -1,6 +1,6 @@
 //! OpenAI Responses: decodes the events of a stream.
 //!
-//! Events show the items while they grow; the message is made of the finished items alone.
+//! Events show the items while they grow. The message is made only of the finished items.
 
 use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
 use crate::message::call_ids::CallIds;
@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct Stream {
     origin: Origin,
     ids: CallIds,
-    /// What is shown while it grows.
+    /// The parts that are shown while they grow.
     assembly: Assembly,
-    /// Our part for each item and, in messages, each piece of content.
+    /// The number of our part, by the provider's number of the item and of the piece of content in it.
     parts: HashMap<(u64, u64), usize>,
-    /// The items that are finished, by their number.
+    /// The finished items, by the provider's number.
     items: BTreeMap<u64, Value>,
     last_sequence: Option<u64>,
     ending: Option<StreamEnd>,
@@ -79,7 +79,7 @@ impl Stream {
         if let Some(usage) = response.get("usage").filter(|usage| usage.is_object()) {
             self.count(usage);
         }
-        // The last word on the items is the response's own, where it repeats them.
+        // If the response repeats the items at its end, those count.
         if let Some(items) = response.get("output").and_then(Value::as_array).filter(|items| !items.is_empty()) {
             self.items = items.iter().cloned().enumerate().map(|(index, item)| (index as u64, item)).collect();
         }
@@ -93,7 +93,7 @@ impl Stream {
     }
 }
 
-/// A call as the assembly takes it.
+/// A call in the form of the assembly.
 fn call(item: &Value, json: String, closed: bool) -> Growing {
     let word = |path: &str| text(item, path).unwrap_or_default().to_owned();
     let id = super::word(item, "/call_id").unwrap_or_default();
@@ -106,7 +106,7 @@ impl Decoder for Stream {
             return Ok(self.ending.is_some());
         }
         let event = object(data)?;
-        // A frame that comes twice has the same number.
+        // An event that was sent twice has the same number both times.
         let sequence = number(&event, "/sequence_number");
         if sequence.is_some() && sequence <= self.last_sequence {
             return Ok(false);
@@ -125,7 +125,7 @@ impl Decoder for Stream {
             "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
                 self.grow(&event, 0, Some(Growing::Thinking { text: String::new(), redacted: false }), on);
             }
-            // Summaries are paragraphs of one thought.
+            // The summaries are paragraphs of one thought.
             "response.reasoning_summary_part.added" if number(&event, "/summary_index").is_some_and(|at| at > 0) => {
                 let between = json!({"output_index": index, "delta": "\n\n"});
                 self.grow(&between, 0, None, on);
