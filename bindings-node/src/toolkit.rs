@@ -13,7 +13,7 @@ use napi_derive::napi;
 
 /// How a model call or a host tool is scheduled, whether or not it is served here; null for any other kind.
 #[napi]
-pub fn toolkit_task(kind: String, queue: String) -> napi::Result<Option<TaskSpec>> {
+pub(crate) fn toolkit_task(kind: String, queue: String) -> napi::Result<Option<TaskSpec>> {
     if kind == LlmGenerate::KIND {
         return Ok(Some(TaskSpec(Spec::queued(&kind, LlmGenerate::call_options(), queue))));
     }
@@ -27,7 +27,7 @@ pub fn toolkit_task(kind: String, queue: String) -> napi::Result<Option<TaskSpec
 
 /// Asks a model outside of a run: ends with what `llm.generate` gives, as JSON text. `description` names providers.
 #[napi]
-pub fn ask_model(hub: &Hub, token: u32, description: String, input: String) -> napi::Result<Abort> {
+pub(crate) fn ask_model(hub: &Hub, token: u32, description: String, input: String) -> napi::Result<Abort> {
     let described = ToolkitConfig::parse(&description).map_err(thrown)?;
     let input: GenerateInput =
         serde_json::from_str(&input).map_err(|error| invalid(format!("a model cannot be asked this: {error}")))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Durable AI agents: look at runs, steer them, follow them.
 #[derive(Debug, Parser)]
 #[command(name = "flovyn", version, arg_required_else_help = true, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// Print JSON for programs
@@ -18,14 +18,14 @@ pub struct Cli {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum When {
+pub(crate) enum When {
     Auto,
     Always,
     Never,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Talk to a coding agent in this directory; its sessions are durable
     #[command(after_help = crate::chat::AFTER)]
     Chat(crate::chat::Chat),
@@ -64,7 +64,7 @@ pub enum Command {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Queues {
+pub(crate) enum Queues {
     /// Limit a queue, in place of the limit it has; without an option, free it
     #[command(override_usage = "flovyn queues limit [URL] <QUEUE> [--concurrency N] [--rate N/TIME]")]
     Limit(LimitQueue),
@@ -74,7 +74,7 @@ pub enum Queues {
 }
 
 #[derive(Debug, Args)]
-pub struct LimitQueue {
+pub(crate) struct LimitQueue {
     #[command(flatten)]
     pub words: Words,
     /// Runs that workers hold at the same time
@@ -93,7 +93,7 @@ fn rate(text: &str) -> Result<flovyn_core::model::Rate, String> {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Schedules {
+pub(crate) enum Schedules {
     /// Make a schedule, or replace the one of its id
     #[command(override_usage = "flovyn schedules create [URL] <ID> <CRON> <KIND> [JSON] [OPTIONS]")]
     Create(CreateSchedule),
@@ -112,7 +112,7 @@ pub enum Schedules {
 }
 
 #[derive(Debug, Args)]
-pub struct CreateSchedule {
+pub(crate) struct CreateSchedule {
     #[command(flatten)]
     pub words: Words,
     /// The IANA time zone whose clock counts, such as Europe/Paris; UTC without one
@@ -136,7 +136,7 @@ pub struct CreateSchedule {
 }
 
 #[derive(Debug, Args)]
-pub struct Dev {
+pub(crate) struct Dev {
     /// What is served: sqlite:FILE, postgres://USER@HOST/DATABASE or memory:
     #[arg(long, value_name = "URL", default_value = "sqlite:flovyn.db")]
     pub db: String,
@@ -157,7 +157,7 @@ pub struct Dev {
 
 /// What stands in front of a server on this machine.
 #[derive(Debug, Args)]
-pub struct Proxy {
+pub(crate) struct Proxy {
     /// A name that a proxy on this machine is called by, so that HTTP on loopback answers to it too; may be given several times
     #[arg(long = "public-host", value_name = "NAME")]
     pub public_hosts: Vec<String>,
@@ -165,14 +165,14 @@ pub struct Proxy {
 
 /// How a process that serves tells what it does.
 #[derive(Debug, Args)]
-pub struct Log {
+pub(crate) struct Log {
     /// The log on standard error as text, or as one JSON object a line [default: text]
     #[arg(long = "log-format", env = "FLOVYN_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub format: Option<crate::logs::Format>,
 }
 
 #[derive(Debug, Args)]
-pub struct Server {
+pub(crate) struct Server {
     /// A file in TOML: db, grpc, http, plaintext, …
     #[arg(long, value_name = "FILE")]
     pub config: std::path::PathBuf,
@@ -183,13 +183,13 @@ pub struct Server {
 }
 
 #[derive(Debug, Args)]
-pub struct Migrate {
+pub(crate) struct Migrate {
     #[command(flatten)]
     pub words: Words,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Keys {
+pub(crate) enum Keys {
     /// Make a key and print its token, this once
     #[command(override_usage = "flovyn keys create [URL] --name NAME [OPTIONS]")]
     Create(CreateKey),
@@ -202,7 +202,7 @@ pub enum Keys {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Orgs {
+pub(crate) enum Orgs {
     /// Make an organization
     #[command(override_usage = "flovyn orgs create [URL] <NAME>")]
     Create(Words),
@@ -221,7 +221,7 @@ pub enum Orgs {
 }
 
 #[derive(Debug, Args)]
-pub struct LimitOrg {
+pub(crate) struct LimitOrg {
     #[command(flatten)]
     pub words: Words,
     /// Starts and forks a second
@@ -239,7 +239,7 @@ pub struct LimitOrg {
 }
 
 #[derive(Debug, Args)]
-pub struct Confirmed {
+pub(crate) struct Confirmed {
     #[command(flatten)]
     pub words: Words,
     /// Do it: nothing brings it back
@@ -248,7 +248,7 @@ pub struct Confirmed {
 }
 
 #[derive(Debug, Args)]
-pub struct CreateKey {
+pub(crate) struct CreateKey {
     #[command(flatten)]
     pub words: Words,
     /// What people call it
@@ -269,7 +269,7 @@ pub struct CreateKey {
 }
 
 #[derive(Debug, Args)]
-pub struct OfOrg {
+pub(crate) struct OfOrg {
     #[command(flatten)]
     pub words: Words,
     /// The organization
@@ -278,7 +278,7 @@ pub struct OfOrg {
 }
 
 #[derive(Debug, Args)]
-pub struct Audit {
+pub(crate) struct Audit {
     #[command(flatten)]
     pub of: OfOrg,
     /// How many of the newest rows to show; all are checked
@@ -287,7 +287,7 @@ pub struct Audit {
 }
 
 #[derive(Debug, Args)]
-pub struct RevokeKey {
+pub(crate) struct RevokeKey {
     #[command(flatten)]
     pub of: OfOrg,
 }
@@ -310,7 +310,7 @@ const AFTER: &str = "URL is sqlite:FILE, http://HOST:PORT or https://HOST:PORT. 
                      ID is a run's id or the key it was started with.";
 
 #[derive(Debug, Subcommand)]
-pub enum Runs {
+pub(crate) enum Runs {
     /// List runs, newest first
     #[command(override_usage = "flovyn runs list [URL] [OPTIONS]", after_help = AFTER)]
     List(List),
@@ -353,14 +353,14 @@ pub enum Runs {
 }
 
 #[derive(Debug, Args)]
-pub struct Words {
+pub(crate) struct Words {
     /// The backend, then what the usage line names
     #[arg(value_name = "WORD", num_args = 0..=5, hide = true, allow_negative_numbers = true)]
     pub words: Vec<String>,
 }
 
 #[derive(Debug, Args)]
-pub struct List {
+pub(crate) struct List {
     #[command(flatten)]
     pub words: Words,
     /// Only runs of this status; may be given several times
@@ -384,7 +384,7 @@ pub struct List {
 }
 
 #[derive(Debug, Args)]
-pub struct Start {
+pub(crate) struct Start {
     #[command(flatten)]
     pub words: Words,
     /// The run's key or id; starting it again gives the same run
@@ -408,7 +408,7 @@ pub struct Start {
 }
 
 #[derive(Debug, Args)]
-pub struct Show {
+pub(crate) struct Show {
     #[command(flatten)]
     pub words: Words,
     /// How many of the last events to show
@@ -417,7 +417,7 @@ pub struct Show {
 }
 
 #[derive(Debug, Args)]
-pub struct Entries {
+pub(crate) struct Entries {
     #[command(flatten)]
     pub words: Words,
     /// Every branch, as a tree; otherwise the main branch
@@ -426,7 +426,7 @@ pub struct Entries {
 }
 
 #[derive(Debug, Args)]
-pub struct Watch {
+pub(crate) struct Watch {
     #[command(flatten)]
     pub words: Words,
     /// Only events after this one (an id such as 17)
@@ -435,7 +435,7 @@ pub struct Watch {
 }
 
 #[derive(Debug, Args)]
-pub struct Signal {
+pub(crate) struct Signal {
     #[command(flatten)]
     pub words: Words,
     /// Makes a repeated send one signal
@@ -447,7 +447,7 @@ pub struct Signal {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Delivery {
+pub(crate) enum Delivery {
     #[value(alias = "next_step")]
     NextStep,
     #[value(alias = "next_turn")]
@@ -456,7 +456,7 @@ pub enum Delivery {
 }
 
 #[derive(Debug, Args)]
-pub struct Cancel {
+pub(crate) struct Cancel {
     #[command(flatten)]
     pub words: Words,
     /// End it at once, without letting it tidy up
@@ -468,7 +468,7 @@ pub struct Cancel {
 }
 
 #[derive(Debug, Args)]
-pub struct Resume {
+pub(crate) struct Resume {
     #[command(flatten)]
     pub words: Words,
     /// Steps it may take from now on
@@ -483,7 +483,7 @@ pub struct Resume {
 }
 
 #[derive(Debug, Args)]
-pub struct Fork {
+pub(crate) struct Fork {
     #[command(flatten)]
     pub words: Words,
     /// At this checkpoint (its number)
@@ -508,7 +508,7 @@ pub struct Fork {
 
 #[derive(Debug, Args)]
 #[group(skip)]
-pub struct Resolve {
+pub(crate) struct Resolve {
     #[command(flatten)]
     pub words: Words,
     /// It took effect, with this result

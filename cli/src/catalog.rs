@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 /// The environment is read at the first request: a server whose users pick elsewhere pays nothing, and one whose
 /// environment is wrong still serves everything else.
 #[derive(Default)]
-pub struct ToolkitCatalog(OnceLock<Result<Loaded>>);
+pub(crate) struct ToolkitCatalog(OnceLock<Result<Loaded>>);
 
 struct Loaded {
     registry: Registry,

@@ -5,7 +5,7 @@ use flovyn_core::model::{Event, EventKind};
 use serde_json::Value;
 
 /// An event on one line of at most `limit` characters; ids that mean nothing to people are left out.
-pub fn describe(event: &Event, limit: usize) -> String {
+pub(crate) fn describe(event: &Event, limit: usize) -> String {
     let data = &event.data;
     let text = |name: &str| match &data[name] {
         Value::String(text) => text.clone(),
@@ -49,7 +49,7 @@ fn list(names: &[Value]) -> String {
 }
 
 /// The text of a content; its JSON where it has none.
-pub fn content_text(content: &Value) -> String {
+pub(crate) fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Object(object) => match object.get("text").or_else(|| object.get("content")) {

@@ -10,7 +10,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// Where a command writes, and how.
-pub struct Output {
+pub(crate) struct Output {
     out: Box<dyn Write>,
     json: bool,
     colour: bool,
@@ -19,7 +19,7 @@ pub struct Output {
 
 impl Output {
     /// Standard output.
-    pub fn of_terminal(json: bool, when: When) -> Self {
+    pub(crate) fn of_terminal(json: bool, when: When) -> Self {
         let out = std::io::stdout();
         let terminal = out.is_terminal();
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -32,40 +32,40 @@ impl Output {
     }
 
     /// Whether programs read it.
-    pub fn is_json(&self) -> bool {
+    pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
     /// Whether it is a terminal.
-    pub fn is_terminal(&self) -> bool {
+    pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
     /// Whether colours are used.
-    pub fn has_colours(&self) -> bool {
+    pub(crate) fn has_colours(&self) -> bool {
         self.colour
     }
 
     /// Writes a value as one line of JSON.
-    pub fn value(&mut self, value: &impl Serialize) -> Result {
+    pub(crate) fn value(&mut self, value: &impl Serialize) -> Result {
         serde_json::to_writer(&mut self.out, value).map_err(std::io::Error::from)?;
         self.line("")
     }
 
     /// Writes a line and lets it be seen.
-    pub fn line(&mut self, text: &str) -> Result {
+    pub(crate) fn line(&mut self, text: &str) -> Result {
         writeln!(self.out, "{text}")?;
         Ok(self.out.flush()?)
     }
 
     /// Writes text without ending the line.
-    pub fn part(&mut self, text: &str) -> Result {
+    pub(crate) fn part(&mut self, text: &str) -> Result {
         write!(self.out, "{text}")?;
         Ok(self.out.flush()?)
     }
 
     /// Writes a heading with an empty line before it.
-    pub fn heading(&mut self, text: &str) -> Result {
+    pub(crate) fn heading(&mut self, text: &str) -> Result {
         match self.colour {
             true => self.line(&format!("\n\u{1b}[1m{text}\u{1b}[0m")),
             false => self.line(&format!("\n{text}")),
@@ -73,12 +73,12 @@ impl Output {
     }
 
     /// Dims text that people may skip.
-    pub fn dim(&self, text: &str) -> String {
+    pub(crate) fn dim(&self, text: &str) -> String {
         if self.colour { format!("\u{1b}[2m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
     /// Writes a table. Fits the terminal; elsewhere every cell is whole and no line is wrapped.
-    pub fn table(&mut self, head: &[&str], rows: Vec<Vec<Cell>>) -> Result {
+    pub(crate) fn table(&mut self, head: &[&str], rows: Vec<Vec<Cell>>) -> Result {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         if self.terminal {
@@ -104,14 +104,14 @@ impl Output {
     }
 
     /// Writes names with their values, one a line.
-    pub fn facts(&mut self, facts: Vec<(&str, Cell)>) -> Result {
+    pub(crate) fn facts(&mut self, facts: Vec<(&str, Cell)>) -> Result {
         let facts = facts.into_iter().map(|(name, value)| vec![Cell::new(name).add_attribute(Attribute::Dim), value]);
         self.table(&[], facts.collect())
     }
 }
 
 /// A status in its colour.
-pub fn status(status: Status) -> Cell {
+pub(crate) fn status(status: Status) -> Cell {
     let colour = match status {
         Status::Completed => Color::Green,
         Status::Failed => Color::Red,
@@ -123,7 +123,7 @@ pub fn status(status: Status) -> Cell {
 }
 
 /// The word of a value whose JSON form is a string.
-pub fn word(value: &impl Serialize) -> String {
+pub(crate) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         Ok(other) => other.to_string(),
@@ -132,12 +132,12 @@ pub fn word(value: &impl Serialize) -> String {
 }
 
 /// A moment as RFC 3339 in UTC.
-pub fn moment(at: Timestamp) -> String {
+pub(crate) fn moment(at: Timestamp) -> String {
     jiff::Timestamp::from_microsecond(at.0).map(|at| format!("{at:.3}")).unwrap_or_else(|_| at.0.to_string())
 }
 
 /// How long ago something was: `12s`, `5m`, `3h`, `4d`.
-pub fn ago(at: Timestamp, now: Timestamp) -> String {
+pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     let seconds = now.since(at).as_secs();
     match seconds {
         0..60 => format!("{seconds}s"),
@@ -148,7 +148,7 @@ pub fn ago(at: Timestamp, now: Timestamp) -> String {
 }
 
 /// How long something took: `3.2ms`, `1.5s`, `2m 5s`.
-pub fn took(duration: Duration) -> String {
+pub(crate) fn took(duration: Duration) -> String {
     match duration.as_secs() {
         0 => format!("{:.1}ms", duration.as_secs_f64() * 1000.0),
         1..60 => format!("{:.1}s", duration.as_secs_f64()),
@@ -157,12 +157,12 @@ pub fn took(duration: Duration) -> String {
 }
 
 /// A value without the quotes of JSON, where it is text.
-pub fn plain(value: &serde_json::Value) -> String {
+pub(crate) fn plain(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The start of a text on one line, at most so many characters.
-pub fn short(text: &str, limit: usize) -> String {
+pub(crate) fn short(text: &str, limit: usize) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(limit) {
         Some((end, _)) => format!("{}…", &line[..end]),

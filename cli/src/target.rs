@@ -8,14 +8,14 @@ use flovyn_core::{Payload, client};
 use std::collections::BTreeMap;
 
 /// The URL of a command, and its other positional arguments.
-pub struct Target {
+pub(crate) struct Target {
     chosen: Chosen,
     words: std::vec::IntoIter<String>,
 }
 
 impl Target {
     /// Splits the positional arguments of a command that takes those in `names` beside a URL.
-    pub fn parse(words: Vec<String>, names: &[&str]) -> Result<Self> {
+    pub(crate) fn parse(words: Vec<String>, names: &[&str]) -> Result<Self> {
         let mut words: Vec<_> = words;
         let url = words.first().is_some_and(|word| is_url(word)).then(|| words.remove(0));
         if let Some(extra) = words.get(names.len()) {
@@ -27,22 +27,22 @@ impl Target {
     }
 
     /// The next argument, which is required.
-    pub fn word(&mut self, name: &str) -> Result<String> {
+    pub(crate) fn word(&mut self, name: &str) -> Result<String> {
         self.words.next().ok_or_else(|| Failed::Usage(format!("{name} is missing")))
     }
 
     /// The next argument, if there is one.
-    pub fn next_word(&mut self) -> Option<String> {
+    pub(crate) fn next_word(&mut self) -> Option<String> {
         self.words.next()
     }
 
     /// The URL in use.
-    pub fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.chosen.url
     }
 
     /// Opens the backend, which must exist.
-    pub async fn open(&self) -> Result<Runtime> {
+    pub(crate) async fn open(&self) -> Result<Runtime> {
         match parse_url(&self.chosen.url).map_err(|error| self.chosen.explain(error))? {
             Backend::Sqlite { path, .. } if !path.exists() => {
                 let message = format!(
@@ -61,7 +61,7 @@ impl Target {
     }
 
     /// Opens the backend and finds the run that the next word names.
-    pub async fn run(&mut self) -> Result<Run> {
+    pub(crate) async fn run(&mut self) -> Result<Run> {
         let id = self.word("the run's ID")?;
         let runtime = self.open().await?;
         let handle = runtime.client().handle(&id).await?;
@@ -70,30 +70,30 @@ impl Target {
 }
 
 /// A run of an open backend.
-pub struct Run {
+pub(crate) struct Run {
     pub handle: Handle,
     pub runtime: Runtime,
 }
 
 impl Run {
     /// The client it was found with.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.runtime.client()
     }
 
     /// How people name it.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.handle.key().map_or_else(|| self.handle.id().to_string(), str::to_owned)
     }
 }
 
 /// Whether a word is the URL of a backend.
-pub fn is_url(word: &str) -> bool {
+pub(crate) fn is_url(word: &str) -> bool {
     ["sqlite:", "memory:", "postgres:", "postgresql:", "http:", "https:"].iter().any(|scheme| word.starts_with(scheme))
 }
 
 /// Reads a JSON argument.
-pub fn json(name: &str, text: &str) -> Result<Payload> {
+pub(crate) fn json(name: &str, text: &str) -> Result<Payload> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Ok(_) => Ok(Payload::json(text.as_bytes().to_vec())),
         Err(error) => Err(Failed::Usage(format!("{name} is not JSON ({error}); write text as '\"{text}\"'"))),
@@ -101,7 +101,7 @@ pub fn json(name: &str, text: &str) -> Result<Payload> {
 }
 
 /// Reads `NAME=VALUE` arguments.
-pub fn metadata(pairs: &[String]) -> Result<BTreeMap<String, String>> {
+pub(crate) fn metadata(pairs: &[String]) -> Result<BTreeMap<String, String>> {
     let split = |pair: &String| match pair.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => Err(Failed::Usage(format!("--meta takes NAME=VALUE, not {pair:?}"))),
@@ -110,6 +110,10 @@ pub fn metadata(pairs: &[String]) -> Result<BTreeMap<String, String>> {
 }
 
 /// Start options of a command.
-pub fn start_options(id: Option<String>, queue: Option<String>, pairs: &[String]) -> Result<client::StartOptions> {
+pub(crate) fn start_options(
+    id: Option<String>,
+    queue: Option<String>,
+    pairs: &[String],
+) -> Result<client::StartOptions> {
     Ok(client::StartOptions { id, queue, metadata: metadata(pairs)?, ..client::StartOptions::default() })
 }

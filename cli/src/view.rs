@@ -24,7 +24,7 @@ fn shown(view: &impl Serialize, older: &[(&str, &str)]) -> Value {
 }
 
 /// A run, without its payloads.
-pub fn run(run: &Execution) -> Value {
+pub(crate) fn run(run: &Execution) -> Value {
     let older = [
         ("failure", "error"),
         ("leaf", "leafEntryId"),
@@ -37,22 +37,22 @@ pub fn run(run: &Execution) -> Value {
 }
 
 /// A task, without its payloads.
-pub fn task(task: &Task) -> Value {
+pub(crate) fn task(task: &Task) -> Value {
     shown(&view::Task::of(task), &[("op", "opId"), ("failure", "error")])
 }
 
 /// A checkpoint, without its state.
-pub fn checkpoint(checkpoint: &Checkpoint) -> Value {
+pub(crate) fn checkpoint(checkpoint: &Checkpoint) -> Value {
     shown(&view::Checkpoint::of(checkpoint), &[("leaf", "leafEntryId")])
 }
 
 /// A durable event.
-pub fn event(event: &Event) -> Value {
+pub(crate) fn event(event: &Event) -> Value {
     shown(&view::Event::of(event), &[("kind", "type")])
 }
 
 /// An entry whose content is in memory.
-pub fn entry(entry: &Entry, on_branch: bool) -> Value {
+pub(crate) fn entry(entry: &Entry, on_branch: bool) -> Value {
     let mut shown = shown(&view::Entry::of(entry), &[("execution", "executionId")]);
     shown["content"] = inline(&entry.new.content);
     shown["onBranch"] = on_branch.into();
@@ -60,13 +60,13 @@ pub fn entry(entry: &Entry, on_branch: bool) -> Value {
 }
 
 /// An error of the engine.
-pub fn error(error: &Error) -> Value {
+pub(crate) fn error(error: &Error) -> Value {
     let context: BTreeMap<_, _> = error.context().iter().map(|(name, value)| (name, value)).collect();
     json!({ "error": { "code": error.code().as_str(), "message": error.message(), "context": context } })
 }
 
 /// The value of a payload, fetched where it is stored elsewhere; its size where it is large or no JSON.
-pub async fn payload(storage: &dyn Storage, org: OrgId, payload: &Payload) -> flovyn_core::Result<Value> {
+pub(crate) async fn payload(storage: &dyn Storage, org: OrgId, payload: &Payload) -> flovyn_core::Result<Value> {
     if matches!(payload.body, Body::Stored { .. }) && payload.encoding == Encoding::Json && payload.size() <= SHOWN {
         let bytes = storage.read_payload(org, payload).await?;
         return Ok(inline(&Payload { encoding: payload.encoding, body: Body::Inline(bytes) }));

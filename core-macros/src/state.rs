@@ -12,7 +12,7 @@ enum Reducer {
     Merge,
 }
 
-pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
+pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
         return Err(Error::new_spanned(&input.ident, "the state of an agent is a struct with named fields"));
     };

@@ -14,7 +14,7 @@ const EXACT: u64 = 1 << 53;
 const DIGITS: usize = 16;
 
 /// The canonical form of a JSON text: keys are sorted, numbers have their shortest form, and there is no white space.
-pub fn canonical_json(text: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn canonical_json(text: &[u8]) -> Result<Vec<u8>> {
     // This also refuses text that is nested too deeply, so that `write` can recurse safely.
     let value: serde_json::Value = serde_json::from_slice(text).map_err(invalid)?;
     if !has_long_number(text) {

@@ -25,8 +25,8 @@ use worker::Worker;
 
 /// A server over a fresh backend, with a worker of the agent `chat` and the task `double`.
 pub struct Rig {
-    pub house: House,
-    pub worker: Worker,
+    pub(crate) house: House,
+    pub(crate) worker: Worker,
 }
 
 impl Rig {

@@ -18,7 +18,7 @@ use std::time::Duration;
 const AT_A_TIME: usize = 6;
 
 /// Lets each program die where it says, on a world of its own, and prints what came of it.
-pub async fn die_all(life: &'static Value) -> Result<()> {
+pub(crate) async fn die_all(life: &'static Value) -> Result<()> {
     let limit = Duration::from_secs(count(&life["timeout"]));
     let parked = life["max_parked"].as_u64().and_then(|most| usize::try_from(most).ok());
     let dying = |program: &'static Value| async move {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Sends a run what it is sent, by its own clock.
-pub async fn send(handle: &Handle, signals: &Value, waits: bool) -> Result<()> {
+pub(crate) async fn send(handle: &Handle, signals: &Value, waits: bool) -> Result<()> {
     for (number, signal) in list(signals).iter().enumerate() {
         let [ms, signal, value] = list(signal) else { continue };
         if waits {
@@ -70,7 +70,7 @@ async fn fork(client: &Client, parent: &Handle, how: &Value) -> Result<Handle> {
 }
 
 /// Starts a run, and its fork, and sees them to their ends.
-pub async fn steer(client: &Client, program: &Value) -> Result<()> {
+pub(crate) async fn steer(client: &Client, program: &Value) -> Result<()> {
     let name = program["name"].as_str().unwrap_or_default();
     let handle = client.start("generated", Payload::of(&name)?, StartOptions::with_id(name)).await?;
     let own = follow(&handle, &program["cancel"], &program["signals"]);

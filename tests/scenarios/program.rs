@@ -19,7 +19,7 @@ static PLACES: AtomicU64 = AtomicU64::new(0);
 static KILL_AT: AtomicU64 = AtomicU64::new(0);
 
 /// Dies at the n-th place that is counted from now on.
-pub fn kill_at(place: u64) {
+pub(crate) fn kill_at(place: u64) {
     KILL_AT.store(place, Ordering::Relaxed);
 }
 
@@ -44,7 +44,7 @@ fn retries(retries: u32) -> TaskOptions {
 macro_rules! task {
     ($name:ident, $kind:literal, $options:expr, |$context:ident, $input:ident: $in:ty| -> $out:ty $body:block) => {
         #[doc = concat!("The task `", $kind, "`.")]
-        pub struct $name;
+        pub(crate) struct $name;
 
         #[async_trait]
         impl TaskDefinition for $name {
@@ -111,7 +111,7 @@ task!(
 );
 
 /// Tasks over bytes as they are.
-pub struct Bulk;
+pub(crate) struct Bulk;
 
 #[async_trait]
 impl flovyn_core::task::TaskExecutor for Bulk {
@@ -130,7 +130,7 @@ impl flovyn_core::task::TaskExecutor for Bulk {
 // ── ops ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /// What ops have found, by name.
-pub type Found = Map<String, Value>;
+pub(crate) type Found = Map<String, Value>;
 
 fn wrong(op: &Value) -> Error {
     Error::new(Code::InvalidArgument, format!("unknown op {op}"))
@@ -175,7 +175,7 @@ async fn doubles(ctx: &dyn AgentContext, values: &Value) -> Result<Value> {
 }
 
 /// Does one op.
-pub fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut Found) -> BoxFuture<'a, Result<()>> {
+pub(crate) fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut Found) -> BoxFuture<'a, Result<()>> {
     async move {
         count();
         let words = op.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -310,7 +310,7 @@ pub fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut Found) 
 }
 
 /// A conversation as pairs of role and content.
-pub fn said(entries: &[flovyn_core::model::Entry]) -> Result<Value> {
+pub(crate) fn said(entries: &[flovyn_core::model::Entry]) -> Result<Value> {
     let pairs = entries.iter().map(|entry| Ok(json!([entry.new.role, entry.new.content.parse::<Value>()?])));
     pairs.collect::<Result<Vec<_>>>().map(Value::Array)
 }
@@ -318,7 +318,7 @@ pub fn said(entries: &[flovyn_core::model::Entry]) -> Result<Value> {
 // ── agents ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /// The programs of this process, by name.
-pub type Programs = Arc<HashMap<String, Value>>;
+pub(crate) type Programs = Arc<HashMap<String, Value>>;
 
 fn ops<'a>(programs: &'a Programs, ctx: &dyn AgentContext) -> &'a [Value] {
     let name = ctx.key().unwrap_or_default();
@@ -327,7 +327,7 @@ fn ops<'a>(programs: &'a Programs, ctx: &dyn AgentContext) -> &'a [Value] {
 }
 
 /// Does one op after the other; what happens to a changed program is in its name.
-pub struct Linear {
+pub(crate) struct Linear {
     /// Its kind.
     pub kind: &'static str,
     /// What to do where the code no longer matches.
@@ -366,7 +366,7 @@ impl AgentDefinition for Linear {
 }
 
 /// Does one op a segment.
-pub struct Looping {
+pub(crate) struct Looping {
     /// Whether it does something before its loop, which it must not.
     pub hasty: bool,
     /// Which code it is.
@@ -378,7 +378,7 @@ pub struct Looping {
 /// Any object as the state: what an agent with an open form of state declares.
 #[derive(Default, Clone, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
-pub struct State(Found);
+pub(crate) struct State(Found);
 
 impl flovyn_core::agent::AgentState for State {}
 

@@ -50,7 +50,7 @@ fn generated() -> Vec<Code> {
 }
 
 /// The names of Python's module.
-pub fn python_names() -> String {
+pub(crate) fn python_names() -> String {
     let mut names: Vec<_> = Code::ALL.iter().map(|code| code.as_str()).chain(PYTHON_WITHOUT_CODE.to_vec()).collect();
     names.sort_unstable();
     let list: String = names.iter().map(|name| format!("    \"{name}\",\n")).collect();
@@ -58,7 +58,7 @@ pub fn python_names() -> String {
 }
 
 /// Python's classes.
-pub fn python() -> String {
+pub(crate) fn python() -> String {
     let mut text = String::new();
     for code in generated() {
         let parents = match found(PYTHON_PARENTS, code) {
@@ -76,7 +76,7 @@ pub fn python() -> String {
 }
 
 /// TypeScript's classes, and the tables that name them.
-pub fn typescript() -> String {
+pub(crate) fn typescript() -> String {
     let mut text = String::new();
     for code in generated() {
         let _ = write!(text, "/** {} */\nexport class {code} extends {} {{}}\n", doc(code), parent(code));

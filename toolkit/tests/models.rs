@@ -1,10 +1,10 @@
 //! Every wire against the scripted server: what goes round, what goes wrong, what is asked again.
 
 mod models {
-    pub mod cuts;
-    pub mod faults;
-    pub mod rounds;
-    pub mod scripts;
+    pub(crate) mod cuts;
+    pub(crate) mod faults;
+    pub(crate) mod rounds;
+    pub(crate) mod scripts;
 
     use flovyn_toolkit::fake_llm::{FakeLlm, Script};
     use flovyn_toolkit::message::Message;
@@ -15,14 +15,14 @@ mod models {
     use serde_json::json;
     use std::time::Duration;
 
-    pub const APIS: [Api; 3] = [Api::AnthropicMessages, Api::OpenaiChat, Api::OpenaiResponses];
+    pub(crate) const APIS: [Api; 3] = [Api::AnthropicMessages, Api::OpenaiChat, Api::OpenaiResponses];
 
-    pub fn fake(script: Script) -> FakeLlm {
+    pub(crate) fn fake(script: Script) -> FakeLlm {
         FakeLlm::start(script).expect("a server")
     }
 
     /// The server as a provider of a wire, with a model that thinks and has a price.
-    pub fn endpoint(api: Api, fake: &FakeLlm) -> Endpoint {
+    pub(crate) fn endpoint(api: Api, fake: &FakeLlm) -> Endpoint {
         let (provider, url, model, thinking) = match api {
             Api::AnthropicMessages => ("anthropic", fake.url(), "claude-haiku-4-5", ThinkingSupport::Adaptive),
             Api::OpenaiChat => ("deepseek", fake.openai_url(), "deepseek-v4-pro", ThinkingSupport::Toggle),
@@ -40,12 +40,12 @@ mod models {
         if api == Api::OpenaiChat { endpoint.quirks(quirks) } else { endpoint }
     }
 
-    pub fn provider(api: Api, fake: &FakeLlm) -> HttpProvider {
+    pub(crate) fn provider(api: Api, fake: &FakeLlm) -> HttpProvider {
         HttpProvider::new(api, endpoint(api, fake)).expect("a provider")
     }
 
     /// A request of the provider's one model, which thinks and may call a tool.
-    pub fn request(provider: &HttpProvider, messages: Vec<Message>) -> ModelRequest {
+    pub(crate) fn request(provider: &HttpProvider, messages: Vec<Message>) -> ModelRequest {
         let mut request = ModelRequest::new(&provider.endpoint().models[0].id, messages);
         request.system = Some("Be brief.".into());
         request.thinking = ThinkingLevel::Medium;
@@ -58,7 +58,7 @@ mod models {
         request
     }
 
-    pub async fn streamed(
+    pub(crate) async fn streamed(
         provider: &dyn Provider,
         request: &ModelRequest,
     ) -> (Result<Message, ModelError>, Vec<StreamEvent>) {

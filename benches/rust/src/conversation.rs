@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Bytes of one turn.
-pub const TURN_BYTES: u64 = 10 * 1024;
+pub(crate) const TURN_BYTES: u64 = 10 * 1024;
 
 /// What the agent carries from turn to turn.
 #[derive(Default, Serialize, Deserialize)]
-pub struct Progress {
+pub(crate) struct Progress {
     turn: u32,
 }
 
@@ -25,7 +25,7 @@ impl AgentState for Progress {}
 
 /// The agent's input.
 #[derive(Serialize, Deserialize, Clone, Copy)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Turns before it waits.
     pub turns: u32,
     /// Whether answers come from steps.
@@ -34,7 +34,7 @@ pub struct Plan {
 
 /// What the running process saw.
 #[derive(Default)]
-pub struct Marks {
+pub(crate) struct Marks {
     /// One time per turn.
     pub turns: Vec<Duration>,
     /// Wall clock at which the agent's code ran.
@@ -46,7 +46,7 @@ pub struct Marks {
 }
 
 /// A task that makes `size` bytes of prose.
-pub struct Prose(pub &'static str, pub usize, pub u64);
+pub(crate) struct Prose(pub &'static str, pub usize, pub u64);
 
 #[async_trait]
 impl TaskDefinition for Prose {
@@ -61,7 +61,7 @@ impl TaskDefinition for Prose {
 }
 
 /// The agent.
-pub struct Conversation(pub Arc<Mutex<Marks>>);
+pub(crate) struct Conversation(pub Arc<Mutex<Marks>>);
 
 impl Conversation {
     fn mark(&self, mark: impl FnOnce(&mut Marks)) {

@@ -25,7 +25,7 @@ impl ByteSource for FileSource {
 }
 
 /// Random bytes; for `text` as hexadecimal digits between quotes.
-pub fn make(mebibytes: usize, form: &str) -> Result<Payload, Failure> {
+pub(crate) fn make(mebibytes: usize, form: &str) -> Result<Payload, Failure> {
     let size = mebibytes << 20;
     let mut bytes = vec![0u8; size];
     std::io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
@@ -46,7 +46,7 @@ pub fn make(mebibytes: usize, form: &str) -> Result<Payload, Failure> {
 }
 
 /// The agent; `output` is what its step returns, none where the step must not run again.
-pub struct Large {
+pub(crate) struct Large {
     /// What the step returns.
     pub output: Option<Payload>,
     /// How long the step took.

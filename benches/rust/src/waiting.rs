@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// When each agent's code went on, by its number.
-pub type Resumed = Arc<Mutex<HashMap<u32, Instant>>>;
+pub(crate) type Resumed = Arc<Mutex<HashMap<u32, Instant>>>;
 
 /// The agent.
-pub struct Waiter(pub Resumed);
+pub(crate) struct Waiter(pub Resumed);
 
 #[async_trait]
 impl AgentDefinition for Waiter {
@@ -36,7 +36,7 @@ impl AgentDefinition for Waiter {
 }
 
 /// Starts the agents and returns when all of them wait.
-pub async fn start(client: &Client, numbers: Range<u32>) -> Result<(), Failure> {
+pub(crate) async fn start(client: &Client, numbers: Range<u32>) -> Result<(), Failure> {
     for number in numbers.clone() {
         let options = StartOptions { id: Some(format!("waiter-{number}")), ..StartOptions::default() };
         client.start("waiter", Payload::of(&number)?, options).await?;
@@ -51,7 +51,7 @@ pub async fn start(client: &Client, numbers: Range<u32>) -> Result<(), Failure> 
 }
 
 /// The handles of the agents, so that looking them up is no part of a latency.
-pub async fn handles(client: &Client, numbers: Range<u32>) -> Result<Vec<(u32, Handle)>, Failure> {
+pub(crate) async fn handles(client: &Client, numbers: Range<u32>) -> Result<Vec<(u32, Handle)>, Failure> {
     let mut handles = Vec::new();
     for number in numbers {
         handles.push((number, client.handle(&format!("waiter-{number}")).await?));
@@ -75,7 +75,7 @@ async fn go(handle: &Handle) -> Result<Instant, Failure> {
 }
 
 /// Signals one agent after the other, each when the one before has resumed.
-pub async fn paced(crowd: &[(u32, Handle)], resumed: &Resumed) -> Result<Vec<Duration>, Failure> {
+pub(crate) async fn paced(crowd: &[(u32, Handle)], resumed: &Resumed) -> Result<Vec<Duration>, Failure> {
     let mut latencies = Vec::new();
     for (number, handle) in crowd {
         let sent = go(handle).await?;
@@ -85,7 +85,7 @@ pub async fn paced(crowd: &[(u32, Handle)], resumed: &Resumed) -> Result<Vec<Dur
 }
 
 /// Signals the agents back to back.
-pub async fn burst(crowd: &[(u32, Handle)], resumed: &Resumed) -> Result<Vec<Duration>, Failure> {
+pub(crate) async fn burst(crowd: &[(u32, Handle)], resumed: &Resumed) -> Result<Vec<Duration>, Failure> {
     let mut sent = Vec::new();
     for (number, handle) in crowd {
         sent.push((*number, go(handle).await?));

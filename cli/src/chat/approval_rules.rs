@@ -12,14 +12,14 @@ use serde_json::Value;
 const DENIED: &str = "The user's policy does not allow it.";
 
 /// The approval rules of a user. They belong to this process; the run itself asks about every call that is not a read.
-pub struct ApprovalRules {
+pub(super) struct ApprovalRules {
     policy: ApprovalPolicy,
     compiled: Approvals,
 }
 
 impl ApprovalRules {
     /// Reads `--approve`: `reads`, `edits`, `all`, or the file of a policy.
-    pub fn read(word: &str) -> Result<Self> {
+    pub(super) fn read(word: &str) -> Result<Self> {
         let otherwise = Otherwise::default();
         let policy = match word {
             "reads" | "ask" => ApprovalPolicy::default(),
@@ -42,7 +42,7 @@ impl ApprovalRules {
     }
 
     /// The answer by the rules; none where the user has to be asked.
-    pub fn answer(&self, request: &ApprovalRequest) -> Option<ApprovalAnswer> {
+    pub(super) fn answer(&self, request: &ApprovalRequest) -> Option<ApprovalAnswer> {
         match self.compiled.decide(&request.name, request.effect, &request.arguments) {
             Decision::Allow => Some(answer(request, true, None)),
             Decision::Deny => Some(answer(request, false, Some(DENIED.to_owned()))),
@@ -51,13 +51,13 @@ impl ApprovalRules {
     }
 
     /// The decision about calls of a tool, whatever their arguments.
-    pub fn decide(&self, name: &str, effect: Effect) -> Decision {
+    pub(super) fn decide(&self, name: &str, effect: Effect) -> Decision {
         self.compiled.decide(name, effect, &Value::Null)
     }
 
     /// The policy of a session that lets these rules decide: it asks about writes and commands, and about what the rules do not
     /// allow.
-    pub fn session_policy(&self) -> ApprovalPolicy {
+    pub(super) fn session_policy(&self) -> ApprovalPolicy {
         let strict = self.policy.rules.iter().filter(|rule| rule.decision != Decision::Allow);
         let rules = strict.map(|rule| Rule { decision: Decision::Ask, ..rule.clone() }).collect();
         let read = self.policy.otherwise.read.min(Decision::Ask);
@@ -65,7 +65,7 @@ impl ApprovalRules {
     }
 
     /// Allows similar calls from now on.
-    pub fn allow_alike(&mut self, request: &ApprovalRequest) -> Result {
+    pub(super) fn allow_alike(&mut self, request: &ApprovalRequest) -> Result {
         let rule = Rule::new(&request.name, Decision::Allow);
         let rule = match command_prefix(request) {
             Some(command) => rule.with_command(command),
@@ -78,12 +78,12 @@ impl ApprovalRules {
 }
 
 /// Answers a request.
-pub fn answer(request: &ApprovalRequest, approved: bool, reason: Option<String>) -> ApprovalAnswer {
+pub(super) fn answer(request: &ApprovalRequest, approved: bool, reason: Option<String>) -> ApprovalAnswer {
     ApprovalAnswer { id: request.id.clone(), hash: request.hash.clone(), approved, reason }
 }
 
 /// The calls that "always" would allow, for people.
-pub fn allow_alike_means(request: &ApprovalRequest) -> String {
+pub(super) fn allow_alike_means(request: &ApprovalRequest) -> String {
     match command_prefix(request) {
         Some(command) => format!("`{command} …`"),
         None => match ToolName::of(&request.name) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Sums of model calls.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
+pub(super) struct Tally {
     calls: u64,
     prompt: u64,
     cached: u64,
@@ -17,7 +17,7 @@ pub struct Tally {
 
 impl Tally {
     /// Counts a call. The cost of a call without usage is unknown.
-    pub fn add(&mut self, usage: Option<&Usage>) {
+    pub(super) fn add(&mut self, usage: Option<&Usage>) {
         self.calls += 1;
         let Some(usage) = usage else {
             self.unpriced = true;
@@ -33,7 +33,7 @@ impl Tally {
     }
 
     /// Counts what another counted.
-    pub fn merge(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         self.calls += other.calls;
         self.prompt += other.prompt;
         self.cached += other.cached;
@@ -43,7 +43,7 @@ impl Tally {
     }
 
     /// Whether no model was called.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.calls == 0
     }
 
@@ -53,7 +53,7 @@ impl Tally {
     }
 
     /// For people: tokens in and out, and dollars or that they are not known.
-    pub fn line(&self) -> String {
+    pub(super) fn line(&self) -> String {
         let cached = if self.cached > 0 { format!(" ({} cached)", grouped(self.cached)) } else { String::new() };
         let cost = match self.cost_micros() {
             Some(micros) => format!("${}", dollars(micros)),
@@ -63,7 +63,7 @@ impl Tally {
     }
 
     /// For programs.
-    pub fn json(&self) -> Value {
+    pub(super) fn json(&self) -> Value {
         json!({
             "calls": self.calls,
             "inputTokens": self.prompt,

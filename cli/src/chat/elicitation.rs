@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub struct Elicitation {
+pub(super) struct Elicitation {
     request: InputRequest,
     questions: Vec<Question>,
     /// The indices of the current question and of its current field.
@@ -20,7 +20,7 @@ pub struct Elicitation {
 
 /// One question of a server.
 #[derive(Debug)]
-pub struct Question {
+pub(super) struct Question {
     /// Its purpose, as the server words it.
     pub message: String,
     /// What the user is to do.
@@ -32,7 +32,7 @@ pub struct Question {
 
 /// The kind of a question.
 #[derive(Debug)]
-pub enum QuestionKind {
+pub(super) enum QuestionKind {
     /// A form; one without fields is answered with yes or no.
     Form(Vec<Field>),
     /// A URL that the user has to visit.
@@ -41,7 +41,7 @@ pub enum QuestionKind {
 
 impl Elicitation {
     /// Begins to answer a request.
-    pub fn new(request: InputRequest) -> Self {
+    pub(super) fn new(request: InputRequest) -> Self {
         let question = |(key, question): (&String, &InputQuestion)| Question {
             message: question.message().to_owned(),
             kind: match question {
@@ -56,37 +56,37 @@ impl Elicitation {
     }
 
     /// The request that is being answered.
-    pub fn request(&self) -> &InputRequest {
+    pub(super) fn request(&self) -> &InputRequest {
         &self.request
     }
 
     /// The current question.
-    pub fn question(&self) -> Option<&Question> {
+    pub(super) fn question(&self) -> Option<&Question> {
         self.questions.get(self.at.0)
     }
 
     /// The current field; none for a yes or no, or a URL.
-    pub fn field(&self) -> Option<&Field> {
+    pub(super) fn field(&self) -> Option<&Field> {
         self.question()?.fields().get(self.at.1)
     }
 
     /// Whether there is something to go back to.
-    pub fn has_begun(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         self.at != (0, 0)
     }
 
     /// The number of the current question, from 1, and the number of questions.
-    pub fn progress(&self) -> (usize, usize) {
+    pub(super) fn progress(&self) -> (usize, usize) {
         (self.at.0 + 1, self.questions.len())
     }
 
     /// The error of the last answer.
-    pub fn fault(&self) -> Option<&str> {
+    pub(super) fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
     /// Takes a line; returns the reply when it is complete.
-    pub fn submit_line(&mut self, line: &str) -> Option<InputReply> {
+    pub(super) fn submit_line(&mut self, line: &str) -> Option<InputReply> {
         self.fault = None;
         let (number, place) = self.at;
         let question = self.questions.get_mut(number)?;
@@ -124,12 +124,12 @@ impl Elicitation {
     }
 
     /// Declines the current question; returns the reply when it is complete.
-    pub fn decline(&mut self) -> Option<InputReply> {
+    pub(super) fn decline(&mut self) -> Option<InputReply> {
         self.respond(InputResponse::Decline)
     }
 
     /// Cancels all questions that are not answered yet.
-    pub fn cancel(&mut self) -> Option<InputReply> {
+    pub(super) fn cancel(&mut self) -> Option<InputReply> {
         while self.at.0 + 1 < self.questions.len() {
             self.respond(InputResponse::Cancel);
         }
@@ -137,7 +137,7 @@ impl Elicitation {
     }
 
     /// Goes back to the previous field or question.
-    pub fn back(&mut self) {
+    pub(super) fn back(&mut self) {
         self.fault = None;
         self.at = match self.at {
             (0, 0) => (0, 0),
@@ -148,13 +148,13 @@ impl Elicitation {
     }
 
     /// Starts again after a refused reply, with the values so far as defaults.
-    pub fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.at = (0, 0);
         self.propose();
     }
 
     /// Sets the error of a refused reply.
-    pub fn set_fault(&mut self, refused: &InputRefused) {
+    pub(super) fn set_fault(&mut self, refused: &InputRefused) {
         self.fault = Some(refused.message.clone());
     }
 
@@ -184,7 +184,7 @@ impl Elicitation {
     }
 
     /// A reply in lines for people, with a heading for each question.
-    pub fn summary(&self, reply: &InputReply) -> Vec<(String, Vec<String>)> {
+    pub(super) fn summary(&self, reply: &InputReply) -> Vec<(String, Vec<String>)> {
         self.questions
             .iter()
             .map(|question| {
@@ -201,7 +201,7 @@ impl Elicitation {
 
 impl Question {
     /// Its fields; a URL has none.
-    pub fn fields(&self) -> &[Field] {
+    pub(super) fn fields(&self) -> &[Field] {
         match &self.kind {
             QuestionKind::Form(fields) => fields,
             QuestionKind::Url(_) => &[],
@@ -209,7 +209,7 @@ impl Question {
     }
 
     /// The value of a field so far.
-    pub fn draft(&self, field: &Field) -> Option<String> {
+    pub(super) fn draft(&self, field: &Field) -> Option<String> {
         self.draft.get(&field.name).map(|value| field.display(value))
     }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// An event of a chat.
 #[derive(Debug)]
-pub enum ChatEvent {
+pub(super) enum ChatEvent {
     /// More text of the answer that is being given.
     Text(String),
     /// More of the model's thinking.
@@ -60,10 +60,10 @@ pub enum ChatEvent {
 }
 
 /// The notice of a session that no worker serves.
-pub const UNSERVED: &str = "No worker serves this session: start `flovyn worker` for its server.";
+pub(super) const UNSERVED: &str = "No worker serves this session: start `flovyn worker` for its server.";
 
 /// The chat events of a session, from a position on.
-pub struct Feed {
+pub(super) struct Feed {
     watching: Watching,
     queue: VecDeque<ChatEvent>,
     /// The tools of calls that have no result yet.
@@ -81,12 +81,12 @@ pub struct Feed {
 
 impl Feed {
     /// Follows a session from its beginning.
-    pub fn new(handle: &Handle) -> Self {
+    pub(super) fn new(handle: &Handle) -> Self {
         Self::over(handle.stream(None))
     }
 
     /// Follows a session from the end of its history.
-    pub fn resumed(handle: &Handle, history: &History) -> Self {
+    pub(super) fn resumed(handle: &Handle, history: &History) -> Self {
         let mut feed = Self::over(handle.stream(Some(EventId { number: history.after })));
         let is_pending = |id: &String| {
             let questions = history.input_requests.iter().map(|(request, _)| &request.id);
@@ -118,7 +118,7 @@ impl Feed {
     }
 
     /// The next event; none after the end. Cancel-safe.
-    pub async fn next(&mut self) -> Result<Option<ChatEvent>> {
+    pub(super) async fn next(&mut self) -> Result<Option<ChatEvent>> {
         loop {
             if let Some(queue) = self.queue.pop_front() {
                 return Ok(Some(queue));
@@ -302,6 +302,6 @@ fn why(data: &Value, otherwise: &str) -> String {
 }
 
 /// The text of a result, as the model gets it.
-pub fn text_of(result: &ToolResult) -> String {
+pub(super) fn text_of(result: &ToolResult) -> String {
     result.content.iter().filter_map(Part::as_text).collect()
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Number, Value, json};
 
 /// A field of a form that an MCP server shows.
 #[derive(Debug)]
-pub struct Field {
+pub(super) struct Field {
     /// Its name in the answer.
     pub name: String,
     /// Its name for people.
@@ -34,7 +34,7 @@ enum Kind {
 
 /// A choice of a field.
 #[derive(Debug)]
-pub struct Choice {
+pub(super) struct Choice {
     /// Its value in the answer.
     pub value: String,
     /// Its name for people, where it differs.
@@ -43,7 +43,7 @@ pub struct Choice {
 
 impl Field {
     /// The fields of a form: first the required ones, in the order of `required`.
-    pub fn all_of(schema: &Value) -> Vec<Self> {
+    pub(super) fn all_of(schema: &Value) -> Vec<Self> {
         let empty = Map::new();
         let properties = schema["properties"].as_object().unwrap_or(&empty);
         let required: Vec<_> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -81,7 +81,7 @@ impl Field {
     }
 
     /// Its choices.
-    pub fn choices(&self) -> &[Choice] {
+    pub(super) fn choices(&self) -> &[Choice] {
         match &self.kind {
             Kind::One(choices) | Kind::Many(choices) => choices,
             _ => &[],
@@ -89,7 +89,7 @@ impl Field {
     }
 
     /// The values it takes, for people.
-    pub fn constraint(&self) -> String {
+    pub(super) fn constraint(&self) -> String {
         let limit = |key: &str| self.schema[key].as_number().map(Number::to_string);
         let between = |low: &str, high: &str, of: &str| match (limit(low), limit(high)) {
             (Some(low), Some(high)) => format!(", {low} to {high}{of}"),
@@ -122,7 +122,7 @@ impl Field {
     /// # Errors
     ///
     /// The field does not take this value; the text says why.
-    pub fn parse(&self, line: &str) -> Result<Option<Value>, String> {
+    pub(super) fn parse(&self, line: &str) -> Result<Option<Value>, String> {
         if line.is_empty() {
             return match (&self.default, self.is_required) {
                 (Some(default), _) => Ok(Some(default.clone())),
@@ -156,7 +156,7 @@ impl Field {
     }
 
     /// A value of this field, for people.
-    pub fn display(&self, value: &Value) -> String {
+    pub(super) fn display(&self, value: &Value) -> String {
         let named = |value: &Value| {
             let choice = self.choices().iter().find(|choice| *value == choice.value);
             choice.and_then(|choice| choice.title.clone()).unwrap_or_else(|| plain(value))

@@ -8,7 +8,7 @@ use flovyn_toolkit::react::{InputRefused, InputReply, InputRequest, LlmCall, USE
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 
 /// The history of a session.
-pub struct History {
+pub(super) struct History {
     /// All messages, oldest first, those of the system included.
     pub messages: Vec<Message>,
     /// Tool calls without a result.
@@ -34,7 +34,7 @@ const PAGE: usize = 1_000;
 
 impl History {
     /// Reads a session that exists.
-    pub async fn of(store: &Store, session: &Session) -> Result<Self> {
+    pub(super) async fn of(store: &Store, session: &Session) -> Result<Self> {
         let run = session.handle.describe().await?;
         let mut history = Self {
             messages: Vec::new(),

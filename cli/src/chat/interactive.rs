@@ -35,7 +35,7 @@ Where an MCP server asks something, each line answers one field:\n\
 const CHAT_COMMANDS: [&str; 5] = ["/help", "/tools", "/cost", "/quit", "/exit"];
 
 /// What a chat needs to know about its process.
-pub struct ChatContext<'a> {
+pub(super) struct ChatContext<'a> {
     pub store: &'a Store,
     pub models: &'a Models,
     pub chat: &'a Chat,
@@ -62,7 +62,7 @@ struct TerminalChat<'a> {
 }
 
 /// Runs a chat until the user leaves. An existing session is resumed.
-pub async fn converse(
+pub(super) async fn converse(
     context: ChatContext<'_>,
     session: Option<Session>,
     model: ModelChoice,

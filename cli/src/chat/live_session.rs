@@ -18,7 +18,7 @@ use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use std::path::Path;
 
 /// An open session.
-pub struct LiveSession {
+pub(super) struct LiveSession {
     /// The session.
     pub session: Session,
     /// Its events.
@@ -33,7 +33,7 @@ pub struct LiveSession {
 
 impl LiveSession {
     /// Starts a session with a prompt.
-    pub async fn start(
+    pub(super) async fn start(
         store: &Store,
         directory: &Path,
         model: ModelChoice,
@@ -54,7 +54,12 @@ impl LiveSession {
     }
 
     /// Resumes an existing session.
-    pub async fn resume(store: &Store, models: &Models, chat: &Chat, session: Session) -> Result<(Self, History)> {
+    pub(super) async fn resume(
+        store: &Store,
+        models: &Models,
+        chat: &Chat,
+        session: Session,
+    ) -> Result<(Self, History)> {
         let model = model_of(store, models, chat, Some(&session.input.model))?;
         let history = History::of(store, &session).await?;
         let feed = Feed::resumed(&session.handle, &history);
@@ -64,7 +69,7 @@ impl LiveSession {
     }
 
     /// Starts a worker of the session in this process, until its store is closed; does nothing where the tools are not open here.
-    pub async fn serve(&self, store: &Store, local_agents: Option<&LocalAgents>) -> Result {
+    pub(super) async fn serve(&self, store: &Store, local_agents: Option<&LocalAgents>) -> Result {
         let Some(toolkit) = local_agents.and_then(LocalAgents::toolkit) else { return Ok(()) };
         let options = WorkerOptions {
             queue: self.session.queue.clone(),
@@ -77,7 +82,7 @@ impl LiveSession {
     }
 
     /// Sends a message; durable when returned.
-    pub async fn send_text(&mut self, text: &str, delivery: Delivery) -> Result {
+    pub(super) async fn send_text(&mut self, text: &str, delivery: Delivery) -> Result {
         self.send_message(UserMessage::new(text).deliver(delivery)).await
     }
 
@@ -88,32 +93,37 @@ impl LiveSession {
     }
 
     /// Stops what the agent does, without a message; durable when returned.
-    pub async fn interrupt(&mut self) -> Result {
+    pub(super) async fn interrupt(&mut self) -> Result {
         self.send_message(UserMessage::interrupt()).await
     }
 
     /// Answers an approval request; durable when returned.
-    pub async fn answer_approval(&self, answer: &ApprovalAnswer) -> Result {
+    pub(super) async fn answer_approval(&self, answer: &ApprovalAnswer) -> Result {
         let payload = Payload::of(answer)?;
         self.session.handle.signal(APPROVAL, payload, EngineDelivery::NextStep, None).await?;
         Ok(())
     }
 
     /// Answers an elicitation; durable when returned.
-    pub async fn answer_input(&self, reply: &InputReply) -> Result {
+    pub(super) async fn answer_input(&self, reply: &InputReply) -> Result {
         let payload = Payload::of(reply)?;
         self.session.handle.signal(INPUT, payload, EngineDelivery::NextStep, None).await?;
         Ok(())
     }
 
     /// Changes the model from the next message on.
-    pub fn set_model(&mut self, model: ModelChoice) {
+    pub(super) fn set_model(&mut self, model: ModelChoice) {
         self.model = Some(model);
     }
 }
 
 /// The model of a session. The model of a server's session is not resolved here, since its workers have the keys.
-pub fn model_of(store: &Store, models: &Models, chat: &Chat, session: Option<&ModelChoice>) -> Result<ModelChoice> {
+pub(super) fn model_of(
+    store: &Store,
+    models: &Models,
+    chat: &Chat,
+    session: Option<&ModelChoice>,
+) -> Result<ModelChoice> {
     match (store.is_served_here(), chat.model.as_deref(), session) {
         (false, Some(named), _) => Ok(ModelChoice::parse(named)),
         (false, None, Some(session)) => Ok(session.clone()),

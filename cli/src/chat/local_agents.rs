@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 const EVERY_TOOL: &str = "*";
 
 /// Where the tools of a process work, and with what rights.
-pub struct WorkerSetup<'a> {
+pub(crate) struct WorkerSetup<'a> {
     /// The working directory of tools, unless a run names another.
     pub directory: &'a Path,
     /// Other directories that runs may name.
@@ -29,7 +29,7 @@ pub struct WorkerSetup<'a> {
 }
 
 /// The agents that a process serves. They open in the background, since MCP servers may take a while to start.
-pub struct LocalAgents {
+pub(crate) struct LocalAgents {
     has_servers: bool,
     opening: Option<JoinHandle<flovyn_core::error::Result<Toolkit>>>,
     toolkit: Option<Toolkit>,
@@ -37,7 +37,7 @@ pub struct LocalAgents {
 
 impl LocalAgents {
     /// Starts to open the agent `react-agent` with all tools of the host and of the servers.
-    pub fn open(setup: WorkerSetup<'_>, models: &Models, approvals: ApprovalPolicy) -> Self {
+    pub(crate) fn open(setup: WorkerSetup<'_>, models: &Models, approvals: ApprovalPolicy) -> Self {
         let (store, registry) = (setup.store.to_owned(), models.registry());
         let has_servers = !setup.servers.is_empty();
         let description = setup.description(approvals);
@@ -47,7 +47,7 @@ impl LocalAgents {
 
     /// Waits until it is open. Cancel-safe. It resolves once. A later call waits for ever, so that as a branch of
     /// `select!` it is never chosen again.
-    pub async fn wait_open(&mut self) -> Result<&Toolkit> {
+    pub(crate) async fn wait_open(&mut self) -> Result<&Toolkit> {
         let Some(opening) = &mut self.opening else { return std::future::pending().await };
         let opened = opening.await;
         self.opening = None;
@@ -58,17 +58,17 @@ impl LocalAgents {
     }
 
     /// Whether there are MCP servers to start.
-    pub fn has_servers(&self) -> bool {
+    pub(crate) fn has_servers(&self) -> bool {
         self.has_servers
     }
 
     /// The toolkit, once it is open.
-    pub fn toolkit(&self) -> Option<&Toolkit> {
+    pub(crate) fn toolkit(&self) -> Option<&Toolkit> {
         self.toolkit.as_ref()
     }
 
     /// Stops the MCP servers. Close the worker first, since its tasks use them.
-    pub async fn close(self) {
+    pub(crate) async fn close(self) {
         if let Some(opening) = self.opening {
             opening.abort();
         }

@@ -21,7 +21,7 @@ const EXPECTED: &str = r#"expected is {"mcpServers": {"NAME": {"command": "PROGR
 /// # Errors
 ///
 /// A file cannot be read or used, or two of them name a server alike; the message says which file and what was found there.
-pub fn of_files(files: &[PathBuf]) -> Result<Map<String, Value>> {
+pub(crate) fn of_files(files: &[PathBuf]) -> Result<Map<String, Value>> {
     let (mut servers, mut from) = (Map::new(), BTreeMap::new());
     for file in files {
         for (name, server) in read(file)? {
@@ -40,7 +40,7 @@ pub fn of_files(files: &[PathBuf]) -> Result<Map<String, Value>> {
 }
 
 /// The servers of named files; without any, those of the user's own file, where there is one.
-pub fn of_files_or_user(files: &[PathBuf]) -> Result<Map<String, Value>> {
+pub(super) fn of_files_or_user(files: &[PathBuf]) -> Result<Map<String, Value>> {
     let own = home().ok().map(|home| home.join(USER_FILE)).filter(|file| file.exists());
     match own {
         Some(own) if files.is_empty() => of_files(&[own]),
@@ -49,7 +49,7 @@ pub fn of_files_or_user(files: &[PathBuf]) -> Result<Map<String, Value>> {
 }
 
 /// The notice for a project whose own servers are not started.
-pub fn project_notice(project: &Path, files: &[PathBuf]) -> Option<String> {
+pub(super) fn project_notice(project: &Path, files: &[PathBuf]) -> Option<String> {
     let file = project.join(PROJECT_FILE);
     let same =
         |given: &PathBuf| matches!((given.canonicalize(), file.canonicalize()), (Ok(one), Ok(two)) if one == two);

@@ -24,11 +24,11 @@ mod session;
 mod tools;
 mod view;
 
-pub use local_agents::{LocalAgents, WorkerSetup};
-pub use mcp_servers::of_files as servers_of_files;
-pub use models::Models;
-pub use options::{AFTER, Chat, Confinement};
-pub use tools::{counts, problem_lines};
+pub(crate) use local_agents::{LocalAgents, WorkerSetup};
+pub(crate) use mcp_servers::of_files as servers_of_files;
+pub(crate) use models::Models;
+pub(crate) use options::{AFTER, Chat, Confinement};
+pub(crate) use tools::{counts, problem_lines};
 
 use crate::print::{Output, ago};
 use crate::{Failed, Result};
@@ -47,7 +47,7 @@ use std::path::Path;
 const MAX_LISTED: usize = 100;
 
 /// Runs `flovyn chat`.
-pub async fn chat(chat: Chat, out: &mut Output) -> Result {
+pub(crate) async fn chat(chat: Chat, out: &mut Output) -> Result {
     let directory = std::env::current_dir().and_then(|here| here.canonicalize())?;
     let store = Store::open(chat.db.as_deref()).await?;
     let mut local_agents = None;

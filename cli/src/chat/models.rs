@@ -11,19 +11,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The name of the scripted model.
-pub const FAKE: &str = "fake/scripted";
+pub(super) const FAKE: &str = "fake/scripted";
 /// Its script, where the user gives none.
 const SCRIPT: &str = include_str!("fake.toml");
 
 /// The models of this process. A scripted one lives as long as this.
-pub struct Models {
+pub(crate) struct Models {
     registry: Registry,
     fake: Option<FakeLlm>,
 }
 
 impl Models {
     /// The models whose keys are in the environment; with `fake` also the scripted one, which is then the default.
-    pub fn open(fake: Option<Option<&Path>>) -> Result<Self> {
+    pub(crate) fn open(fake: Option<Option<&Path>>) -> Result<Self> {
         let Some(script) = fake else { return Ok(Self { registry: registry(&BTreeMap::new())?, fake: None }) };
         let script = match script {
             Some(file) => Script::from_file(file),
@@ -43,12 +43,12 @@ impl Models {
     }
 
     /// All available models.
-    pub fn registry(&self) -> Registry {
+    pub(crate) fn registry(&self) -> Registry {
         self.registry.clone()
     }
 
     /// Chooses a model: the named one, else that of the session, else the scripted one, else the first available one.
-    pub fn choose(&self, named: Option<&str>, session: Option<&ModelChoice>) -> Result<ModelChoice> {
+    pub(crate) fn choose(&self, named: Option<&str>, session: Option<&ModelChoice>) -> Result<ModelChoice> {
         let session = session.map(ToString::to_string);
         let first = || self.registry.models().first().map(|model| model.reference());
         let fake = self.fake.as_ref().map(|_| FAKE.to_owned());

@@ -38,7 +38,7 @@ struct OneShot<'a> {
 }
 
 /// Waits for the tools of this process, and prints problems of MCP servers.
-pub async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result {
+pub(super) async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result {
     let Some(local_agents) = local_agents else { return Ok(()) };
     match timeout(START_NOTICE_AFTER, local_agents.wait_open()).await {
         Ok(wait_open) => drop(wait_open?),
@@ -54,7 +54,7 @@ pub async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result {
 }
 
 /// Follows a session until it waits for the user again, and prints it. `turn_begun`: the turn has begun already.
-pub async fn follow(
+pub(super) async fn follow(
     live_session: &mut LiveSession,
     turn_begun: bool,
     rules: ApprovalRules,

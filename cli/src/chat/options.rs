@@ -4,13 +4,13 @@ use clap::Args;
 use std::path::PathBuf;
 
 /// What follows the help.
-pub const AFTER: &str = "A session is a durable run: it outlives this process, and --resume goes on where it was.\n\
+pub(crate) const AFTER: &str = "A session is a durable run: it outlives this process, and --resume goes on where it was.\n\
     Sessions are kept in --db, else FLOVYN_URL, else ~/.flovyn/chat.db. With the URL of a server its workers do the work\n\
     (`flovyn worker`); otherwise this process does.\n\n\
     While the agent works, a line is heard before its next step; Ctrl-C stops what it does, twice leaves.";
 
 #[derive(Debug, Args)]
-pub struct Chat {
+pub(crate) struct Chat {
     /// What is asked first; with standard input that is no terminal, that is read too
     #[arg(value_name = "PROMPT")]
     pub prompt: Option<String>,
@@ -52,7 +52,7 @@ pub struct Chat {
 }
 
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Confinement {
+pub(crate) struct Confinement {
     /// Run commands with all rights of this process, outside the sandbox
     #[arg(long)]
     pub unsandboxed: bool,
@@ -63,7 +63,7 @@ pub struct Confinement {
 
 impl Chat {
     /// What is done without asking.
-    pub fn policy(&self) -> &str {
+    pub(crate) fn policy(&self) -> &str {
         if self.yes { "all" } else { &self.approve }
     }
 }

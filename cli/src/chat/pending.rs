@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 /// A request to the user.
 #[derive(Debug)]
-pub enum PendingRequest {
+pub(super) enum PendingRequest {
     /// Whether a call may run.
     Approval(ApprovalRequest),
     /// Input that an MCP server asks for.
@@ -16,7 +16,7 @@ pub enum PendingRequest {
 
 /// Requests without an answer.
 #[derive(Debug, Default)]
-pub struct Pending {
+pub(super) struct Pending {
     open: VecDeque<PendingRequest>,
     /// Elicitations whose reply was sent; the run may still refuse it.
     sent: Vec<Elicitation>,
@@ -24,7 +24,7 @@ pub struct Pending {
 
 impl PendingRequest {
     /// The call that it is about.
-    pub fn call(&self) -> &str {
+    pub(super) fn call(&self) -> &str {
         match self {
             Self::Approval(request) => &request.id,
             Self::Elicitation(elicitation) => &elicitation.request().id,
@@ -34,12 +34,12 @@ impl PendingRequest {
 
 impl Pending {
     /// The current request.
-    pub fn first(&self) -> Option<&PendingRequest> {
+    pub(super) fn first(&self) -> Option<&PendingRequest> {
         self.open.front()
     }
 
     /// The current request, if it is an elicitation.
-    pub fn elicitation(&mut self) -> Option<&mut Elicitation> {
+    pub(super) fn elicitation(&mut self) -> Option<&mut Elicitation> {
         match self.open.front_mut() {
             Some(PendingRequest::Elicitation(elicitation)) => Some(elicitation),
             _ => None,
@@ -47,7 +47,7 @@ impl Pending {
     }
 
     /// All open elicitations.
-    pub fn elicitations(&self) -> impl Iterator<Item = &InputRequest> {
+    pub(super) fn elicitations(&self) -> impl Iterator<Item = &InputRequest> {
         self.open.iter().filter_map(|request| match request {
             PendingRequest::Elicitation(elicitation) => Some(elicitation.request()),
             PendingRequest::Approval(_) => None,
@@ -55,7 +55,7 @@ impl Pending {
     }
 
     /// All open approval requests.
-    pub fn approvals(&self) -> impl Iterator<Item = &ApprovalRequest> {
+    pub(super) fn approvals(&self) -> impl Iterator<Item = &ApprovalRequest> {
         self.open.iter().filter_map(|request| match request {
             PendingRequest::Approval(request) => Some(request),
             PendingRequest::Elicitation(_) => None,
@@ -63,13 +63,13 @@ impl Pending {
     }
 
     /// Adds an approval request.
-    pub fn add_approval(&mut self, request: ApprovalRequest) {
+    pub(super) fn add_approval(&mut self, request: ApprovalRequest) {
         self.remove(&request.id);
         self.open.push_back(PendingRequest::Approval(request));
     }
 
     /// Adds an elicitation, unless it is open already.
-    pub fn add_elicitation(&mut self, request: InputRequest) {
+    pub(super) fn add_elicitation(&mut self, request: InputRequest) {
         let is_same = |open: &Elicitation| *open.request() == request;
         if !self.open.iter().any(|request| matches!(request, PendingRequest::Elicitation(open) if is_same(open))) {
             self.remove(&request.id);
@@ -78,7 +78,7 @@ impl Pending {
     }
 
     /// Marks the current elicitation as sent; the run has yet to accept the reply.
-    pub fn mark_sent(&mut self) {
+    pub(super) fn mark_sent(&mut self) {
         match self.open.pop_front() {
             Some(PendingRequest::Elicitation(elicitation)) => self.sent.push(elicitation),
             Some(other) => self.open.push_front(other),
@@ -87,7 +87,7 @@ impl Pending {
     }
 
     /// The run has accepted a reply; returns its elicitation.
-    pub fn accept(&mut self, reply: &InputReply) -> Option<Elicitation> {
+    pub(super) fn accept(&mut self, reply: &InputReply) -> Option<Elicitation> {
         let is_for = |elicitation: &Elicitation| elicitation.request().id == reply.id;
         if let Some(index) = self.sent.iter().position(is_for) {
             return Some(self.sent.remove(index));
@@ -103,7 +103,7 @@ impl Pending {
     }
 
     /// The run has refused a reply: its elicitation becomes the current request again.
-    pub fn refuse(&mut self, refused: &InputRefused) {
+    pub(super) fn refuse(&mut self, refused: &InputRefused) {
         let is_for = |elicitation: &Elicitation| {
             elicitation.request().id == refused.id && elicitation.request().hash == refused.hash
         };
@@ -122,7 +122,7 @@ impl Pending {
     }
 
     /// Removes the requests of a call.
-    pub fn remove(&mut self, call: &str) {
+    pub(super) fn remove(&mut self, call: &str) {
         self.open.retain(|request| request.call() != call);
         self.sent.retain(|elicitation| elicitation.request().id != call);
     }

@@ -17,7 +17,7 @@ const PROJECT_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 const MAX_PROJECT_TEXT: usize = 32_000;
 
 /// The system prompt of a directory.
-pub fn of(directory: &Path) -> String {
+pub(super) fn of(directory: &Path) -> String {
     let mut prompt = format!(
         "{INSTRUCTIONS}\n\nThe working directory is {} on {}. Paths are relative to it.",
         directory.display(),

@@ -23,7 +23,7 @@ const NAME: usize = 8;
 const TITLE_LENGTH: usize = 80;
 
 /// Where sessions are kept.
-pub struct Store {
+pub(super) struct Store {
     runtime: Runtime,
     url: String,
     served_here: bool,
@@ -31,7 +31,7 @@ pub struct Store {
 
 /// A session that exists.
 #[derive(Clone)]
-pub struct Session {
+pub(super) struct Session {
     /// The run.
     pub handle: Handle,
     /// Its input.
@@ -42,7 +42,7 @@ pub struct Session {
 
 impl Store {
     /// Opens the store of `--db`, `FLOVYN_URL` or the user's own file; makes a file that is not there.
-    pub async fn open(named: Option<&str>) -> Result<Self> {
+    pub(super) async fn open(named: Option<&str>) -> Result<Self> {
         let url =
             match named.map(str::to_owned).or_else(|| std::env::var("FLOVYN_URL").ok().filter(|url| !url.is_empty())) {
                 Some(url) if is_url(&url) => url,
@@ -62,17 +62,17 @@ impl Store {
     }
 
     /// The backend.
-    pub fn runtime(&self) -> &Runtime {
+    pub(super) fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
     /// Its URL, also for the names of folders.
-    pub fn url(&self) -> &str {
+    pub(super) fn url(&self) -> &str {
         &self.url
     }
 
     /// Whether this process serves the sessions; else the workers of a server do.
-    pub fn is_served_here(&self) -> bool {
+    pub(super) fn is_served_here(&self) -> bool {
         self.served_here
     }
 
@@ -81,7 +81,7 @@ impl Store {
     }
 
     /// Starts a session.
-    pub async fn start(&self, directory: &Path, input: AgentInput) -> Result<Session> {
+    pub(super) async fn start(&self, directory: &Path, input: AgentInput) -> Result<Session> {
         let name = fresh_name();
         let queue = if self.served_here { format!("chat-{name}") } else { "default".to_owned() };
         let metadata = BTreeMap::from([
@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// Finds the session of an id, else the last one of a directory.
-    pub async fn find(&self, id: Option<&str>, directory: &Path) -> Result<Session> {
+    pub(super) async fn find(&self, id: Option<&str>, directory: &Path) -> Result<Session> {
         let id = match id.filter(|id| !id.is_empty()) {
             Some(id) => id.to_owned(),
             None => match self.list(Some(directory), 1).await?.first() {
@@ -127,13 +127,13 @@ impl Store {
     }
 
     /// Starts a session that shares another's conversation.
-    pub async fn fork(&self, session: &Session) -> Result<Session> {
+    pub(super) async fn fork(&self, session: &Session) -> Result<Session> {
         let name = fresh_name();
         self.open_session(session.handle.fork(ForkFrom::Latest, Some(&name), None, None).await?).await
     }
 
     /// Sessions, newest first: those of a directory, or all.
-    pub async fn list(&self, directory: Option<&Path>, limit: usize) -> Result<Vec<Execution>> {
+    pub(super) async fn list(&self, directory: Option<&Path>, limit: usize) -> Result<Vec<Execution>> {
         let metadata = directory.map(|directory| (DIRECTORY.to_owned(), directory.display().to_string()));
         let filter = ExecutionFilter {
             kind: Some(KIND.to_owned()),
@@ -146,28 +146,28 @@ impl Store {
 
 impl Session {
     /// Its name for people.
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         self.handle.key().map_or_else(|| self.handle.id().to_string(), str::to_owned)
     }
 
     /// The directory of its tools, where it names one.
-    pub fn directory(&self) -> Option<PathBuf> {
+    pub(super) fn directory(&self) -> Option<PathBuf> {
         self.input.working_directory.as_ref().map(PathBuf::from)
     }
 }
 
 /// The name of a session's run.
-pub fn name_of(run: &Execution) -> String {
+pub(super) fn name_of(run: &Execution) -> String {
     run.new.key.clone().unwrap_or_else(|| run.new.id.to_string())
 }
 
 /// The first prompt of a session.
-pub fn title_of(run: &Execution) -> &str {
+pub(super) fn title_of(run: &Execution) -> &str {
     run.new.metadata.get(TITLE).map_or("", String::as_str)
 }
 
 /// The directory of a session.
-pub fn directory_of(run: &Execution) -> &str {
+pub(super) fn directory_of(run: &Execution) -> &str {
     run.new.metadata.get(DIRECTORY).map_or("", String::as_str)
 }
 

@@ -14,7 +14,7 @@ const MCP: (&str, &str) = ("mcp__", "__");
 
 /// The parts of a tool's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ToolName<'a> {
+pub(super) struct ToolName<'a> {
     /// The MCP server; none for a tool of the host.
     pub server: Option<&'a str>,
     /// The tool, as its server calls it.
@@ -23,7 +23,7 @@ pub struct ToolName<'a> {
 
 impl<'a> ToolName<'a> {
     /// Splits a name. Where the name of a server contains `__`, the rest of it is taken for a part of the tool's name.
-    pub fn of(name: &'a str) -> Self {
+    pub(super) fn of(name: &'a str) -> Self {
         let (head, between) = MCP;
         match name.strip_prefix(head).and_then(|rest| rest.split_once(between)) {
             Some((server, tool)) if !server.is_empty() && !tool.is_empty() => Self { server: Some(server), tool },
@@ -43,7 +43,7 @@ impl fmt::Display for ToolName<'_> {
 
 /// Whether the user is asked before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CallPolicy {
+pub(super) enum CallPolicy {
     /// It runs without asking.
     Runs,
     /// The user is asked.
@@ -67,11 +67,11 @@ impl CallPolicy {
 
 /// Tools by server, then by policy; those of the host have no server.
 #[derive(Debug, Default)]
-pub struct ToolListing(BTreeMap<Option<String>, BTreeMap<CallPolicy, Vec<String>>>);
+pub(super) struct ToolListing(BTreeMap<Option<String>, BTreeMap<CallPolicy, Vec<String>>>);
 
 impl ToolListing {
     /// The tools that this process serves.
-    pub fn of_local_tools(tools: &[ToolDefinition], rules: &ApprovalRules) -> Self {
+    pub(super) fn of_local_tools(tools: &[ToolDefinition], rules: &ApprovalRules) -> Self {
         let mut listing = Self::default();
         for tool in tools {
             listing.add(&tool.name, rules.before(&tool.name, tool.effect));
@@ -80,7 +80,7 @@ impl ToolListing {
     }
 
     /// The tools that the model of a session was offered, wherever they run.
-    pub fn of_session(tools: &[ToolSpec], rules: &ApprovalRules) -> Self {
+    pub(super) fn of_session(tools: &[ToolSpec], rules: &ApprovalRules) -> Self {
         let mut listing = Self::default();
         // Host tools have the same effect in every process.
         let host = Toolbox::host().unwrap_or_default();
@@ -98,7 +98,7 @@ impl ToolListing {
     }
 
     /// The rows of the listing, with problems of servers.
-    pub fn rows(&self, problem_lines: &[String], width: usize) -> Vec<Row> {
+    pub(super) fn rows(&self, problem_lines: &[String], width: usize) -> Vec<Row> {
         let mut rows = vec![vec![span("The model may call", Style::DIM)]];
         for (server, group) in &self.0 {
             rows.push(vec![span(server.as_deref().unwrap_or("here"), Style::BOLD)]);
@@ -124,7 +124,7 @@ impl ApprovalRules {
 }
 
 /// How many tools each MCP server has.
-pub fn counts(tools: &[ToolDefinition]) -> BTreeMap<&str, usize> {
+pub(crate) fn counts(tools: &[ToolDefinition]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     for server in tools.iter().filter_map(|tool| ToolName::of(&tool.name).server) {
         *counts.entry(server).or_default() += 1;
@@ -133,7 +133,7 @@ pub fn counts(tools: &[ToolDefinition]) -> BTreeMap<&str, usize> {
 }
 
 /// The problems of MCP servers, for people.
-pub fn problem_lines(tools: &[ToolDefinition], problems: &[McpProblem]) -> Vec<String> {
+pub(crate) fn problem_lines(tools: &[ToolDefinition], problems: &[McpProblem]) -> Vec<String> {
     let counts = counts(tools);
     let problem = |McpProblem { server, message }: &McpProblem| {
         // Names of tools contain the server's name with the characters that providers accept.
@@ -146,7 +146,7 @@ pub fn problem_lines(tools: &[ToolDefinition], problems: &[McpProblem]) -> Vec<S
 }
 
 /// The rows of a problem.
-pub fn problem_rows(problem: &str, width: usize) -> Vec<Row> {
+pub(super) fn problem_rows(problem: &str, width: usize) -> Vec<Row> {
     wrap(&[span(problem, Style::YELLOW)], width, &[span("! ", Style::YELLOW)], &[span("  ", Style::PLAIN)])
 }
 

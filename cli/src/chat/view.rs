@@ -28,7 +28,7 @@ struct OpenCall {
 
 /// The view of a conversation.
 #[derive(Default)]
-pub struct View {
+pub(super) struct View {
     settled_rows: Vec<Row>,
     markdown: Markdown,
     /// The part of the answer that was streamed so far.
@@ -56,61 +56,61 @@ pub struct View {
 
 impl View {
     /// The rows that have settled since the last call.
-    pub fn settled(&mut self) -> Vec<Row> {
+    pub(super) fn settled(&mut self) -> Vec<Row> {
         std::mem::take(&mut self.settled_rows)
     }
 
     /// Whether the agent works.
-    pub fn is_busy(&self) -> bool {
+    pub(super) fn is_busy(&self) -> bool {
         self.busy.is_some()
     }
 
     /// Why the session cannot go on.
-    pub fn ended(&self) -> Option<&str> {
+    pub(super) fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }
 
     /// What all turns cost.
-    pub fn total(&self) -> &Tally {
+    pub(super) fn total(&self) -> &Tally {
         &self.total
     }
 
     /// Shows a line of the chat itself.
-    pub fn show_note(&mut self, text: &str, width: usize) {
+    pub(super) fn show_note(&mut self, text: &str, width: usize) {
         self.blank_row();
         self.settled_rows.extend(wrap(&[span(text, Style::DIM)], width, &[], &[]));
     }
 
     /// Shows rows of the chat itself.
-    pub fn show_rows(&mut self, rows: Vec<Row>) {
+    pub(super) fn show_rows(&mut self, rows: Vec<Row>) {
         self.blank_row();
         self.settled_rows.extend(rows);
     }
 
     /// Shows whether the tools of this process are being opened.
-    pub fn set_opening(&mut self, opening: bool) {
+    pub(super) fn set_opening(&mut self, opening: bool) {
         self.opening = opening;
     }
 
     /// Shows a hint in the status line until the next event.
-    pub fn show_hint(&mut self, text: &str) {
+    pub(super) fn show_hint(&mut self, text: &str) {
         self.hint = Some(text.to_owned());
     }
 
     /// Shows a message of the user until the agent has read it.
-    pub fn show_queued(&mut self, text: &str) {
+    pub(super) fn show_queued(&mut self, text: &str) {
         self.hint = None;
         self.queued.push(text.to_owned());
         self.busy.get_or_insert_with(Instant::now);
     }
 
     /// Shows that the agent was asked to stop.
-    pub fn set_stopping(&mut self) {
+    pub(super) fn set_stopping(&mut self) {
         self.stopping = true;
     }
 
     /// Shows a session that is resumed.
-    pub fn show_history(&mut self, history: &History, width: usize) {
+    pub(super) fn show_history(&mut self, history: &History, width: usize) {
         let earlier = history.messages.len().saturating_sub(MAX_EARLIER_MESSAGES);
         if earlier > 0 {
             self.show_note(&format!("… {earlier} earlier messages"), width);
@@ -132,7 +132,7 @@ impl View {
     }
 
     /// Applies an event. Approval requests are added elsewhere, since the approval rules may answer them.
-    pub fn apply(&mut self, event: &ChatEvent, width: usize) {
+    pub(super) fn apply(&mut self, event: &ChatEvent, width: usize) {
         self.hint = None;
         match event {
             ChatEvent::Text(text) => self.text(text, width),
@@ -254,7 +254,7 @@ impl View {
     }
 
     /// The rows that change, above the user's line.
-    pub fn live_rows(&self, width: usize, model: &str) -> Vec<Row> {
+    pub(super) fn live_rows(&self, width: usize, model: &str) -> Vec<Row> {
         let mut rows = self.markdown.tail(width);
         for OpenCall { call, since, output } in &self.open {
             if self.pending.first().is_some_and(|wanted| wanted.call() == call.id) {

@@ -26,7 +26,7 @@ struct AuditCheck {
 }
 
 /// Shows the newest rows, and checks all of them.
-pub async fn audit(args: Audit, out: &mut Output) -> Result {
+pub(super) async fn audit(args: Audit, out: &mut Output) -> Result {
     let target = Target::parse(args.of.words.words, &[])?;
     let runtime = target.open().await?;
     let directory = directory(&runtime)?;

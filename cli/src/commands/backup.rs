@@ -7,7 +7,7 @@ use crate::target::Target;
 use serde_json::json;
 
 /// Copies the database to a new file.
-pub async fn backup(args: Words, out: &mut Output) -> Result {
+pub(super) async fn backup(args: Words, out: &mut Output) -> Result {
     let mut target = Target::parse(args.words, &["FILE"])?;
     let file = target.word("the FILE of the copy")?;
     let runtime = target.open().await?;

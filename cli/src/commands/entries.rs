@@ -10,7 +10,7 @@ use flovyn_core::model::{Entry, PageRequest};
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
-pub async fn entries(args: Entries, out: &mut Output) -> Result {
+pub(super) async fn entries(args: Entries, out: &mut Output) -> Result {
     let run = Target::parse(args.words.words, &["ID"])?.run().await?;
     let branch = run.handle.messages().await?;
     let on_branch: HashSet<EntryId> = branch.iter().map(|entry| entry.new.id).collect();

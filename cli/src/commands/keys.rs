@@ -13,7 +13,7 @@ use flovyn_core::storage::ServerSide;
 use serde_json::{Value, json};
 
 /// Makes, lists or revokes keys.
-pub async fn keys(command: Keys, out: &mut Output) -> Result {
+pub(super) async fn keys(command: Keys, out: &mut Output) -> Result {
     match command {
         Keys::Create(args) => create(args, out).await,
         Keys::List(args) => list(args, out).await,
@@ -22,7 +22,7 @@ pub async fn keys(command: Keys, out: &mut Output) -> Result {
 }
 
 /// Brings a database to this version's schema, and makes it if it is not there.
-pub async fn migrate(args: Migrate, out: &mut Output) -> Result {
+pub(super) async fn migrate(args: Migrate, out: &mut Output) -> Result {
     let target = Target::parse(args.words.words, &[])?;
     let runtime = Runtime::open(target.url()).await?;
     directory(&runtime)?;

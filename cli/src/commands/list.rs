@@ -8,7 +8,7 @@ use comfy_table::Cell;
 use flovyn_core::model::{Cursor, Execution, ExecutionFilter, PageRequest, Status};
 use serde_json::json;
 
-pub async fn list(args: List, out: &mut Output) -> Result {
+pub(super) async fn list(args: List, out: &mut Output) -> Result {
     let target = Target::parse(args.words.words, &[])?;
     let filter = ExecutionFilter {
         statuses: args.status.iter().map(|word| status_of(word)).collect::<Result<_>>()?,
@@ -55,7 +55,7 @@ fn status_of(word: &str) -> Result<Status> {
 }
 
 /// What a run waits for, in a few words.
-pub fn waits_for(run: &Execution) -> String {
+pub(super) fn waits_for(run: &Execution) -> String {
     let Some(wait) = &run.wait else { return "-".into() };
     let reason = wait.reason.map(|reason| word(&reason));
     match reason.as_deref() {

@@ -12,14 +12,14 @@ mod serve;
 mod show;
 mod steer;
 mod watch;
-pub mod worker;
+pub(crate) mod worker;
 
 use crate::Result;
 use crate::args::{Command, Runs};
 use crate::print::Output;
 
 /// Does what was asked.
-pub async fn dispatch(command: Command, out: &mut Output) -> Result {
+pub(crate) async fn dispatch(command: Command, out: &mut Output) -> Result {
     let command = match command {
         Command::Worker(args) => return worker::worker(args, out).await,
         Command::Chat(args) => return crate::chat::chat(args, out).await,

@@ -11,7 +11,7 @@ use flovyn_core::model::{OrgLimits, Organization};
 use serde_json::{Value, json};
 
 /// Makes, lists, renames, limits or removes organizations.
-pub async fn orgs(command: Orgs, out: &mut Output) -> Result {
+pub(super) async fn orgs(command: Orgs, out: &mut Output) -> Result {
     match command {
         Orgs::Create(words) => create(words, out).await,
         Orgs::List(words) => list(words, out).await,

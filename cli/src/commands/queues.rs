@@ -9,7 +9,7 @@ use flovyn_core::model::{QueueLimit, Rate};
 use serde_json::json;
 
 /// Limits queues or lists their limits.
-pub async fn queues(command: Queues, out: &mut Output) -> Result {
+pub(super) async fn queues(command: Queues, out: &mut Output) -> Result {
     match command {
         Queues::Limit(args) => limit(args, out).await,
         Queues::List(args) => list(args, out).await,

@@ -9,7 +9,7 @@ use flovyn_core::model::{PageRequest, Schedule, ScheduleSpec};
 use serde_json::{Value, json};
 
 /// Makes, lists or removes schedules.
-pub async fn schedules(command: Schedules, out: &mut Output) -> Result {
+pub(super) async fn schedules(command: Schedules, out: &mut Output) -> Result {
     match command {
         Schedules::Create(args) => create(args, out).await,
         Schedules::List(args) => list(args, out).await,

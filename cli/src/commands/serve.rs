@@ -14,7 +14,7 @@ use std::time::Instant;
 use tracing::{error, info, warn};
 
 /// Runs `flovyn dev`.
-pub async fn dev(args: Dev, out: &mut Output) -> Result {
+pub(super) async fn dev(args: Dev, out: &mut Output) -> Result {
     logs::init(args.log.format.unwrap_or(Format::Text))?;
     let options = DevOptions {
         db: args.db,
@@ -43,7 +43,7 @@ pub async fn dev(args: Dev, out: &mut Output) -> Result {
 }
 
 /// Runs `flovyn server`.
-pub async fn server(args: Server, out: &mut Output) -> Result {
+pub(super) async fn server(args: Server, out: &mut Output) -> Result {
     // The log starts before the file is read, so that errors of the file are logged in the format of the command line.
     if let Some(format) = args.log.format {
         logs::init(format)?;
@@ -127,18 +127,18 @@ async fn stop_gracefully(
 }
 
 /// The end of a process, logged with its signal and its duration.
-pub struct Termination {
+pub(super) struct Termination {
     by: StopSignal,
     since: Instant,
 }
 
 impl Termination {
-    pub fn received(by: StopSignal) -> Self {
+    pub(super) fn received(by: StopSignal) -> Self {
         info!(why = by.name(), "it was told to end");
         Self { by, since: Instant::now() }
     }
 
-    pub fn log_ended(self) {
+    pub(super) fn log_ended(self) {
         info!(why = self.by.name(), seconds = self.seconds(), "it has ended");
     }
 
@@ -149,7 +149,7 @@ impl Termination {
 
 /// A signal to end the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopSignal {
+pub(super) enum StopSignal {
     /// SIGTERM, of a process manager.
     Terminate,
     /// Ctrl-C.
@@ -168,7 +168,7 @@ impl StopSignal {
 /// Listens for signals from now on, and resolves with the first. Call it before the process announces itself: a signal may come at
 /// once.
 #[cfg(unix)]
-pub fn stop_signal() -> std::io::Result<impl Future<Output = StopSignal>> {
+pub(super) fn stop_signal() -> std::io::Result<impl Future<Output = StopSignal>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// Rows read at a time.
 const PAGE: usize = 1_000;
 
-pub async fn show(args: Show, out: &mut Output) -> Result {
+pub(super) async fn show(args: Show, out: &mut Output) -> Result {
     let mut target = Target::parse(args.words.words, &["ID"])?;
     let run = target.run().await?;
     let described = run.handle.describe().await?;

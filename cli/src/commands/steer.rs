@@ -11,7 +11,7 @@ use flovyn_core::id::{ExecutionId, OpId, RequestId, Slot};
 use flovyn_core::model::{CancelMode, Delivery, Divergence, Execution, Failure, ForkFrom, Resolution, ResumeRequest};
 use serde_json::{Value, json};
 
-pub async fn start(args: Start, out: &mut Output) -> Result {
+pub(super) async fn start(args: Start, out: &mut Output) -> Result {
     let mut target = Target::parse(args.words.words, &["KIND", "JSON"])?;
     let kind = target.word("the agent's KIND")?;
     let input = target.next_word().map_or(Ok(Payload::null()), |text| self::json("the input", &text))?;
@@ -26,7 +26,7 @@ pub async fn start(args: Start, out: &mut Output) -> Result {
     print_run(out, &handle.describe().await?, "started")
 }
 
-pub async fn signal(args: Signal, out: &mut Output) -> Result {
+pub(super) async fn signal(args: Signal, out: &mut Output) -> Result {
     let mut target = Target::parse(args.words.words, &["ID", "NAME", "JSON"])?;
     let (id, name) = (target.word("the run's ID")?, target.word("the signal's NAME")?);
     let payload = target.next_word().map_or(Ok(Payload::null()), |text| self::json("the signal's value", &text))?;
@@ -51,14 +51,14 @@ pub async fn signal(args: Signal, out: &mut Output) -> Result {
     out.line(&format!("signal {name} {what} ({})", stored.id))
 }
 
-pub async fn cancel(args: Cancel, out: &mut Output) -> Result {
+pub(super) async fn cancel(args: Cancel, out: &mut Output) -> Result {
     let run = Target::parse(args.words.words, &["ID"])?.run().await?;
     let mode = if args.hard { CancelMode::Hard } else { CancelMode::Graceful };
     let execution = run.handle.cancel(mode, args.grace).await?;
     print_run(out, &execution, "asked to stop")
 }
 
-pub async fn delete(args: Confirmed, out: &mut Output) -> Result {
+pub(super) async fn delete(args: Confirmed, out: &mut Output) -> Result {
     let run = Target::parse(args.words.words, &["ID"])?.run().await?;
     let execution = run.handle.describe().await?;
     let (id, name) = (execution.new.id, name(&execution));
@@ -72,7 +72,7 @@ pub async fn delete(args: Confirmed, out: &mut Output) -> Result {
     out.line(&format!("run {name} is gone with all it had"))
 }
 
-pub async fn resume(args: Resume, retry: bool, out: &mut Output) -> Result {
+pub(super) async fn resume(args: Resume, retry: bool, out: &mut Output) -> Result {
     let run = Target::parse(args.words.words, &["ID"])?.run().await?;
     let message = args.message.map(|text| match self::json("the message", &text) {
         Ok(payload) => Ok(payload),
@@ -90,7 +90,7 @@ pub async fn resume(args: Resume, retry: bool, out: &mut Output) -> Result {
     print_run(out, &run.handle.resume(request).await?, what)
 }
 
-pub async fn fork(args: Fork, out: &mut Output) -> Result {
+pub(super) async fn fork(args: Fork, out: &mut Output) -> Result {
     let from = fork_point(&args)?;
     let state = args.state.as_deref().map(|text| self::json("the state", text)).transpose()?;
     let input = args.input.as_deref().map(|text| self::json("the input", text)).transpose()?;
@@ -116,7 +116,7 @@ fn fork_point(args: &Fork) -> Result<ForkFrom> {
     }
 }
 
-pub async fn resolve(args: Resolve, out: &mut Output) -> Result {
+pub(super) async fn resolve(args: Resolve, out: &mut Output) -> Result {
     let mut target = Target::parse(args.words.words, &["OP"])?;
     let word = target.word("the task's OP")?;
     let op = OpId::parse(&word).ok_or_else(|| {
@@ -138,7 +138,7 @@ pub async fn resolve(args: Resolve, out: &mut Output) -> Result {
     out.line(&format!("task {} ({}) is {}", task.new.kind, task.new.id, crate::print::word(&task.status)))
 }
 
-pub async fn decide(args: Words, out: &mut Output) -> Result {
+pub(super) async fn decide(args: Words, out: &mut Output) -> Result {
     let mut target = Target::parse(args.words, &["ID", "DECISION"])?;
     let (id, word) = (target.word("the run's ID")?, target.word("the decision")?);
     let decision = serde_json::from_value::<Divergence>(Value::String(word.clone()))

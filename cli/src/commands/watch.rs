@@ -9,7 +9,7 @@ use flovyn_core::client::StreamEvent;
 use flovyn_core::model::{ChunkKind, EventId};
 use serde_json::json;
 
-pub async fn watch(args: Watch, out: &mut Output) -> Result {
+pub(super) async fn watch(args: Watch, out: &mut Output) -> Result {
     let mut target = Target::parse(args.words.words, &["ID"])?;
     let after: Option<EventId> = args
         .after

@@ -19,7 +19,7 @@ use tracing::info;
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
-pub struct Worker {
+pub(crate) struct Worker {
     #[command(flatten)]
     words: Words,
     /// The queue whose runs it advances
@@ -50,7 +50,7 @@ pub struct Worker {
 }
 
 /// Runs `flovyn worker` until a signal stops it.
-pub async fn worker(args: Worker, out: &mut Output) -> Result {
+pub(crate) async fn worker(args: Worker, out: &mut Output) -> Result {
     logs::init(args.log.format.unwrap_or(Format::Text))?;
     let target = Target::parse(args.words.words, &[])?;
     let models = Models::open(args.fake.as_ref().map(Option::as_deref))?;

@@ -23,7 +23,7 @@ static LOGS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// How a line is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// For people
     Text,
     /// One object a line, for programs

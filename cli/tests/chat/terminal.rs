@@ -15,7 +15,7 @@ const COLUMNS: u16 = 100;
 const PAST: usize = 1_000;
 
 /// A command in a terminal.
-pub struct Terminal {
+pub(crate) struct Terminal {
     keys: File,
     screen: Arc<Mutex<vt100::Parser>>,
     child: Running,
@@ -23,7 +23,7 @@ pub struct Terminal {
 
 impl Terminal {
     /// Starts `flovyn chat` with these words.
-    pub fn chat(user: &User, args: &[&str]) -> Self {
+    pub(crate) fn chat(user: &User, args: &[&str]) -> Self {
         let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&keys).and_then(|()| unlockpt(&keys)).expect("it is ours");
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
@@ -46,27 +46,27 @@ impl Terminal {
     }
 
     /// Types.
-    pub fn write(&mut self, text: &str) {
+    pub(crate) fn write(&mut self, text: &str) {
         self.keys.write_all(text.as_bytes()).expect("it is read");
     }
 
     /// Types a line.
-    pub fn line(&mut self, text: &str) {
+    pub(crate) fn line(&mut self, text: &str) {
         self.write(&format!("{text}\r"));
     }
 
     /// What is on the screen.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.screen.lock().expect("nobody panics with it").screen().contents()
     }
 
     /// Waits until the screen shows a text.
-    pub fn shows(&self, wanted: &str) -> String {
+    pub(crate) fn shows(&self, wanted: &str) -> String {
         self.waits(wanted, |text| text.contains(wanted))
     }
 
     /// Waits until the screen is as wanted.
-    pub fn waits(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn waits(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let since = Instant::now();
         loop {
             let text = self.text();
@@ -79,7 +79,7 @@ impl Terminal {
     }
 
     /// Waits for the end and gives the exit code.
-    pub fn ends(mut self) -> Option<i32> {
+    pub(crate) fn ends(mut self) -> Option<i32> {
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.0.try_wait().expect("it is ours") {
@@ -91,7 +91,7 @@ impl Terminal {
     }
 
     /// Kills it as `kill -9` does.
-    pub fn kill(self) {
+    pub(crate) fn kill(self) {
         self.child.kill();
     }
 }

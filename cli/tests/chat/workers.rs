@@ -4,7 +4,7 @@ use super::*;
 use std::io::{BufRead, BufReader};
 
 /// Starts a command and gives the first line that it prints.
-pub fn start(mut command: Command) -> (Running, String) {
+pub(crate) fn start(mut command: Command) -> (Running, String) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
     let out = child.stdout.take().expect("a pipe");
     let running = Running(child);

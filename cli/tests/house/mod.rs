@@ -7,21 +7,21 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 /// The command in a folder, whose database it takes for granted.
-pub fn flovyn(folder: &Path, args: &[&str]) -> Command {
+pub(crate) fn flovyn(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flovyn"));
     command.args(args).env("FLOVYN_URL", "sqlite:agents.db").current_dir(folder);
     command
 }
 
 /// What a command tells in JSON.
-pub fn json(folder: &Path, args: &[&str]) -> Value {
+pub(crate) fn json(folder: &Path, args: &[&str]) -> Value {
     let Output { status, stdout, stderr } = flovyn(folder, &[args, &["--json"]].concat()).output().unwrap();
     assert!(status.success(), "{args:?}: {}", String::from_utf8_lossy(&stderr));
     serde_json::from_slice(&stdout).unwrap()
 }
 
 /// A server; it ends with this.
-pub struct Serving {
+pub(crate) struct Serving {
     pub child: Child,
     /// The URL of its gRPC.
     pub grpc: String,
@@ -30,7 +30,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
@@ -42,13 +42,13 @@ impl Drop for Serving {
 }
 
 /// Starts a server over a database; it listens when this returns. Port 0 picks one.
-pub fn serve(folder: &Path, db: &str, grpc_port: u16) -> Serving {
+pub(crate) fn serve(folder: &Path, db: &str, grpc_port: u16) -> Serving {
     let config = format!("db = {db:?}\ngrpc = \"127.0.0.1:{grpc_port}\"\nhttp = \"127.0.0.1:0\"\n");
     serve_by(folder, &format!("flovyn-{grpc_port}.toml"), &config)
 }
 
 /// Starts a server by a file that says this; it listens when this returns.
-pub fn serve_by(folder: &Path, file: &str, config: &str) -> Serving {
+pub(crate) fn serve_by(folder: &Path, file: &str, config: &str) -> Serving {
     std::fs::write(folder.join(file), config).unwrap();
     let mut command = flovyn(folder, &["server", "--json", "--config", file]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -60,6 +60,6 @@ pub fn serve_by(folder: &Path, file: &str, config: &str) -> Serving {
 }
 
 /// Sends a signal, as `kill` names it.
-pub fn signal(name: &str, child: &Child) {
+pub(crate) fn signal(name: &str, child: &Child) {
     assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
 }

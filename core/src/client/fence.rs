@@ -36,12 +36,12 @@ pub(super) enum Unknown {
 
 impl Fence {
     /// Goes on for a caller who may have previews.
-    pub fn resumes(&mut self, unknown: Unknown) {
+    pub(super) fn resumes(&mut self, unknown: Unknown) {
         self.unknown = unknown;
     }
 
     /// Whether a preview still counts.
-    pub fn admits(&self, chunk: &Chunk, position: Position) -> bool {
+    pub(super) fn admits(&self, chunk: &Chunk, position: Position) -> bool {
         let op = op_of(chunk);
         let of_former_claim = chunk.epoch != Chunk::OF_A_QUEUE && chunk.epoch < self.epoch;
         let superseded = match Source::of(chunk) {
@@ -54,13 +54,13 @@ impl Fence {
     }
 
     /// A preview that no longer counts is passed over.
-    pub fn pass_over(&mut self) {
+    pub(super) fn pass_over(&mut self) {
         self.began = true;
     }
 
     /// Whether previews are missing before this one. An attempt's are counted from 1; of the agent's own some may have been
     /// taken away with the entries that replaced them, so that only the very first tells something.
-    pub fn misses(&self, chunk: &Chunk) -> bool {
+    pub(super) fn misses(&self, chunk: &Chunk) -> bool {
         if Source::of(chunk) == Source::Agent {
             return chunk.seq > 1 && !self.began;
         }
@@ -71,21 +71,21 @@ impl Fence {
     }
 
     /// Shows a preview. True where the caller may have other ones of its op, which it has to drop first.
-    pub fn show(&mut self, chunk: &Chunk) -> bool {
+    pub(super) fn show(&mut self, chunk: &Chunk) -> bool {
         self.began = true;
         self.shown.insert(key_of(chunk), Progress::of(chunk));
         self.unknown != Unknown::None && self.known.insert(op_of(chunk))
     }
 
     /// The caller has dropped everything that it had.
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.shown.clear();
         self.unknown = Unknown::None;
     }
 
     /// A claim voids the previews of lower epochs of every op without a result, but for attempts that live elsewhere. The
     /// agent's own have no result.
-    pub fn raise(&mut self, epoch: u64) -> Vec<OpKey> {
+    pub(super) fn raise(&mut self, epoch: u64) -> Vec<OpKey> {
         self.epoch = self.epoch.max(epoch);
         let is_open = |source, op| source == Source::Agent || !self.ended.contains(op);
         let void = self.shown.iter().filter(|((source, op), last)| {
@@ -101,25 +101,25 @@ impl Fence {
     }
 
     /// Whether a claim voids what the caller may have, of ops that nobody here knows.
-    pub fn is_blind(&self) -> bool {
+    pub(super) fn is_blind(&self) -> bool {
         self.unknown == Unknown::OfAll
     }
 
     /// The run gave up its claim by itself, with nothing open but its queues' tasks.
-    pub fn rests(&mut self) {
+    pub(super) fn rests(&mut self) {
         if self.unknown == Unknown::OfAll {
             self.unknown = Unknown::OfTasks;
         }
     }
 
     /// An entry supersedes what the agent itself made before it.
-    pub fn append_entry(&mut self, number: u64) {
+    pub(super) fn append_entry(&mut self, number: u64) {
         self.entry = number;
     }
 
     /// An attempt that starts voids what an earlier one has shown, which was lost. True where something has to be retracted.
     /// `is_new`: the caller does not know of it.
-    pub fn start(&mut self, op: OpKey, attempt: u32, is_new: bool) -> bool {
+    pub(super) fn start(&mut self, op: OpKey, attempt: u32, is_new: bool) -> bool {
         let lowest = self.attempts.entry(op).or_default();
         *lowest = attempt.max(*lowest);
         let earlier = |last: &Progress| (Chunk::OF_AN_AGENT + 1..attempt).contains(&last.attempt);
@@ -129,13 +129,13 @@ impl Fence {
     }
 
     /// An attempt is over, and what it has shown is void. True where something has to be retracted.
-    pub fn retract(&mut self, op: OpKey, attempt: u32, is_new: bool) -> bool {
+    pub(super) fn retract(&mut self, op: OpKey, attempt: u32, is_new: bool) -> bool {
         self.attempts.insert(op, attempt + 1);
         let unknown = is_new && self.known.insert(op) && self.unknown != Unknown::None;
         self.take_back(op) || unknown
     }
 
-    pub fn end(&mut self, op: OpKey) {
+    pub(super) fn end(&mut self, op: OpKey) {
         self.ended.insert(op);
     }
 

@@ -190,7 +190,7 @@ pub(crate) enum Work {
 
 impl Shared {
     /// Takes out what an attempt of an op needs to start. [`Work::Again`] stays there for the next try.
-    pub fn work_of(&self, op: OpRef) -> Option<Work> {
+    pub(crate) fn work_of(&self, op: OpRef) -> Option<Work> {
         let mut slots = self.slots.lock();
         let work = slots.work.remove(&op)?;
         if let Work::Again(tries) = &work {

@@ -47,7 +47,7 @@ impl Limit {
 }
 
 impl Account {
-    pub fn of(execution: &Execution) -> Self {
+    pub(super) fn of(execution: &Execution) -> Self {
         // A store of an older version may have kept a text that is no budget. It limited nothing then, and does not
         // now.
         let allowance = execution.new.limits.budget.as_deref().and_then(|text| Allowance::parse(text).ok());

@@ -38,7 +38,7 @@ pub(super) struct CodeState {
 
 impl CodeState {
     /// The state of a segment that this code itself has begun.
-    pub fn own() -> Self {
+    pub(super) fn own() -> Self {
         Self { unchanged: true, to_store: None }
     }
 
@@ -47,7 +47,7 @@ impl CodeState {
     ///
     /// `resolve_divergence` leaves the name `mixed` in the row. It holds for the code that takes up the run next, and for no later
     /// edit: that code's name is added to it.
-    pub fn of(stored: Option<&str>, mine: Option<&str>) -> (Self, bool) {
+    pub(super) fn of(stored: Option<&str>, mine: Option<&str>) -> (Self, bool) {
         let named = |name: CodeName<'_>| stored.is_some_and(|stored| *stored == name.to_string());
         let mixed = CodeName::Mixed(mine);
         let (is_allowed, to_store) = if stored.is_none() {

@@ -41,7 +41,7 @@ enum Waited {
 
 impl Patience {
     /// Replay has moved: it does not wait any more.
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.state = Waited::Idle;
     }
 
@@ -66,7 +66,7 @@ impl Patience {
 
     /// Whether a timer runs.
     #[cfg(test)]
-    pub fn is_running(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         matches!(self.state, Waited::Since(_))
     }
 }

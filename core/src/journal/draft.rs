@@ -50,13 +50,13 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         !self.is_due() && self.consumed.is_empty()
     }
 
     /// Whether it holds anything to commit. Consumed signals alone are nothing: they leave with the next op, which has
     /// seen them.
-    pub fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         !(self.ops.is_empty()
             && self.attempts.is_empty()
             && self.restarted.is_empty()
@@ -67,13 +67,13 @@ impl Draft {
     }
 
     /// Takes a new op.
-    pub fn op(&mut self, op: NewOp) {
+    pub(super) fn op(&mut self, op: NewOp) {
         self.bytes += size(&op.body);
         self.ops.push(op);
     }
 
     /// Takes the end of an attempt.
-    pub fn attempt(&mut self, report: AttemptReport) {
+    pub(super) fn attempt(&mut self, report: AttemptReport) {
         self.bytes += bytes_of_end(&report);
         self.attempts.push(report);
     }
@@ -83,7 +83,7 @@ impl Draft {
     /// The run may be lost between the two commits. So everything that an op of the first part has caused goes with it,
     /// since a replay finds the op recorded and does not cause it again: the op that it gives up, the signals that a
     /// read took, and the signals that it has seen taken.
-    pub fn part(&mut self, most: Most, segment: u32) -> Option<Self> {
+    pub(super) fn part(&mut self, most: Most, segment: u32) -> Option<Self> {
         if self.ops.len() <= most.count && self.attempts.len() <= most.count && self.bytes <= most.bytes {
             return None;
         }
@@ -136,7 +136,7 @@ impl Draft {
 
     /// Turns the draft into a batch and leaves an empty one. If the run goes on, consumed signals that no op has seen
     /// stay.
-    pub fn take(&mut self, segment: u32, code: Option<String>, orphaned: Vec<u32>, end: BatchEnd) -> Batch {
+    pub(super) fn take(&mut self, segment: u32, code: Option<String>, orphaned: Vec<u32>, end: BatchEnd) -> Batch {
         let vouched = matches!(end, BatchEnd::Continue).then(|| self.take_consumed(segment));
         let mut draft = std::mem::take(self);
         if let Some(vouched) = vouched {
@@ -159,7 +159,7 @@ impl Draft {
     }
 
     /// Adds a warning event, which readers of the run see.
-    pub fn warn(&mut self, sequence: Option<u32>, warning: &str, mut data: serde_json::Value) {
+    pub(super) fn warn(&mut self, sequence: Option<u32>, warning: &str, mut data: serde_json::Value) {
         if let Some(object) = data.as_object_mut() {
             object.insert("warning".into(), warning.into());
         }

@@ -31,7 +31,7 @@ pub(super) struct HostState {
 
 impl HostState {
     /// The state before the host has reported anything.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             quiet: false,
             concurrent: false,

@@ -132,30 +132,30 @@ pub(super) enum Attempt {
 
 impl Op {
     /// A new op, which is placed or held back next.
-    pub fn new(segment: u32, sequence: u32, once: Option<OnceSlot>, label: Label) -> Self {
+    pub(super) fn new(segment: u32, sequence: u32, once: Option<OnceSlot>, label: Label) -> Self {
         let (place, awaiting, detail) = (Place::Placed, Awaiting::Open, Detail::None);
         Self { segment, sequence, once, label, place, awaiting, outcome: None, detail }
     }
 
     /// Its place in the run.
-    pub fn slot(&self) -> Slot {
+    pub(super) fn slot(&self) -> Slot {
         Slot { segment: self.segment, sequence: self.sequence }
     }
 
     // ── in the journal ──────────────────────────────────────────────────────────────────────────────────────────
 
     /// Whether it was loaded from the store.
-    pub fn is_recorded(&self) -> bool {
+    pub(super) fn is_recorded(&self) -> bool {
         matches!(self.place, Place::Recorded | Place::Repeated | Place::Recounted)
     }
 
     /// Whether it is recorded and no call has claimed it yet.
-    pub fn is_unclaimed(&self) -> bool {
+    pub(super) fn is_unclaimed(&self) -> bool {
         matches!(self.place, Place::Recorded)
     }
 
     /// Claims it for a call. False if it was claimed before.
-    pub fn claim(&mut self) -> bool {
+    pub(super) fn claim(&mut self) -> bool {
         let unclaimed = self.is_unclaimed();
         if unclaimed {
             self.place = Place::Repeated;
@@ -164,12 +164,12 @@ impl Op {
     }
 
     /// Whether it is held back until divergence is judged.
-    pub fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         matches!(self.place, Place::Held(_))
     }
 
     /// Takes the op to be put into the batch, if it is held back.
-    pub fn release(&mut self) -> Option<NewOp> {
+    pub(super) fn release(&mut self) -> Option<NewOp> {
         match std::mem::replace(&mut self.place, Place::Placed) {
             Place::Held(new) => Some(*new),
             other => {
@@ -180,12 +180,12 @@ impl Op {
     }
 
     /// Whether the store has all that is known of it.
-    pub fn is_durable(&self) -> bool {
+    pub(super) fn is_durable(&self) -> bool {
         matches!(self.place, Place::Recorded | Place::Repeated | Place::Durable)
     }
 
     /// Notes that a commit with it is durable.
-    pub fn stored(&mut self) {
+    pub(super) fn stored(&mut self) {
         match self.place {
             Place::Placed => self.place = Place::Durable,
             Place::Recounted => self.place = Place::Repeated,
@@ -194,34 +194,34 @@ impl Op {
     }
 
     /// Whether it is new, and the store has it or will have it with the next commit.
-    pub fn is_new_and_placed(&self) -> bool {
+    pub(super) fn is_new_and_placed(&self) -> bool {
         matches!(self.place, Place::Placed | Place::Durable)
     }
 
     /// Whether the budget has refused it.
-    pub fn is_refused(&self) -> bool {
+    pub(super) fn is_refused(&self) -> bool {
         matches!(self.place, Place::Refused)
     }
 
     // ── its await ───────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Whether some branch awaits it.
-    pub fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         matches!(self.awaiting, Awaiting::Awaited | Awaiting::AwaitedInVain)
     }
 
     /// Whether its outcome was handed over, or never will be.
-    pub fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         matches!(self.awaiting, Awaiting::Settled | Awaiting::Abandoned)
     }
 
     /// Whether its await was given up, in this life or an earlier one.
-    pub fn is_given_up(&self) -> bool {
+    pub(super) fn is_given_up(&self) -> bool {
         matches!(self.awaiting, Awaiting::GivenUp | Awaiting::AwaitedInVain | Awaiting::Abandoned)
     }
 
     /// A branch begins to await it. False if some branch does already, or if it is settled.
-    pub fn begin_await(&mut self) -> bool {
+    pub(super) fn begin_await(&mut self) -> bool {
         let begun = match self.awaiting {
             Awaiting::Open => Awaiting::Awaited,
             Awaiting::GivenUp => Awaiting::AwaitedInVain,
@@ -232,12 +232,12 @@ impl Op {
     }
 
     /// Its outcome was handed over, or never will be.
-    pub fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         self.awaiting = if self.is_given_up() { Awaiting::Abandoned } else { Awaiting::Settled };
     }
 
     /// Notes that its await was given up.
-    pub fn give_up(&mut self) {
+    pub(super) fn give_up(&mut self) {
         self.awaiting = match self.awaiting {
             Awaiting::Open => Awaiting::GivenUp,
             Awaiting::Awaited => Awaiting::AwaitedInVain,
@@ -247,7 +247,7 @@ impl Op {
     }
 
     /// Takes back that its await was given up: edited code no longer does what the record says.
-    pub fn take_up(&mut self) {
+    pub(super) fn take_up(&mut self) {
         self.awaiting = match self.awaiting {
             Awaiting::GivenUp => Awaiting::Open,
             Awaiting::AwaitedInVain => Awaiting::Awaited,
@@ -258,17 +258,17 @@ impl Op {
     // ── its end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     /// The outcome that the store has for it, with its place among the facts.
-    pub fn recorded_outcome(&self) -> Option<(u64, Outcome)> {
+    pub(super) fn recorded_outcome(&self) -> Option<(u64, Outcome)> {
         self.outcome.clone().or_else(|| self.timed_out().map(|order| (order, Outcome::TimedOut)))
     }
 
     /// Whether the store knows how it ended.
-    pub fn has_durable_end(&self) -> bool {
+    pub(super) fn has_durable_end(&self) -> bool {
         self.outcome.is_some() || self.timed_out().is_some()
     }
 
     /// The place of the fact that its timer has fired.
-    pub fn timed_out(&self) -> Option<u64> {
+    pub(super) fn timed_out(&self) -> Option<u64> {
         match self.detail {
             Detail::Wait(Alarm::Passed(order)) => Some(order),
             _ => None,
@@ -276,7 +276,7 @@ impl Op {
     }
 
     /// Its timer no longer matters. True if one runs, which the store has to remove.
-    pub fn disarm(&mut self) -> bool {
+    pub(super) fn disarm(&mut self) -> bool {
         let armed = matches!(self.detail, Detail::Wait(Alarm::Set));
         if armed {
             self.detail = Detail::Wait(Alarm::Unset);
@@ -285,7 +285,7 @@ impl Op {
     }
 
     /// The entry it appended.
-    pub fn entry(&self) -> Option<EntryId> {
+    pub(super) fn entry(&self) -> Option<EntryId> {
         match self.detail {
             Detail::Entry { id, .. } => Some(id),
             _ => None,
@@ -295,7 +295,7 @@ impl Op {
     // ── its task ────────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Its task, if it is one.
-    pub fn task(&self) -> Option<&TaskState> {
+    pub(super) fn task(&self) -> Option<&TaskState> {
         match &self.detail {
             Detail::Task(task) => Some(task),
             _ => None,
@@ -303,7 +303,7 @@ impl Op {
     }
 
     /// As [`task`](Self::task), mutable.
-    pub fn task_mut(&mut self) -> Option<&mut TaskState> {
+    pub(super) fn task_mut(&mut self) -> Option<&mut TaskState> {
         match &mut self.detail {
             Detail::Task(task) => Some(task),
             _ => None,
@@ -311,29 +311,29 @@ impl Op {
     }
 
     /// Whether an attempt of it runs in this process.
-    pub fn is_running_here(&self) -> bool {
+    pub(super) fn is_running_here(&self) -> bool {
         self.task().is_some_and(|task| task.here == Attempt::Running)
     }
 
     /// Whether it is a model call that runs here and may be cut short.
-    pub fn is_interruptible(&self) -> bool {
+    pub(super) fn is_interruptible(&self) -> bool {
         self.is_running_here() && self.task().is_some_and(|task| task.options.interruptible)
     }
 
     /// Whether it outlives its segment.
-    pub fn is_detached(&self) -> bool {
+    pub(super) fn is_detached(&self) -> bool {
         self.task().is_some_and(|task| task.options.detached)
     }
 }
 
 impl TaskState {
     /// Whether an attempt has to be started here.
-    pub fn is_to_start(&self) -> bool {
+    pub(super) fn is_to_start(&self) -> bool {
         matches!(self.here, Attempt::Lost | Attempt::Due)
     }
 
     /// The task has ended, so no attempt is started any more. An attempt that still runs here is left alone.
-    pub fn ended(&mut self, status: TaskStatus) {
+    pub(super) fn ended(&mut self, status: TaskStatus) {
         self.status = status;
         if self.is_to_start() {
             self.here = Attempt::Elsewhere;

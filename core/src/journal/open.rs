@@ -27,7 +27,7 @@ impl Default for Open {
 impl Open {
     /// A limit of so many.
     #[cfg(test)]
-    pub fn at_most(most: usize) -> Self {
+    pub(super) fn at_most(most: usize) -> Self {
         Self { most, ..Self::default() }
     }
 }

@@ -31,29 +31,29 @@ pub(super) enum Standing {
 
 impl Phase {
     /// The code ends for this reason. A checkpoint that it was saving is dropped.
-    pub fn end(&mut self, ending: Ending) {
+    pub(super) fn end(&mut self, ending: Ending) {
         *self = Self::Ending(Box::new(ending));
     }
 
     /// Whether a checkpoint was asked for and is not durable yet.
-    pub fn is_saving(&self) -> bool {
+    pub(super) fn is_saving(&self) -> bool {
         matches!(self, Self::Saving(_))
     }
 
     /// Whether the code has ended, durably or not.
-    pub fn is_ending(&self) -> bool {
+    pub(super) fn is_ending(&self) -> bool {
         matches!(self, Self::Ending(_))
     }
 
     /// Whether the copy is done.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         matches!(self, Self::Over)
     }
 }
 
 impl Standing {
     /// Whether the run waits in the store.
-    pub fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         matches!(self, Self::Waiting(_))
     }
 }

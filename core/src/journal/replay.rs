@@ -35,7 +35,7 @@ impl Script {
     /// Writes the script of a tail. `index` maps a sequence to the op's index. Ops that `skip` names are left out. Ops
     /// up to the sequence `inherited` come from the parent of a fork. A gap among these is an op that was under way at
     /// the fork.
-    pub fn of_tail<'a>(
+    pub(super) fn of_tail<'a>(
         tail: impl Iterator<Item = &'a RecordedOp> + Clone,
         inherited: Option<u32>,
         index: impl Fn(u32) -> Option<usize>,
@@ -95,17 +95,17 @@ impl Script {
     }
 
     /// The line that is next, if any.
-    pub fn next(&self) -> Option<Line> {
+    pub(super) fn next(&self) -> Option<Line> {
         self.lines.get(self.at).copied()
     }
 
     /// Moves past the next line, because it has happened again or never will.
-    pub fn step(&mut self) {
+    pub(super) fn step(&mut self) {
         self.at += 1;
     }
 
     /// The ops whose outcomes the rest of the script hands over, in order.
-    pub fn deliveries(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn deliveries(&self) -> impl Iterator<Item = usize> + '_ {
         self.lines[self.at.min(self.lines.len())..].iter().filter_map(|line| match line {
             Line::Deliver(op) => Some(*op),
             _ => None,
@@ -113,27 +113,27 @@ impl Script {
     }
 
     /// Whether the rest of the script hands over the request to stop.
-    pub fn tells_stop(&self) -> bool {
+    pub(super) fn tells_stop(&self) -> bool {
         self.lines[self.at.min(self.lines.len())..].contains(&Line::Cancel)
     }
 
     /// Whether the line that hands over an op's outcome lies behind. Then the outcome may be handed over at any time.
-    pub fn was_passed(&self, op: usize) -> bool {
+    pub(super) fn was_passed(&self, op: usize) -> bool {
         self.delivered_at.get(&op).is_some_and(|at| *at < self.at)
     }
 
     /// Whether no other op was under way when an op was called.
-    pub fn was_alone(&self, op: usize) -> bool {
+    pub(super) fn was_alone(&self, op: usize) -> bool {
         !self.beside.contains(&op)
     }
 
     /// Whether no op was called while another was under way.
-    pub fn is_sequential(&self) -> bool {
+    pub(super) fn is_sequential(&self) -> bool {
         self.beside.is_empty()
     }
 
     /// Replaces an op's index by another.
-    pub fn rename(&mut self, from: usize, to: usize) {
+    pub(super) fn rename(&mut self, from: usize, to: usize) {
         for line in &mut self.lines {
             match line {
                 Line::Call(op) | Line::Deliver(op) if *op == from => *op = to,
@@ -146,23 +146,23 @@ impl Script {
     }
 
     /// Whether every recorded op has been called again.
-    pub fn all_claimed(&self) -> bool {
+    pub(super) fn all_claimed(&self) -> bool {
         self.unclaimed == 0
     }
 
     /// Whether replay is over: every recorded op was called again, or was passed over for good.
-    pub fn is_used_up(&self) -> bool {
+    pub(super) fn is_used_up(&self) -> bool {
         self.all_claimed() || self.next().is_none()
     }
 
     /// Notes that a recorded op was called again.
-    pub fn note_claim(&mut self) {
+    pub(super) fn note_claim(&mut self) {
         self.unclaimed = self.unclaimed.saturating_sub(1);
     }
 
     /// Finds the twin of a call: first in the window up to the next hand-over, then in the rest of the tail, then among
     /// the ops that were passed over. `free` gives the label of an op that may be taken.
-    pub fn find<'a>(&self, label: &Label, free: impl Fn(usize) -> Option<&'a Label>) -> Option<usize> {
+    pub(super) fn find<'a>(&self, label: &Label, free: impl Fn(usize) -> Option<&'a Label>) -> Option<usize> {
         #[cfg(test)]
         if super::wrong::is(super::wrong::Rule::LastTwin) {
             return self.window().chain(self.rest()).filter(|op| free(*op) == Some(label)).last();
@@ -182,12 +182,12 @@ impl Script {
     }
 
     /// The first op of the window that nobody claimed: the only one a reworded call may take.
-    pub fn first_in_window<'a>(&self, free: impl Fn(usize) -> Option<&'a Label>) -> Option<(usize, &'a Label)> {
+    pub(super) fn first_in_window<'a>(&self, free: impl Fn(usize) -> Option<&'a Label>) -> Option<(usize, &'a Label)> {
         self.window().find_map(|op| free(op).map(|label| (op, label)))
     }
 
     /// The first op of the script.
-    pub fn first_call(&self) -> Option<usize> {
+    pub(super) fn first_call(&self) -> Option<usize> {
         self.lines.iter().find_map(|line| match line {
             Line::Call(op) => Some(*op),
             _ => None,

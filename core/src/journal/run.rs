@@ -76,7 +76,7 @@ pub(super) enum FirstCall {
 
 impl RunState {
     /// The state of a run as its row has it. Facts and recorded ops are added later.
-    pub fn new(execution: &Execution, known: u64, time: Timestamp, once: Vec<OnceResult>) -> Self {
+    pub(super) fn new(execution: &Execution, known: u64, time: Timestamp, once: Vec<OnceResult>) -> Self {
         Self {
             execution: execution.new.id,
             forked_from: execution.forked_from,
@@ -101,7 +101,7 @@ impl RunState {
     }
 
     /// Frees memory that only an advancing run needs.
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.times.shrink_to_fit();
         self.mailbox.shrink_to_fit();
     }
@@ -109,31 +109,31 @@ impl RunState {
 
 impl Stop {
     /// Notes a request to stop. Only the first one counts.
-    pub fn ask(&mut self, order: u64, cancellation: Cancellation) {
+    pub(super) fn ask(&mut self, order: u64, cancellation: Cancellation) {
         if matches!(self, Self::Unasked) {
             *self = Self::Asked(order, cancellation);
         }
     }
 
     /// Notes that the code knows of the request.
-    pub fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         if let Self::Asked(_, cancellation) = *self {
             *self = Self::Told(cancellation);
         }
     }
 
     /// Whether the run was asked to stop.
-    pub fn is_asked(&self) -> bool {
+    pub(super) fn is_asked(&self) -> bool {
         !matches!(self, Self::Unasked)
     }
 
     /// Whether its code knows.
-    pub fn is_told(&self) -> bool {
+    pub(super) fn is_told(&self) -> bool {
         matches!(self, Self::Told(_))
     }
 
     /// The place among the facts of a request that the code does not know of.
-    pub fn untold(&self) -> Option<u64> {
+    pub(super) fn untold(&self) -> Option<u64> {
         match self {
             Self::Asked(order, _) => Some(*order),
             _ => None,
@@ -141,7 +141,7 @@ impl Stop {
     }
 
     /// How the run shall stop, if it was asked to.
-    pub fn cancellation(&self) -> Option<Cancellation> {
+    pub(super) fn cancellation(&self) -> Option<Cancellation> {
         match self {
             Self::Unasked => None,
             Self::Asked(_, cancellation) | Self::Told(cancellation) => Some(*cancellation),
@@ -151,7 +151,7 @@ impl Stop {
 
 impl FirstCall {
     /// Notes a call. True if it is the first.
-    pub fn make(&mut self) -> bool {
+    pub(super) fn make(&mut self) -> bool {
         let is_first = matches!(self, Self::Expected);
         if is_first {
             *self = Self::Fine;
@@ -161,7 +161,7 @@ impl FirstCall {
 
     /// Takes the failure of a suspect first call, which is suspect no longer. With `unmatched` only of a call that has
     /// no twin.
-    pub fn clear(&mut self, unmatched: bool) -> Option<Box<Failure>> {
+    pub(super) fn clear(&mut self, unmatched: bool) -> Option<Box<Failure>> {
         if matches!(self, Self::Suspect { has_twin: true, .. }) && unmatched {
             return None;
         }

@@ -55,7 +55,7 @@ pub(super) struct SegmentState {
 
 impl SegmentState {
     /// An empty segment.
-    pub fn new(number: u32, leaves: BTreeMap<String, EntryId>, code: CodeState) -> Self {
+    pub(super) fn new(number: u32, leaves: BTreeMap<String, EntryId>, code: CodeState) -> Self {
         Self {
             number,
             ops: Vec::new(),
@@ -85,7 +85,7 @@ impl SegmentState {
 
     /// Goes on to the next segment, which a checkpoint of this code begins. Facts up to the place `handed` came before
     /// it.
-    pub fn next(&mut self, leaves: BTreeMap<String, EntryId>, handed: u64) {
+    pub(super) fn next(&mut self, leaves: BTreeMap<String, EntryId>, handed: u64) {
         let old = std::mem::replace(self, Self::new(self.number + 1, leaves, CodeState::own()));
         self.first_ref = old.first_ref + old.ops.len() as u32;
         self.handed = handed;
@@ -97,7 +97,7 @@ impl SegmentState {
     }
 
     /// Frees memory that only an advancing run needs.
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         self.ops.shrink_to_fit();
         self.by_sequence.shrink_to_fit();
         self.seen.shrink_to_fit();
@@ -105,7 +105,7 @@ impl SegmentState {
     }
 
     /// Adds a new op in the next slot. It is not in a batch yet.
-    pub fn push(&mut self, label: Label, once: Option<OnceSlot>) -> usize {
+    pub(super) fn push(&mut self, label: Label, once: Option<OnceSlot>) -> usize {
         let index = self.ops.len();
         let sequence = self.next_sequence;
         self.next_sequence += 1;

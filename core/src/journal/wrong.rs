@@ -1,7 +1,7 @@
 //! Rules that are wrong on purpose: the property tests must notice each of them.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub(super) enum Rule {
     /// A call takes the last recorded op with its label instead of the first.
     LastTwin,
     /// Outcomes are handed over together instead of one at a time.
@@ -20,10 +20,10 @@ thread_local! {
     static RULE: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
 }
 
-pub fn set(rule: Option<Rule>) {
+pub(super) fn set(rule: Option<Rule>) {
     RULE.set(rule);
 }
 
-pub fn is(rule: Rule) -> bool {
+pub(super) fn is(rule: Rule) -> bool {
     RULE.get() == Some(rule)
 }

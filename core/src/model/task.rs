@@ -285,11 +285,11 @@ mod code_word {
     use crate::error::Code;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(code.as_str())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
         let word = String::deserialize(deserializer)?;
         Code::parse(&word).ok_or_else(|| serde::de::Error::custom(format!("unknown error code {word:?}")))
     }

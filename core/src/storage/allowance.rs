@@ -21,7 +21,7 @@ impl Default for Allowance {
 impl Allowance {
     /// Drops what the fact of a task's end does not need, and the result too if there is no room for it.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub fn task(&mut self, task: &mut Task) {
+    pub(super) fn task(&mut self, task: &mut Task) {
         task.new.input = Payload::null();
         if let Some(output) = &mut task.output {
             self.fit(output, RowOf { execution: task.execution, slot: task.slot });
@@ -29,7 +29,7 @@ impl Allowance {
     }
 
     /// Keeps a result if there is room for it, else leaves it in its row.
-    pub fn fit(&mut self, value: &mut Payload, of: RowOf) {
+    pub(super) fn fit(&mut self, value: &mut Payload, of: RowOf) {
         let Body::Inline(bytes) = &value.body else { return };
         match self.0.checked_sub(bytes.len()) {
             Some(left) => self.0 = left,

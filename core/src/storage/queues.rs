@@ -56,7 +56,7 @@ pub(super) struct Gate {
 
 impl Gate {
     /// How many of the runs asked for may be handed out, while workers hold `held` runs of the queue.
-    pub fn room(&self, asked: usize, held: usize, now: Timestamp) -> usize {
+    pub(super) fn room(&self, asked: usize, held: usize, now: Timestamp) -> usize {
         let places = self.limit.concurrency.map_or(asked, |most| (most as usize).saturating_sub(held));
         let ahead = self.limit.rate.map_or(asked, |rate| {
             // The runs of a whole period may be handed out at once, but no more: time in which nobody asked is not
@@ -68,7 +68,7 @@ impl Gate {
     }
 
     /// Notes that so many runs were handed out.
-    pub fn pass(&mut self, runs: usize, now: Timestamp) {
+    pub(super) fn pass(&mut self, runs: usize, now: Timestamp) {
         if let Some(rate) = self.limit.rate {
             let runs = i64::try_from(runs).unwrap_or(i64::MAX);
             self.paid_until = self.paid_until.max(now.0).saturating_add(step(rate).saturating_mul(runs));
@@ -76,7 +76,7 @@ impl Gate {
     }
 
     /// When to look again for runs that the limit has kept back.
-    pub fn opens_at(&self, now: Timestamp) -> Timestamp {
+    pub(super) fn opens_at(&self, now: Timestamp) -> Timestamp {
         let soon = now.after(AGAIN);
         let rate = self.limit.rate.map_or(i64::MIN, |rate| self.paid_until + step(rate) - period(rate));
         soon.max(Timestamp(rate))

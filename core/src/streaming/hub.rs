@@ -59,7 +59,7 @@ impl Default for Signal {
 }
 
 impl Signal {
-    pub fn notify(&self) {
+    pub(super) fn notify(&self) {
         self.0.send_replace(());
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct Listener {
 
 impl Hub {
     /// Takes news of this process, and has them carried to others.
-    pub fn announce(&self, news: News) {
+    pub(super) fn announce(&self, news: News) {
         self.take(news);
         let on_publish = self.on_publish.read().clone();
         if let Some(on_publish) = on_publish {
@@ -81,7 +81,7 @@ impl Hub {
     }
 
     /// Wakes those in this process whom news concern.
-    pub fn take(&self, news: News) {
+    pub(super) fn take(&self, news: News) {
         match news {
             News::Agents => self.agents.notify(),
             News::Tasks => self.tasks.notify(),
@@ -96,32 +96,32 @@ impl Hub {
     }
 
     /// Any run may have changed and no poller finds out which: everybody who follows some has to look.
-    pub fn all_may_have_changed(&self) {
+    pub(super) fn all_may_have_changed(&self) {
         for watched in self.watched.lock().values() {
             watched.send_modify(Counts::add_unknown);
         }
         self.call(None, |listener| listener.follows.is_some());
     }
 
-    pub fn call(&self, news: Option<Change>, whom: impl Fn(&Listener) -> bool) {
+    pub(super) fn call(&self, news: Option<Change>, whom: impl Fn(&Listener) -> bool) {
         // Called without the lock: a callback may end a listener.
         let listeners = self.listeners.read().clone();
         listeners.iter().filter(|listener| whom(listener)).for_each(|listener| (listener.on_change)(news));
     }
 
     /// The runs that somebody in this process follows, some more than once.
-    pub fn followed(&self) -> Runs {
+    pub(super) fn followed(&self) -> Runs {
         let mut runs: Runs = self.watched.lock().keys().copied().collect();
         let listeners = self.listeners.read().clone();
         runs.extend(listeners.iter().filter_map(|listener| listener.follows.as_ref()).flat_map(|follows| follows()));
         runs
     }
 
-    pub fn listeners(&self) -> usize {
+    pub(super) fn listeners(&self) -> usize {
         self.listeners.read().len()
     }
 
-    pub fn subscribe(self: Arc<Self>, listener: Listener) -> Listening {
+    pub(super) fn subscribe(self: Arc<Self>, listener: Listener) -> Listening {
         let listener = Arc::new(listener);
         self.change_listeners(|listeners| listeners.push(listener.clone()));
         Listening { hub: Arc::downgrade(&self), listener }

@@ -61,7 +61,7 @@ impl Default for RowTransport {
 
 impl RowTransport {
     /// Whether a run is read elsewhere.
-    pub fn is_read(&self, run: RunKey) -> bool {
+    pub(super) fn is_read(&self, run: RunKey) -> bool {
         self.state.lock().read.contains_key(&run)
     }
 

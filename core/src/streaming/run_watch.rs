@@ -35,7 +35,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub fn add(&mut self, change: Change) {
+    pub(super) fn add(&mut self, change: Change) {
         match change.ended {
             Some(ended) => self.ends += u64::from(ended),
             None => self.unsure += 1,
@@ -44,7 +44,7 @@ impl Counts {
     }
 
     /// Adds what a poll has found; false where it is known already.
-    pub fn add_if_new(&mut self, change: Change) -> bool {
+    pub(super) fn add_if_new(&mut self, change: Change) -> bool {
         let is_new = change.high > self.high || change.ended == Some(true) && self.ends == 0;
         if is_new {
             self.add(change);
@@ -53,7 +53,7 @@ impl Counts {
     }
 
     /// Anything may have happened to the run.
-    pub fn add_unknown(&mut self) {
+    pub(super) fn add_unknown(&mut self) {
         self.unsure += 1;
     }
 }

@@ -41,7 +41,7 @@ impl<K, V> Default for SingleFlight<K, V> {
 impl<K: Hash + Eq + Clone, V: Clone> SingleFlight<K, V> {
     /// Gives the result of `call`, or of another caller's that began after this caller came: one that began earlier may have
     /// missed what this caller was woken for. An error goes to the caller alone whose call failed.
-    pub async fn run<E>(&self, key: K, call: impl AsyncFnOnce() -> Result<V, E>) -> Result<V, E> {
+    pub(crate) async fn run<E>(&self, key: K, call: impl AsyncFnOnce() -> Result<V, E>) -> Result<V, E> {
         let caller = Caller { calls: self, flight: Some(self.flight(&key)), key };
         let Some(flight) = &caller.flight else { return call().await };
         let number = flight.callers.fetch_add(1, Ordering::AcqRel);

@@ -93,7 +93,7 @@ pub(super) struct Executed {
 }
 
 impl Executed {
-    pub fn new(executor: Arc<dyn TaskExecutor>, kind: &str) -> Self {
+    pub(super) fn new(executor: Arc<dyn TaskExecutor>, kind: &str) -> Self {
         Self { executor, kind: kind.to_owned() }
     }
 }

@@ -58,7 +58,14 @@ struct Spans {
 }
 
 impl Activation {
-    pub fn begin(tracer: Tracer, run: &Execution, epoch: u64, segment: u32, tail: usize, now: Timestamp) -> Self {
+    pub(crate) fn begin(
+        tracer: Tracer,
+        run: &Execution,
+        epoch: u64,
+        segment: u32,
+        tail: usize,
+        now: Timestamp,
+    ) -> Self {
         let this = Self {
             tracer,
             execution: run.new.id,
@@ -82,12 +89,12 @@ impl Activation {
     }
 
     /// Whether describing a call is worth it.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.tracer.is_on() || self.spanned.load(Ordering::Relaxed)
     }
 
     /// The span in which the agent's code runs.
-    pub fn span(&self) -> Span {
+    pub(crate) fn span(&self) -> Span {
         if !self.spanned.load(Ordering::Relaxed) {
             return Span::none();
         }
@@ -95,14 +102,14 @@ impl Activation {
     }
 
     /// The span of a running attempt.
-    pub fn attempt_span(&self, op: u32) -> Span {
+    pub(crate) fn attempt_span(&self, op: u32) -> Span {
         if !self.spanned.load(Ordering::Relaxed) {
             return Span::none();
         }
         self.spans.lock().attempts.get(&op).cloned().unwrap_or_else(Span::none)
     }
 
-    pub fn called(&self, now: Timestamp, op: u32, id: impl FnOnce() -> String, named: Named, replayed: bool) {
+    pub(crate) fn called(&self, now: Timestamp, op: u32, id: impl FnOnce() -> String, named: Named, replayed: bool) {
         let (label, waits) = match named {
             Named::Step(label) => (label, true),
             Named::Instant(label) => (label, false),
@@ -119,7 +126,7 @@ impl Activation {
         self.record(now, Traced::Op { op: id, label, replayed });
     }
 
-    pub fn tell(&self, now: Timestamp, noted: Noted) {
+    pub(crate) fn tell(&self, now: Timestamp, noted: Noted) {
         match noted {
             Noted::Handed(op) => {
                 self.spans.lock().ops.remove(&op);
@@ -144,7 +151,7 @@ impl Activation {
         self.record(now, Traced::TaskStarted { task, kind: kind.clone(), attempt });
     }
 
-    pub fn task_ended(
+    pub(crate) fn task_ended(
         &self,
         now: Timestamp,
         op: u32,
@@ -166,25 +173,25 @@ impl Activation {
         self.record(now, Traced::Checkpoint);
     }
 
-    pub fn resumed(&self, now: Timestamp, epoch: u64) {
+    pub(crate) fn resumed(&self, now: Timestamp, epoch: u64) {
         self.open(epoch, 0);
         self.record(now, Traced::Resumed);
     }
 
     /// Takes note of the failure with which the run is about to end.
-    pub fn failing(&self, failure: &Failure) {
+    pub(crate) fn failing(&self, failure: &Failure) {
         *self.failure.lock() = Some(format!("{}: {}", failure.error_type, failure.message));
     }
 
     /// The run ended or paused.
-    pub fn ended(&self, now: Timestamp, status: Status) {
+    pub(crate) fn ended(&self, now: Timestamp, status: Status) {
         self.close();
         let error = self.failure.lock().take().filter(|_| matches!(status, Status::Failed | Status::Paused));
         self.record(now, Traced::Ended { status, error });
     }
 
     /// The copy was dropped before the run ended.
-    pub fn dropped(&self, now: Timestamp, reason: &str) {
+    pub(crate) fn dropped(&self, now: Timestamp, reason: &str) {
         self.close();
         self.record(now, Traced::Dropped { reason: reason.to_owned() });
     }

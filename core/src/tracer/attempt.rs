@@ -20,7 +20,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub fn begin(tracer: Tracer, task: &Task, now: Timestamp) -> Self {
+    pub(crate) fn begin(tracer: Tracer, task: &Task, now: Timestamp) -> Self {
         let span = tracing::info_span!(
             parent: None, "flovyn.task", task = %task.new.id, kind = %task.new.kind, attempt = task.attempt,
             execution = %task.execution
@@ -40,11 +40,11 @@ impl Attempt {
     }
 
     /// The span in which it runs. The span ends when this value and all clones of the span are dropped.
-    pub fn span(&self) -> Span {
+    pub(crate) fn span(&self) -> Span {
         self.span.clone()
     }
 
-    pub fn ended(&self, now: Timestamp, result: &AttemptResult) {
+    pub(crate) fn ended(&self, now: Timestamp, result: &AttemptResult) {
         let task = (self.task, &self.kind, self.attempt);
         self.record(now, || Traced::task_ended(task, now.since(self.started), result));
     }

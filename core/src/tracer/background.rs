@@ -30,14 +30,14 @@ pub(super) struct Background {
 }
 
 impl Background {
-    pub fn start(sink: impl Sink) -> std::io::Result<Self> {
+    pub(super) fn start(sink: impl Sink) -> std::io::Result<Self> {
         let (queue, records) = sync_channel(QUEUE);
         let thread = crate::spawn::thread("flovyn-tracer", "traces", move || run(sink, &records))
             .map_err(std::io::Error::other)?;
         Ok(Self { queue: Some(queue), thread: Mutex::new(Some(thread)), dropped: AtomicU64::new(0) })
     }
 
-    pub fn send(&self, record: &Trace) {
+    pub(super) fn send(&self, record: &Trace) {
         let Some(queue) = &self.queue else { return };
         if let Err(TrySendError::Full(_)) = queue.try_send(Message::Record(Box::new(record.clone()))) {
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
@@ -47,7 +47,7 @@ impl Background {
         }
     }
 
-    pub fn flush(&self) {
+    pub(super) fn flush(&self) {
         let (done, wait) = sync_channel(1);
         if self.queue.as_ref().is_some_and(|queue| queue.send(Message::Flush(done)).is_ok()) {
             let _ = wait.recv();

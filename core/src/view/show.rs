@@ -171,6 +171,7 @@ macro_rules! view {
 pub(super) use view;
 
 #[cfg(test)]
+#[allow(unreachable_pub)]
 mod tests {
     use super::*;
     use serde_json::json;

@@ -16,7 +16,7 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    pub fn arm(&self, session: &Arc<Session>) {
+    pub(super) fn arm(&self, session: &Arc<Session>) {
         let mut queue = self.queue.lock();
         queue.push_back((Instant::now() + HOLD, Arc::downgrade(session)));
         if queue.len() == 1 {

@@ -19,7 +19,7 @@ pub(super) struct Inline {
 impl Inline {
     /// The places that no claimed task may take. Waiting inline attempts go first, since each of them keeps its run,
     /// and the run's place, waiting.
-    pub fn taken_or_wanted(&self) -> usize {
+    pub(super) fn taken_or_wanted(&self) -> usize {
         self.taken + self.waiting.len()
     }
 }

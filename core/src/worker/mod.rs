@@ -329,17 +329,17 @@ impl Drop for Gone<'_> {
 }
 
 impl Core {
-    pub fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Acquire)
     }
 
     /// Free places for runs.
-    pub fn free_agents(&self) -> usize {
+    pub(crate) fn free_agents(&self) -> usize {
         self.options.max_agents.saturating_sub(self.active.lock().len())
     }
 
     /// Reserves up to `most` free places for tasks that are being claimed, and returns how many.
-    pub fn reserve_tasks(&self, most: usize) -> usize {
+    pub(crate) fn reserve_tasks(&self, most: usize) -> usize {
         let tickets = self.tickets.lock();
         let reserved = self.reserved_tasks.load(Ordering::Relaxed);
         let inline = self.inline.lock().taken_or_wanted();
@@ -349,7 +349,7 @@ impl Core {
     }
 
     /// The request of a claim.
-    pub fn claim_of(&self, kinds: Arc<[String]>, limit: usize) -> ClaimRequest {
+    pub(crate) fn claim_of(&self, kinds: Arc<[String]>, limit: usize) -> ClaimRequest {
         ClaimRequest {
             org: self.options.org,
             worker: self.id,

@@ -26,18 +26,18 @@ struct Inner {
 }
 
 impl Parked {
-    pub fn new(max: usize, age: Duration) -> Self {
+    pub(super) fn new(max: usize, age: Duration) -> Self {
         Self { max, age, inner: Mutex::default() }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.inner.lock().by_id.len()
     }
 
     /// Keeps a waiting run, and returns the runs that have to be evicted for it. Each is chosen among the eight oldest
     /// that may go: runs that have only replayed come last, then the one with the shortest tail goes first, since it is
     /// cheapest to enter again.
-    pub fn put(&self, session: Arc<Session>) -> Vec<Arc<Session>> {
+    pub(super) fn put(&self, session: Arc<Session>) -> Vec<Arc<Session>> {
         session.shrink();
         let mut inner = self.inner.lock();
         let place = inner.next;
@@ -63,12 +63,12 @@ impl Parked {
     }
 
     /// A kept run.
-    pub fn get(&self, id: ExecutionId) -> Option<Arc<Session>> {
+    pub(super) fn get(&self, id: ExecutionId) -> Option<Arc<Session>> {
         self.inner.lock().by_id.get(&id).map(|(_, _, session)| session.clone())
     }
 
     /// Takes a run out.
-    pub fn take(&self, id: ExecutionId) -> Option<Arc<Session>> {
+    pub(super) fn take(&self, id: ExecutionId) -> Option<Arc<Session>> {
         let mut inner = self.inner.lock();
         let (place, _, session) = inner.by_id.remove(&id)?;
         inner.by_age.remove(&place);
@@ -76,7 +76,7 @@ impl Parked {
     }
 
     /// Forgets a session that is over.
-    pub fn remove(&self, session: &Arc<Session>) {
+    pub(super) fn remove(&self, session: &Arc<Session>) {
         let mut inner = self.inner.lock();
         let id = session.execution_id();
         if inner.by_id.get(&id).is_some_and(|(_, _, kept)| Arc::ptr_eq(kept, session))
@@ -87,7 +87,7 @@ impl Parked {
     }
 
     /// Takes out the runs that have been kept for too long.
-    pub fn take_aged(&self) -> Vec<Arc<Session>> {
+    pub(super) fn take_aged(&self) -> Vec<Arc<Session>> {
         let mut inner = self.inner.lock();
         let aged: Vec<_> = inner
             .by_id
@@ -108,7 +108,7 @@ impl Parked {
             .collect()
     }
 
-    pub fn take_all(&self) -> Vec<Arc<Session>> {
+    pub(super) fn take_all(&self) -> Vec<Arc<Session>> {
         let mut inner = self.inner.lock();
         inner.by_age.clear();
         std::mem::take(&mut inner.by_id).into_values().map(|(_, _, session)| session).collect()

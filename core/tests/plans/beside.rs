@@ -75,7 +75,7 @@ fn serves() -> Serves {
 }
 
 /// One row of each table that no run has part in.
-pub async fn templates(storage: &dyn Storage) {
+pub(crate) async fn templates(storage: &dyn Storage) {
     storage.server_side().unwrap().create_definition(ORG, definition("first")).await.unwrap();
     storage.put_schedule(ORG, schedule("first")).await.unwrap();
     storage.server_side().unwrap().create_key(key("first")).await.unwrap();
@@ -92,7 +92,7 @@ pub async fn templates(storage: &dyn Storage) {
 }
 
 /// A day of all that is no run.
-pub async fn day(storage: &Arc<dyn Storage>, client: &Client) {
+pub(crate) async fn day(storage: &Arc<dyn Storage>, client: &Client) {
     definitions(&**storage).await;
     schedules(&**storage).await;
     keys(&**storage).await;

@@ -23,12 +23,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub const ORG: OrgId = OrgId::DEFAULT;
+pub(crate) const ORG: OrgId = OrgId::DEFAULT;
 
 type Corrupt = Box<dyn Fn(ExecutionId, u32) -> bool + Send + Sync>;
 
 /// One backend under test.
-pub struct World {
+pub(crate) struct World {
     pub storage: Arc<dyn Storage>,
     pub clock: ManualClock,
     pub runtime: Runtime,
@@ -37,7 +37,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn memory() -> Self {
+    pub(crate) fn memory() -> Self {
         let clock = ManualClock::new(Timestamp(1_700_000_000_000_000));
         let memory = Arc::new(MemoryStorage::new(Arc::new(clock.clone())));
         let damaged = memory.clone();
@@ -45,7 +45,7 @@ impl World {
         Self { runtime: Runtime::over(memory.clone()), storage: memory, clock, corrupt, folder: None }
     }
 
-    pub fn sqlite() -> Self {
+    pub(crate) fn sqlite() -> Self {
         let clock = ManualClock::new(Timestamp(1_700_000_000_000_000));
         let ram = Path::new("/dev/shm");
         let folder = if ram.is_dir() { tempfile::tempdir_in(ram) } else { tempfile::tempdir() }.unwrap();
@@ -64,49 +64,49 @@ impl World {
         Self { runtime: Runtime::over(storage.clone()), storage, clock, corrupt, folder: Some(folder) }
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.runtime.client()
     }
 
     /// A worker that keeps no waiting run in memory: every wait is a re-entry.
-    pub async fn forgetful(&self, host: NativeHost) -> Worker {
+    pub(crate) async fn forgetful(&self, host: NativeHost) -> Worker {
         let options = WorkerOptions { max_parked: 0, ..WorkerOptions::default() };
         self.runtime.worker(Arc::new(host), options).await.unwrap()
     }
 
-    pub async fn worker(&self, host: NativeHost) -> Worker {
+    pub(crate) async fn worker(&self, host: NativeHost) -> Worker {
         self.runtime.worker(Arc::new(host), WorkerOptions::default()).await.unwrap()
     }
 
     /// As `kill -9` and another process that notices it.
-    pub async fn kill(&self, worker: &Worker) {
+    pub(crate) async fn kill(&self, worker: &Worker) {
         worker.kill();
         self.storage.unregister_worker(ORG, worker.id()).await.unwrap();
     }
 
-    pub async fn start(&self, kind: &str) -> Handle {
+    pub(crate) async fn start(&self, kind: &str) -> Handle {
         self.client().start(kind, Payload::null(), StartOptions::default()).await.unwrap()
     }
 
-    pub async fn journal(&self, handle: &Handle, segment: u32) -> Vec<RecordedOp> {
+    pub(crate) async fn journal(&self, handle: &Handle, segment: u32) -> Vec<RecordedOp> {
         self.storage.journal(ORG, handle.id(), segment).await.unwrap()
     }
 
-    pub async fn events(&self, handle: &Handle) -> Vec<Event> {
+    pub(crate) async fn events(&self, handle: &Handle) -> Vec<Event> {
         self.storage.events(ORG, handle.id(), 0, 10_000).await.unwrap()
     }
 
-    pub async fn warnings(&self, handle: &Handle, word: &str) -> usize {
+    pub(crate) async fn warnings(&self, handle: &Handle, word: &str) -> usize {
         let events = self.events(handle).await;
         events.iter().filter(|event| event.kind == EventKind::Warning && event.data["warning"] == word).count()
     }
 
-    pub async fn tasks(&self, handle: &Handle) -> Vec<Task> {
+    pub(crate) async fn tasks(&self, handle: &Handle) -> Vec<Task> {
         handle.tasks(flovyn_core::model::PageRequest { limit: 1_000, after: None }).await.unwrap().items
     }
 
     /// How many bytes are stored, for a backend in a file: pages in use, whatever the write-ahead log still repeats.
-    pub fn stored_size(&self) -> Option<u64> {
+    pub(crate) fn stored_size(&self) -> Option<u64> {
         let file = self.folder.as_ref()?.path().join("runs.db");
         let connection = rusqlite::Connection::open(file).unwrap();
         let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, i64>(0)).unwrap();
@@ -116,7 +116,7 @@ impl World {
 }
 
 /// Looks again until it is so; 20 seconds are far more than it takes.
-pub async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     for _ in 0..6_000 {
         if is_so().await {
             return;
@@ -126,7 +126,7 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut()
     panic!("it never came to this: {what}");
 }
 
-pub async fn waits_for(handle: &Handle, signal: &str) {
+pub(crate) async fn waits_for(handle: &Handle, signal: &str) {
     until(&format!("the run waits for {signal:?}"), || async {
         let run = handle.describe().await.unwrap();
         let named = run.wait.is_some_and(|wait| wait.signals.iter().any(|name| name == signal));
@@ -135,15 +135,15 @@ pub async fn waits_for(handle: &Handle, signal: &str) {
     .await;
 }
 
-pub async fn has_status(handle: &Handle, status: Status) {
+pub(crate) async fn has_status(handle: &Handle, status: Status) {
     until(&format!("the run is {status}"), || async { handle.status().await.unwrap() == status }).await;
 }
 
-pub async fn send(handle: &Handle, name: &str, value: impl Serialize) {
+pub(crate) async fn send(handle: &Handle, name: &str, value: impl Serialize) {
     handle.signal(name, Payload::of(&value).unwrap(), Delivery::NextStep, None).await.unwrap();
 }
 
-pub async fn result(handle: &Handle) -> Value {
+pub(crate) async fn result(handle: &Handle) -> Value {
     let output = handle.result(Some(Duration::from_secs(25))).await;
     output.unwrap_or_else(|error| panic!("{error:?}")).parse().unwrap()
 }
@@ -151,7 +151,7 @@ pub async fn result(handle: &Handle) -> Value {
 type Body = dyn for<'a> Fn(&'a dyn AgentContext) -> BoxFuture<'a, Result<Value>> + Send + Sync;
 
 /// An agent without state.
-pub struct Agent {
+pub(crate) struct Agent {
     kind: String,
     version: String,
     policy: OnDivergence,
@@ -159,7 +159,7 @@ pub struct Agent {
     body: Arc<Body>,
 }
 
-pub fn agent(
+pub(crate) fn agent(
     kind: &str,
     body: impl for<'a> Fn(&'a dyn AgentContext) -> BoxFuture<'a, Result<Value>> + Send + Sync + 'static,
 ) -> Agent {
@@ -168,19 +168,19 @@ pub fn agent(
 }
 
 impl Agent {
-    pub fn version(self, version: &str) -> Self {
+    pub(crate) fn version(self, version: &str) -> Self {
         Self { version: version.into(), ..self }
     }
 
-    pub fn policy(self, policy: OnDivergence) -> Self {
+    pub(crate) fn policy(self, policy: OnDivergence) -> Self {
         Self { policy, ..self }
     }
 
-    pub fn on_error(self, on_error: OnError) -> Self {
+    pub(crate) fn on_error(self, on_error: OnError) -> Self {
         Self { on_error, ..self }
     }
 
-    pub fn host(self) -> NativeHost {
+    pub(crate) fn host(self) -> NativeHost {
         NativeHost::default().agent(self).unwrap()
     }
 }
@@ -210,14 +210,14 @@ impl AgentDefinition for Agent {
 /// A state of any form.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct State(pub Value);
+pub(crate) struct State(pub Value);
 
 impl AgentState for State {}
 
 /// An agent with state.
-pub struct Stateful(pub &'static str, pub Arc<Body>);
+pub(crate) struct Stateful(pub &'static str, pub Arc<Body>);
 
-pub fn stateful(
+pub(crate) fn stateful(
     kind: &'static str,
     body: impl for<'a> Fn(&'a dyn AgentContext) -> BoxFuture<'a, Result<Value>> + Send + Sync + 'static,
 ) -> NativeHost {
@@ -244,7 +244,7 @@ type Work = dyn Fn(TaskContext, Value) -> BoxFuture<'static, Result<Value>> + Se
 
 /// A task with a list of what it was asked to do.
 #[derive(Clone)]
-pub struct Job {
+pub(crate) struct Job {
     kind: &'static str,
     options: TaskOptions,
     work: Arc<Work>,
@@ -252,11 +252,11 @@ pub struct Job {
 }
 
 /// A task that gives back its input.
-pub fn echo() -> Job {
+pub(crate) fn echo() -> Job {
     job("echo", |_, input| Box::pin(async move { Ok(input) }))
 }
 
-pub fn job(
+pub(crate) fn job(
     kind: &'static str,
     work: impl Fn(TaskContext, Value) -> BoxFuture<'static, Result<Value>> + Send + Sync + 'static,
 ) -> Job {
@@ -264,17 +264,17 @@ pub fn job(
 }
 
 impl Job {
-    pub fn options(self, options: TaskOptions) -> Self {
+    pub(crate) fn options(self, options: TaskOptions) -> Self {
         Self { options, ..self }
     }
 
     /// How often it was asked to do this.
-    pub fn times(&self, input: impl Into<Value>) -> usize {
+    pub(crate) fn times(&self, input: impl Into<Value>) -> usize {
         let input = input.into();
         self.asked.lock().unwrap().iter().filter(|asked| **asked == input).count()
     }
 
-    pub fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.asked.lock().unwrap().len()
     }
 }
@@ -299,12 +299,12 @@ impl TaskDefinition for Job {
 }
 
 /// Does `echo` with an input.
-pub async fn say(ctx: &dyn AgentContext, what: impl Into<Value>) -> Result<Value> {
+pub(crate) async fn say(ctx: &dyn AgentContext, what: impl Into<Value>) -> Result<Value> {
     ctx.schedule::<Value>("echo", &what.into())?.await
 }
 
 /// A claim of runs by a worker that is none.
-pub fn claim_by(worker: u128, kind: &str) -> storage::ClaimRequest {
+pub(crate) fn claim_by(worker: u128, kind: &str) -> storage::ClaimRequest {
     storage::ClaimRequest {
         org: ORG,
         worker: flovyn_core::id::WorkerId(uuid::Uuid::from_u128(worker)),

@@ -17,7 +17,7 @@ fn retries(retries: u32) -> TaskOptions {
 }
 
 /// Fails its first two attempts.
-pub struct Flaky;
+pub(crate) struct Flaky;
 
 #[async_trait]
 impl TaskDefinition for Flaky {
@@ -41,7 +41,7 @@ impl TaskDefinition for Flaky {
 }
 
 /// Takes longer than it may.
-pub struct Slow;
+pub(crate) struct Slow;
 
 #[async_trait]
 impl TaskDefinition for Slow {
@@ -63,7 +63,7 @@ impl TaskDefinition for Slow {
 }
 
 /// Would be retried, but says itself that there is no point.
-pub struct Hopeless;
+pub(crate) struct Hopeless;
 
 #[async_trait]
 impl TaskDefinition for Hopeless {
@@ -84,7 +84,7 @@ impl TaskDefinition for Hopeless {
 }
 
 /// Uses all three.
-pub struct Toolbox;
+pub(crate) struct Toolbox;
 
 #[async_trait]
 impl AgentDefinition for Toolbox {

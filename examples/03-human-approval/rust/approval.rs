@@ -15,7 +15,7 @@ use flovyn_core::{Payload, Result};
 use std::process::Command;
 
 /// A mail must not go out twice, whatever happens.
-pub struct Send;
+pub(crate) struct Send;
 
 #[async_trait]
 impl TaskDefinition for Send {
@@ -36,7 +36,7 @@ impl TaskDefinition for Send {
 }
 
 /// Drafts, asks, and sends only what was approved.
-pub struct Mailer;
+pub(crate) struct Mailer;
 
 #[async_trait]
 impl AgentDefinition for Mailer {

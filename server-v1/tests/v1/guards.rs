@@ -177,7 +177,7 @@ async fn a_key_of_one_queue_acts_on_runs_of_that_queue() {
 }
 
 /// A server on a driven clock: what time brings comes when the test says so.
-pub async fn driven() -> (House, ManualClock) {
+pub(crate) async fn driven() -> (House, ManualClock) {
     let clock = ManualClock::new(Timestamp(1_700_000_000_000_000));
     let storage = Arc::new(MemoryStorage::new(Arc::new(clock.clone())));
     let house = house_over(Runtime::over(storage), tempfile::tempdir().unwrap()).await;

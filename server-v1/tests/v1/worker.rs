@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 /// Adds the token to every call.
 #[derive(Clone)]
-pub struct Bearer(MetadataValue<Ascii>);
+pub(crate) struct Bearer(MetadataValue<Ascii>);
 
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
@@ -29,14 +29,14 @@ type Authorized = InterceptedService<Channel, Bearer>;
 
 /// The three services over one channel.
 #[derive(Clone)]
-pub struct Wire {
+pub(crate) struct Wire {
     pub agents: AgentDispatchClient<Authorized>,
     pub tasks: TaskExecutionClient<Authorized>,
     pub lifecycle: WorkerLifecycleClient<Authorized>,
 }
 
 impl Wire {
-    pub async fn connect(url: &str, token: &str) -> Self {
+    pub(crate) async fn connect(url: &str, token: &str) -> Self {
         let channel = Channel::from_shared(url.to_owned()).unwrap().connect().await.unwrap();
         let bearer = Bearer(format!("Bearer {token}").parse().unwrap());
         Self {
@@ -48,7 +48,7 @@ impl Wire {
 }
 
 /// A process that runs agents and tasks.
-pub struct Worker {
+pub(crate) struct Worker {
     pub wire: Wire,
     /// Its own name for itself.
     pub name: String,
@@ -58,12 +58,18 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub async fn start(url: &str, token: &str, agents: &[&str], tasks: &[&str]) -> Self {
+    pub(crate) async fn start(url: &str, token: &str, agents: &[&str], tasks: &[&str]) -> Self {
         Self::start_as(url, token, None, agents, tasks).await
     }
 
     /// Registers, under a name of the user's or the worker's own.
-    pub async fn start_as(url: &str, token: &str, called: Option<&str>, agents: &[&str], tasks: &[&str]) -> Self {
+    pub(crate) async fn start_as(
+        url: &str,
+        token: &str,
+        called: Option<&str>,
+        agents: &[&str],
+        tasks: &[&str],
+    ) -> Self {
         let mut wire = Wire::connect(url, token).await;
         let name = format!("worker-{}", Uuid::new_v4());
         let request = v1::WorkerRegistrationRequest {
@@ -88,7 +94,7 @@ impl Worker {
         Self { wire, name, id: answer.worker_id, agents: agents.iter().map(ToString::to_string).collect() }
     }
 
-    pub fn poll_request(&self, seconds: i64) -> v1::PollAgentRequest {
+    pub(crate) fn poll_request(&self, seconds: i64) -> v1::PollAgentRequest {
         v1::PollAgentRequest {
             worker_id: self.id.clone(),
             org_id: "default".into(),
@@ -99,18 +105,18 @@ impl Worker {
         }
     }
 
-    pub async fn poll(&mut self, seconds: i64) -> Option<v1::AgentExecutionInfo> {
+    pub(crate) async fn poll(&mut self, seconds: i64) -> Option<v1::AgentExecutionInfo> {
         let request = self.poll_request(seconds);
         self.wire.agents.poll_agent(request).await.unwrap().into_inner().agent_execution
     }
 
     /// Claims a run: its checkpoint and its entries, then user code may go on.
-    pub async fn claim(&mut self) -> Ctx {
+    pub(crate) async fn claim(&mut self) -> Ctx {
         let info = self.poll(10).await.expect("there is a run to claim");
         Ctx::enter(self.wire.clone(), info).await
     }
 
-    pub async fn poll_task(&mut self, seconds: i64) -> Option<v1::TaskExecutionInfo> {
+    pub(crate) async fn poll_task(&mut self, seconds: i64) -> Option<v1::TaskExecutionInfo> {
         let request = v1::PollTaskRequest {
             worker_id: self.name.clone(),
             org_id: "default".into(),
@@ -121,11 +127,11 @@ impl Worker {
         self.wire.tasks.poll_task(request).await.unwrap().into_inner().task
     }
 
-    pub async fn task(&mut self) -> v1::TaskExecutionInfo {
+    pub(crate) async fn task(&mut self) -> v1::TaskExecutionInfo {
         self.poll_task(10).await.expect("there is a task to run")
     }
 
-    pub async fn complete(&mut self, task: &v1::TaskExecutionInfo, output: Value) -> Result<(), Status> {
+    pub(crate) async fn complete(&mut self, task: &v1::TaskExecutionInfo, output: Value) -> Result<(), Status> {
         let request = v1::CompleteTaskRequest {
             task_execution_id: task.task_execution_id.clone(),
             output: output.to_string().into(),
@@ -133,14 +139,14 @@ impl Worker {
         self.wire.tasks.complete_task(request).await.map(drop)
     }
 
-    pub async fn fail(&mut self, task: &v1::TaskExecutionInfo, error: &str) -> Result<(), Status> {
+    pub(crate) async fn fail(&mut self, task: &v1::TaskExecutionInfo, error: &str) -> Result<(), Status> {
         let request =
             v1::FailTaskRequest { task_execution_id: task.task_execution_id.clone(), error: error.to_owned() };
         self.wire.tasks.fail_task(request).await.map(drop)
     }
 
     /// Claims a task `double` and carries it out.
-    pub async fn double(&mut self) {
+    pub(crate) async fn double(&mut self) {
         let task = self.task().await;
         assert_eq!((task.kind.as_str(), task.workflow_execution_id.as_str()), ("double", ""));
         let input: Value = serde_json::from_slice(&task.input).unwrap();
@@ -150,7 +156,7 @@ impl Worker {
 
 /// Why an agent's code stopped before its end.
 #[derive(Debug)]
-pub enum Stop {
+pub(crate) enum Stop {
     Suspended,
     Failed(String),
 }
@@ -167,7 +173,7 @@ enum Command {
 }
 
 /// What an agent's code has: its input, its state as of the last checkpoint, its conversation, and a buffer of commands.
-pub struct Ctx {
+pub(crate) struct Ctx {
     pub wire: Wire,
     pub info: v1::AgentExecutionInfo,
     pub entries: Vec<v1::AgentEntry>,
@@ -194,22 +200,22 @@ impl Ctx {
         ctx
     }
 
-    pub fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         self.info.id.clone()
     }
 
-    pub fn input(&self) -> Value {
+    pub(crate) fn input(&self) -> Value {
         serde_json::from_slice(&self.info.input).unwrap()
     }
 
-    pub async fn read_entries(&mut self, after: Option<String>) -> Vec<v1::AgentEntry> {
+    pub(crate) async fn read_entries(&mut self, after: Option<String>) -> Vec<v1::AgentEntry> {
         let request = v1::GetEntriesRequest { agent_execution_id: self.id(), after_entry_id: after };
         let stream = self.wire.agents.get_entries(request).await.unwrap().into_inner();
         stream.map(|chunk| chunk.unwrap().entry.unwrap()).collect().await
     }
 
     /// Buffers an entry under an id of the worker's own.
-    pub fn append(&mut self, role: &str, content: Value) -> String {
+    pub(crate) fn append(&mut self, role: &str, content: Value) -> String {
         let id = Uuid::new_v4().to_string();
         self.buffer.push(Command::Append(v1::AppendEntryRequest {
             agent_execution_id: self.id(),
@@ -224,7 +230,7 @@ impl Ctx {
     }
 
     /// Buffers a task under a key that follows from run, kind and input; the id that follows from the key.
-    pub fn schedule(&mut self, kind: &str, input: Value) -> String {
+    pub(crate) fn schedule(&mut self, kind: &str, input: Value) -> String {
         let header = self.header(kind, &input);
         let key = header.idempotency_key.clone().unwrap();
         self.buffer.push(Command::Schedule(header, input));
@@ -232,7 +238,7 @@ impl Ctx {
     }
 
     /// What a task is scheduled with. Keys are the worker's own: a server must not look into them.
-    pub fn header(&self, kind: &str, input: &Value) -> v1::ScheduleAgentTaskHeader {
+    pub(crate) fn header(&self, kind: &str, input: &Value) -> v1::ScheduleAgentTaskHeader {
         let run = Uuid::parse_str(&self.info.id).unwrap();
         let hash = blake3::hash(format!("{run}:{kind}:{input}").as_bytes()).to_hex();
         v1::ScheduleAgentTaskHeader {
@@ -244,7 +250,7 @@ impl Ctx {
     }
 
     /// Schedules a task at once: the header, then the input in two parts.
-    pub async fn send_task(
+    pub(crate) async fn send_task(
         &mut self,
         header: v1::ScheduleAgentTaskHeader,
         input: &Value,
@@ -262,7 +268,7 @@ impl Ctx {
     }
 
     /// Sends what is buffered, one by one in the order of the code.
-    pub async fn flush(&mut self) -> Result<(), Status> {
+    pub(crate) async fn flush(&mut self) -> Result<(), Status> {
         for command in std::mem::take(&mut self.buffer) {
             match command {
                 Command::Append(request) => {
@@ -276,7 +282,7 @@ impl Ctx {
         Ok(())
     }
 
-    pub async fn checkpoint(&mut self) -> Result<i32, Status> {
+    pub(crate) async fn checkpoint(&mut self) -> Result<i32, Status> {
         self.flush().await?;
         let request = v1::SubmitCheckpointRequest {
             agent_execution_id: self.id(),
@@ -287,14 +293,14 @@ impl Ctx {
         Ok(self.wire.agents.submit_checkpoint(request).await?.into_inner().sequence)
     }
 
-    pub async fn results(&mut self, tasks: &[String]) -> Vec<v1::TaskResultEntry> {
+    pub(crate) async fn results(&mut self, tasks: &[String]) -> Vec<v1::TaskResultEntry> {
         let request =
             v1::GetAgentTaskResultsRequest { agent_execution_id: self.id(), task_execution_ids: tasks.to_vec() };
         self.wire.agents.get_agent_task_results(request).await.unwrap().into_inner().results
     }
 
     /// Waits for all of some tasks; the first that failed fails it.
-    pub async fn join_all(&mut self, tasks: &[String]) -> Result<Vec<Value>, Stop> {
+    pub(crate) async fn join_all(&mut self, tasks: &[String]) -> Result<Vec<Value>, Stop> {
         self.flush().await?;
         let results = self.results(tasks).await;
         assert_eq!(results.len(), tasks.len());
@@ -309,14 +315,14 @@ impl Ctx {
         self.suspend(on_tasks(tasks, v1::WaitMode::All)).await
     }
 
-    pub async fn wait_for_signal(&mut self, name: &str) -> Result<Value, Stop> {
+    pub(crate) async fn wait_for_signal(&mut self, name: &str) -> Result<Value, Stop> {
         if let Some(signal) = self.consume(Some(name), None).await.into_iter().next() {
             return Ok(serde_json::from_slice(&signal.signal_value).unwrap());
         }
         self.suspend(WaitCondition::WaitForSignal(name.to_owned())).await
     }
 
-    pub async fn consume(&mut self, name: Option<&str>, pattern: Option<&str>) -> Vec<v1::AgentSignal> {
+    pub(crate) async fn consume(&mut self, name: Option<&str>, pattern: Option<&str>) -> Vec<v1::AgentSignal> {
         let request = v1::ConsumeSignalsRequest {
             agent_execution_id: self.id(),
             signal_name: name.map(str::to_owned),
@@ -326,18 +332,18 @@ impl Ctx {
     }
 
     /// Checkpoints and waits; the code ends here.
-    pub async fn suspend<T>(&mut self, on: WaitCondition) -> Result<T, Stop> {
+    pub(crate) async fn suspend<T>(&mut self, on: WaitCondition) -> Result<T, Stop> {
         self.checkpoint().await?;
         self.wait_on(on).await?;
         Err(Stop::Suspended)
     }
 
-    pub async fn wait_on(&mut self, on: WaitCondition) -> Result<(), Status> {
+    pub(crate) async fn wait_on(&mut self, on: WaitCondition) -> Result<(), Status> {
         let request = v1::SuspendAgentRequest { agent_execution_id: self.id(), reason: None, wait_condition: Some(on) };
         self.wire.agents.suspend_agent(request).await.map(drop)
     }
 
-    pub async fn cancel_task(&mut self, task: &str) -> v1::CancelAgentTaskResponse {
+    pub(crate) async fn cancel_task(&mut self, task: &str) -> v1::CancelAgentTaskResponse {
         let request = v1::CancelAgentTaskRequest {
             agent_execution_id: self.id(),
             task_execution_id: task.to_owned(),
@@ -347,7 +353,7 @@ impl Ctx {
     }
 
     /// Streams one event: a stream of its own with one message.
-    pub async fn stream(&mut self, kind: v1::AgentStreamEventType, payload: Value) -> Result<bool, Status> {
+    pub(crate) async fn stream(&mut self, kind: v1::AgentStreamEventType, payload: Value) -> Result<bool, Status> {
         let event = v1::StreamAgentDataRequest {
             agent_execution_id: self.id(),
             sequence: self.streamed,
@@ -359,14 +365,14 @@ impl Ctx {
         Ok(self.wire.agents.stream_agent_data(futures::stream::iter([event])).await?.into_inner().acknowledged)
     }
 
-    pub async fn complete(mut self, output: Value) -> Result<(), Status> {
+    pub(crate) async fn complete(mut self, output: Value) -> Result<(), Status> {
         self.flush().await?;
         let request = v1::CompleteAgentRequest { agent_execution_id: self.id(), output: output.to_string().into() };
         self.wire.agents.complete_agent(request).await.map(drop)
     }
 
     /// Ends the run as its code ended.
-    pub async fn end(mut self, ended: Result<Value, Stop>) -> Result<(), Status> {
+    pub(crate) async fn end(mut self, ended: Result<Value, Stop>) -> Result<(), Status> {
         match ended {
             Ok(output) => self.complete(output).await,
             Err(Stop::Suspended) => Ok(()),
@@ -383,10 +389,10 @@ impl Ctx {
     }
 }
 
-pub fn task_id(key: &str) -> String {
+pub(crate) fn task_id(key: &str) -> String {
     Uuid::new_v5(&Uuid::NAMESPACE_OID, key.as_bytes()).to_string()
 }
 
-pub fn on_tasks(tasks: &[String], mode: v1::WaitMode) -> WaitCondition {
+pub(crate) fn on_tasks(tasks: &[String], mode: v1::WaitMode) -> WaitCondition {
     WaitCondition::WaitForTasks(v1::WaitForTasks { task_ids: tasks.to_vec(), mode: mode.into() })
 }

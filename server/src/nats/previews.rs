@@ -24,13 +24,13 @@ pub(super) struct Previews {
 pub(super) type Received = (Message, Option<u64>);
 
 impl Previews {
-    pub fn of(client: Client, prefix: String) -> Self {
+    pub(super) fn of(client: Client, prefix: String) -> Self {
         Self { client, prefix, position: None }
     }
 
     /// Previews from now on; where they are retained, from the last one that was [received](Self::mark_received). None where NATS
     /// refuses.
-    pub async fn subscribe(&mut self) -> Option<BoxStream<'static, Received>> {
+    pub(super) async fn subscribe(&mut self) -> Option<BoxStream<'static, Received>> {
         match self.retained().await {
             Ok(retained) => return Some(retained),
             Err(error) => tracing::debug!(%error, "NATS keeps no previews; they are heard as they come"),
@@ -40,7 +40,7 @@ impl Previews {
     }
 
     /// Remembers that the preview of this number was received.
-    pub fn mark_received(&mut self, number: Option<u64>) {
+    pub(super) fn mark_received(&mut self, number: Option<u64>) {
         if let (Some((_, last)), Some(number)) = (&mut self.position, number) {
             *last = number.max(*last);
         }

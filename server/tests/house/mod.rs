@@ -24,38 +24,38 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-pub const TOKEN: &str = "house";
-pub const BASE: &str = "/api/orgs/default/agent-executions";
+pub(crate) const TOKEN: &str = "house";
+pub(crate) const BASE: &str = "/api/orgs/default/agent-executions";
 
 /// A server that is up.
-pub struct House {
+pub(crate) struct House {
     pub runtime: Runtime,
     pub serving: Serving,
     pub folder: tempfile::TempDir,
 }
 
 /// A server over a runtime's backend.
-pub async fn served(runtime: &Runtime, grpc: SocketAddr, http: SocketAddr) -> Serving {
+pub(crate) async fn served(runtime: &Runtime, grpc: SocketAddr, http: SocketAddr) -> Serving {
     let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
     let config = ServerConfig { grpc, http, access };
     serve(runtime.storage().clone(), runtime.chunks().clone(), config).await.unwrap()
 }
 
 /// A door to a server that knows its address and nothing else.
-pub async fn remote(serving: &Serving) -> Runtime {
+pub(crate) async fn remote(serving: &Serving) -> Runtime {
     let options = RemoteOptions { token: Some(TOKEN.into()) };
     Runtime::over(Arc::new(RemoteStorage::connect(&serving.url(), options).await.unwrap()))
 }
 
 impl House {
-    pub async fn open() -> Self {
+    pub(crate) async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("runs.db").display());
         Self::over(&url, folder).await
     }
 
     /// A server over a database that others may serve too.
-    pub async fn over(url: &str, folder: tempfile::TempDir) -> Self {
+    pub(crate) async fn over(url: &str, folder: tempfile::TempDir) -> Self {
         let runtime = Runtime::open(url).await.unwrap();
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let serving = served(&runtime, anywhere, anywhere).await;
@@ -63,19 +63,19 @@ impl House {
     }
 
     /// A door that knows the server's address and nothing else.
-    pub async fn remote(&self) -> Runtime {
+    pub(crate) async fn remote(&self) -> Runtime {
         remote(&self.serving).await
     }
 
     /// A worker behind such a door.
-    pub async fn worker(&self, host: NativeHost) -> (Runtime, Worker) {
+    pub(crate) async fn worker(&self, host: NativeHost) -> (Runtime, Worker) {
         let remote = self.remote().await;
         let worker = remote.worker(Arc::new(host), WorkerOptions::default()).await.unwrap();
         (remote, worker)
     }
 
     /// Asks with these headers as they are.
-    pub async fn raw(
+    pub(crate) async fn raw(
         &self,
         method: &str,
         path: &str,
@@ -97,7 +97,7 @@ impl House {
     }
 
     /// Asks with the token and a JSON body; the status and the JSON of the answer.
-    pub async fn ask(&self, method: &str, path: &str, more: &[(&str, &str)], body: &str) -> (u16, Value) {
+    pub(crate) async fn ask(&self, method: &str, path: &str, more: &[(&str, &str)], body: &str) -> (u16, Value) {
         let bearer = format!("Bearer {TOKEN}");
         let mut headers = vec![("authorization", &bearer[..]), ("content-type", "application/json")];
         headers.retain(|(name, _)| !more.iter().any(|(given, _)| given == name));
@@ -108,20 +108,20 @@ impl House {
         (status, serde_json::from_slice(&body).unwrap_or_else(|_| String::from_utf8_lossy(&body).into_owned().into()))
     }
 
-    pub async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         let (status, body) = self.ask("GET", path, &[], "").await;
         assert_eq!(status, 200, "{path}: {body:#}");
         body
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Value {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Value {
         let (status, answer) = self.ask("POST", path, &[], &body.to_string()).await;
         assert!(status < 300, "{path}: {answer:#}");
         answer
     }
 
     /// Waits until a run has a status.
-    pub async fn until(&self, id: &str, wanted: &str) -> Value {
+    pub(crate) async fn until(&self, id: &str, wanted: &str) -> Value {
         for _ in 0..4_000 {
             let run = self.get(&format!("{BASE}/{id}")).await;
             if run["status"] == wanted {
@@ -133,7 +133,7 @@ impl House {
     }
 
     /// Opens a stream of events.
-    pub async fn events(&self, path: &str, after: Option<&str>) -> Events {
+    pub(crate) async fn events(&self, path: &str, after: Option<&str>) -> Events {
         let bearer = format!("Bearer {TOKEN}");
         let mut headers = vec![("authorization", &bearer[..])];
         headers.extend(after.map(|id| ("last-event-id", id)));
@@ -149,7 +149,7 @@ impl House {
 
 /// One server-sent event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Event {
+pub(crate) struct Event {
     pub id: String,
     pub name: String,
     pub data: Value,
@@ -157,13 +157,13 @@ pub struct Event {
 
 impl Event {
     /// Whether it is there for good, with an id of its own.
-    pub fn is_durable(&self) -> bool {
+    pub(crate) fn is_durable(&self) -> bool {
         !["token", "data", "progress", "stream_error", "retract", "gap"].contains(&&*self.name)
     }
 }
 
 /// A stream of events as its bytes come.
-pub struct Events {
+pub(crate) struct Events {
     pub status: u16,
     body: Incoming,
     text: String,
@@ -171,7 +171,7 @@ pub struct Events {
 }
 
 impl Events {
-    pub async fn next(&mut self) -> Option<Event> {
+    pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.read.pop_front() {
                 return Some(event);
@@ -185,7 +185,7 @@ impl Events {
         }
     }
 
-    pub async fn rest(mut self) -> Vec<Event> {
+    pub(crate) async fn rest(mut self) -> Vec<Event> {
         let mut events = Vec::new();
         while let Some(event) = self.next().await {
             events.push(event);
@@ -197,13 +197,13 @@ impl Events {
 
 /// What a client shows: previews by op, and the entries that replaced them.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Shown {
+pub(crate) struct Shown {
     pub made: BTreeMap<String, String>,
     pub entries: Vec<Value>,
 }
 
 impl Shown {
-    pub fn take(&mut self, event: &Event) {
+    pub(crate) fn take(&mut self, event: &Event) {
         let op = event.data["op"].as_str().unwrap_or_default().to_owned();
         match &event.name[..] {
             "token" => self.made.entry(op).or_default().push_str(event.data["data"].as_str().unwrap()),
@@ -226,9 +226,9 @@ fn read(lines: &str) -> Option<Event> {
 type Body = dyn for<'a> Fn(&'a dyn AgentContext, Value) -> BoxFuture<'a, Result<Value>> + Send + Sync;
 
 /// An agent made of a closure.
-pub struct Agent(&'static str, Box<Body>);
+pub(crate) struct Agent(&'static str, Box<Body>);
 
-pub fn agent(
+pub(crate) fn agent(
     kind: &'static str,
     body: impl for<'a> Fn(&'a dyn AgentContext, Value) -> BoxFuture<'a, Result<Value>> + Send + Sync + 'static,
 ) -> Agent {
@@ -257,9 +257,9 @@ impl AgentDefinition for Agent {
 type Work = dyn for<'a> Fn(&'a TaskContext, Value) -> BoxFuture<'a, Result<Value>> + Send + Sync;
 
 /// A task made of a closure.
-pub struct Job(&'static str, TaskOptions, Box<Work>);
+pub(crate) struct Job(&'static str, TaskOptions, Box<Work>);
 
-pub fn job(
+pub(crate) fn job(
     kind: &'static str,
     options: TaskOptions,
     work: impl for<'a> Fn(&'a TaskContext, Value) -> BoxFuture<'a, Result<Value>> + Send + Sync + 'static,

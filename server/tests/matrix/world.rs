@@ -14,11 +14,11 @@ use flovyn_core::storage::{ClaimRequest, Storage};
 use serde_json::json;
 use std::time::Duration;
 
-pub const QUEUE: &str = "default";
+pub(crate) const QUEUE: &str = "default";
 
 /// A run that a worker holds in its second segment, with an entry, a checkpoint, a task that runs, a signal and a child; and
 /// what is beside runs.
-pub struct World {
+pub(crate) struct World {
     pub org: OrgId,
     pub run: ExecutionId,
     pub child: ExecutionId,
@@ -34,13 +34,13 @@ pub struct World {
     pub key: KeyId,
 }
 
-pub fn new_run(org: OrgId) -> NewExecution {
+pub(crate) fn new_run(org: OrgId) -> NewExecution {
     let mut new = NewExecution::new(ExecutionId::fresh(), "agent", Payload::of(&"input").unwrap()).unwrap();
     new.org = org;
     new
 }
 
-pub fn schedule(id: &str) -> ScheduleSpec {
+pub(crate) fn schedule(id: &str) -> ScheduleSpec {
     ScheduleSpec {
         id: id.into(),
         kind: "agent".into(),
@@ -57,7 +57,7 @@ pub fn schedule(id: &str) -> ScheduleSpec {
 }
 
 impl World {
-    pub async fn new(storage: &dyn Storage, org: OrgId) -> Self {
+    pub(crate) async fn new(storage: &dyn Storage, org: OrgId) -> Self {
         let worker = WorkerId::fresh();
         let created = storage.create_execution(new_run(org)).await.unwrap();
         let run = created.execution.new.id;
@@ -154,7 +154,7 @@ impl World {
     }
 
     /// The next commit of its worker.
-    pub fn next(&self, segment: u32, ops: Vec<NewOp>, end: BatchEnd) -> CommitRequest {
+    pub(crate) fn next(&self, segment: u32, ops: Vec<NewOp>, end: BatchEnd) -> CommitRequest {
         CommitRequest {
             org: self.org,
             execution: self.run,
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// All that calls about its run could have changed, as text.
-    pub async fn told(&self, storage: &dyn Storage) -> String {
+    pub(crate) async fn told(&self, storage: &dyn Storage) -> String {
         let run = storage.execution(self.org, self.run).await.unwrap();
         let child = storage.execution(self.org, self.child).await.unwrap();
         let task = storage.task(self.org, self.run, self.task).await.unwrap();
@@ -203,7 +203,7 @@ impl World {
     }
 }
 
-pub fn op(kind: OpKind, name: &str, body: OpBody) -> NewOp {
+pub(crate) fn op(kind: OpKind, name: &str, body: OpBody) -> NewOp {
     let label = Label { kind, name: name.into(), key: LabelKey::Key("one".into()) };
     NewOp { sequence: 0, once: None, label, seen: Vec::new(), body }
 }

@@ -3,8 +3,8 @@
 mod python;
 mod typescript;
 
-pub use python::{module as python_module, not_made as python_not_made};
-pub use typescript::{not_made as typescript_not_made, types as typescript_types};
+pub(crate) use python::{module as python_module, not_made as python_not_made};
+pub(crate) use typescript::{not_made as typescript_not_made, types as typescript_types};
 
 use quote::ToTokens;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,10 @@ struct Class {
 }
 
 /// The methods of each class that both bindings show, in Python's and in Node's half; constructors are left out.
-pub fn shared_classes() -> BTreeMap<String, [BTreeSet<String>; 2]> {
+///
+/// Only the checks ask for it; the program that writes generated files does not.
+#[allow(dead_code)]
+pub(crate) fn shared_classes() -> BTreeMap<String, [BTreeSet<String>; 2]> {
     let methods = |class: &Class| {
         let shown = class.methods.iter().filter(|method| !has(&method.attributes, "new") && method.has_receiver);
         shown.map(|method| method.name.clone()).collect::<BTreeSet<_>>()

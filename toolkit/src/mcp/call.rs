@@ -67,7 +67,7 @@ enum CallError {
 }
 
 impl CallEnvironment {
-    pub fn of(environment: &ToolEnvironment) -> Self {
+    pub(super) fn of(environment: &ToolEnvironment) -> Self {
         let (stop, terminal) = (environment.stop.clone(), environment.terminal.clone());
         Self { stop, terminal, longest: environment.limits.longest }
     }

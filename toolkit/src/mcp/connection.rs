@@ -60,13 +60,13 @@ pub(super) enum ConnectFailure {
 }
 
 impl Connection {
-    pub fn new(name: String, config: McpServerConfig) -> Self {
+    pub(super) fn new(name: String, config: McpServerConfig) -> Self {
         let secrets = config.secrets();
         Self { name, config, secrets, live: Mutex::default(), speaks_handshake: AtomicBool::new(false) }
     }
 
     /// The open connection. If there is none or it has ended, a new one is made.
-    pub async fn live(&self) -> Result<Arc<LiveConnection>, Unavailable> {
+    pub(super) async fn live(&self) -> Result<Arc<LiveConnection>, Unavailable> {
         let mut slot = self.live.lock().await;
         if let Some(live) = slot.as_ref().filter(|live| !live.has_ended()) {
             return Ok(live.clone());
@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Makes sure that a connection is not used again.
-    pub async fn forget(&self, live: &Arc<LiveConnection>) {
+    pub(super) async fn forget(&self, live: &Arc<LiveConnection>) {
         let mut slot = self.live.lock().await;
         if slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, live)) {
             *slot = None;
@@ -92,7 +92,7 @@ impl Connection {
     }
 
     /// Closes the connection and waits until the server has ended.
-    pub async fn close(&self) {
+    pub(super) async fn close(&self) {
         if let Some(live) = self.live.lock().await.take() {
             match Arc::try_unwrap(live) {
                 Ok(LiveConnection { mut service, .. }) => {
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     /// A message of the server or its transport, shortened and without secrets.
-    pub fn redact(&self, message: &str) -> String {
+    pub(super) fn redact(&self, message: &str) -> String {
         excerpt::line(self.secrets.hide(message).trim(), MAX_ERROR_LENGTH).into_owned()
     }
 
@@ -180,7 +180,7 @@ impl Connection {
     }
 
     /// The description of a request that has no answer, with the last lines of the server's standard error.
-    pub async fn describe_failure(&self, error: &ServiceError, live: &LiveConnection) -> String {
+    pub(super) async fn describe_failure(&self, error: &ServiceError, live: &LiveConnection) -> String {
         match error {
             ServiceError::TransportSend(error) => self.describe(&chain(&*error.error), live.stderr_tail.as_ref()).await,
             error => self.describe(&chain(error), live.stderr_tail.as_ref()).await,
@@ -189,11 +189,11 @@ impl Connection {
 }
 
 impl LiveConnection {
-    pub fn peer(&self) -> &Peer<RoleClient> {
+    pub(super) fn peer(&self) -> &Peer<RoleClient> {
         self.service.peer()
     }
 
-    pub fn handler(&self) -> &Handler {
+    pub(super) fn handler(&self) -> &Handler {
         self.service.service()
     }
 

@@ -18,12 +18,12 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { progress: broadcast::Sender::new(PROGRESS_QUEUE) }
     }
 
     /// All reports of progress from now on, of every call.
-    pub fn progress(&self) -> broadcast::Receiver<ProgressNotificationParam> {
+    pub(super) fn progress(&self) -> broadcast::Receiver<ProgressNotificationParam> {
         self.progress.subscribe()
     }
 }

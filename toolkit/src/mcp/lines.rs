@@ -22,7 +22,7 @@ pub(super) struct Lines<R> {
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    pub fn new(output: R) -> Self {
+    pub(super) fn new(output: R) -> Self {
         Self {
             output: BufReader::with_capacity(64 * 1024, output),
             longest: MAX_LENGTH,
@@ -35,7 +35,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// The next message; none when the output has ended. `open` are the requests that wait for an answer.
-    pub async fn next(&mut self, open: &[RequestId]) -> Option<Message> {
+    pub(super) async fn next(&mut self, open: &[RequestId]) -> Option<Message> {
         loop {
             if let Some(message) = self.ready.pop_front() {
                 return Some(message);

@@ -198,7 +198,7 @@ pub(super) struct Scan {
 const MAX_ID_LENGTH: usize = 128;
 
 impl Scan {
-    pub fn feed(&mut self, bytes: &[u8]) {
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.byte(byte));
     }
 
@@ -234,12 +234,12 @@ impl Scan {
     }
 
     /// Whether every object and list that has begun has also ended.
-    pub fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.depth == 0 && !self.in_text
     }
 
     /// The id of the message.
-    pub fn id(&self) -> Option<RequestId> {
+    pub(super) fn id(&self) -> Option<RequestId> {
         request_id(&serde_json::from_slice(&self.id).ok()?)
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct Secrets(Vec<(String, String)>);
 
 impl Secrets {
     /// Hides these values, and everything of an address except its origin.
-    pub fn new(values: impl IntoIterator<Item = String>, address: Option<&Url>) -> Self {
+    pub(super) fn new(values: impl IntoIterator<Item = String>, address: Option<&Url>) -> Self {
         let hidden = |value: String| (value, "[hidden]".to_owned());
         let mut known: Vec<_> = values.into_iter().filter(|value| value.len() >= SHORTEST).map(hidden).collect();
         if let Some(url) = address {
@@ -30,7 +30,7 @@ impl Secrets {
     }
 
     /// A message without them.
-    pub fn hide(&self, message: &str) -> String {
+    pub(super) fn hide(&self, message: &str) -> String {
         self.0.iter().fold(message.to_owned(), |message, (secret, replacement)| message.replace(secret, replacement))
     }
 }

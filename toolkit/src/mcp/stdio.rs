@@ -58,7 +58,7 @@ struct StderrBuffer {
 
 impl StderrTail {
     /// Waits a moment for the end of standard error, and returns its last lines, if there are any.
-    pub async fn get(&self) -> Option<String> {
+    pub(super) async fn get(&self) -> Option<String> {
         let _ = timeout(STDERR_WAIT, self.0.is_complete.cancelled()).await;
         let stderr_tail = self.0.text.lock().trim().to_owned();
         (!stderr_tail.is_empty()).then_some(stderr_tail)
@@ -91,7 +91,7 @@ struct Process {
 
 impl StdioTransport {
     /// Starts a server.
-    pub fn start(
+    pub(super) fn start(
         command: &str,
         args: &[String],
         env: &BTreeMap<String, String>,

@@ -13,14 +13,14 @@ pub(crate) struct CallIds(HashSet<String>);
 
 impl CallIds {
     /// The ids of the calls of messages.
-    pub fn of(messages: &[Message]) -> Self {
+    pub(crate) fn of(messages: &[Message]) -> Self {
         Self(messages.iter().flat_map(Message::tool_calls).map(|call| call.id.clone()).collect())
     }
 
     /// The id for a call. It is the one that the call came with; if that is empty, or if another call has it, it is
     /// made from that one. The same conversation always gets the same ids, so that the provider's cache of it stays
     /// valid.
-    pub fn unique(&mut self, id: &str) -> String {
+    pub(crate) fn unique(&mut self, id: &str) -> String {
         let mut unique_id = id.to_owned();
         let mut times = 0;
         while unique_id.trim().is_empty() || !self.0.insert(unique_id.clone()) {

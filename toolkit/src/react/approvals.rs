@@ -25,13 +25,13 @@ pub(super) enum ApprovalDecision {
 }
 
 impl PendingApprovals {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Asks for the approval of a call. The request is an entry, and it is durable before anything else happens to the
     /// call.
-    pub fn ask(&mut self, run: &AgentRun<'_>, call: ToolCall, effect: Effect) -> Result<()> {
+    pub(super) fn ask(&mut self, run: &AgentRun<'_>, call: ToolCall, effect: Effect) -> Result<()> {
         let request = ApprovalRequest::new(&call.id, &call.name, effect, &call.arguments)?;
         run.record("assistant", entry_type::APPROVAL_REQUEST, &request)?;
         AgentEvent::ApprovalRequest { request: &request }.emit(run.ctx);
@@ -40,12 +40,12 @@ impl PendingApprovals {
     }
 
     /// Waits for the next answer.
-    pub fn wait(ctx: &dyn AgentContext) -> Result<Step> {
+    pub(super) fn wait(ctx: &dyn AgentContext) -> Result<Step> {
         ctx.wait_raw(APPROVAL, None)
     }
 
     /// Handles an answer. One for another call, or for this call with other arguments, has no effect.
-    pub fn answered(&mut self, run: &AgentRun<'_>, payload: &Payload) -> Result<ApprovalDecision> {
+    pub(super) fn answered(&mut self, run: &AgentRun<'_>, payload: &Payload) -> Result<ApprovalDecision> {
         let Ok(answer) = payload.parse::<ApprovalAnswer>() else { return Ok(ApprovalDecision::Nothing) };
         let verdict = |request: &ApprovalRequest| request.answered(&answer);
         let meant = self.0.iter().position(|(_, request)| verdict(request) != Verdict::OfAnotherCall);
@@ -63,7 +63,7 @@ impl PendingApprovals {
     }
 
     /// Takes out all calls. An answer to one of their requests has no effect from now on.
-    pub fn take(&mut self) -> Vec<ToolCall> {
+    pub(super) fn take(&mut self) -> Vec<ToolCall> {
         std::mem::take(&mut self.0).into_iter().map(|(call, _)| call).collect()
     }
 }

@@ -57,12 +57,12 @@ pub struct InputRefused {
 pub(super) struct PendingElicitations(Vec<(ToolCall, InputRequired)>);
 
 impl PendingElicitations {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Asks the questions of a server. The request is an entry, and it is durable before anybody can answer it.
-    pub fn ask(&mut self, run: &AgentRun<'_>, call: ToolCall, required: InputRequired) -> Result<()> {
+    pub(super) fn ask(&mut self, run: &AgentRun<'_>, call: ToolCall, required: InputRequired) -> Result<()> {
         let request = InputRequest {
             id: call.id.clone(),
             name: call.name.clone(),
@@ -77,13 +77,13 @@ impl PendingElicitations {
     }
 
     /// Waits for the next answer.
-    pub fn wait(ctx: &dyn AgentContext) -> Result<Step> {
+    pub(super) fn wait(ctx: &dyn AgentContext) -> Result<Step> {
         ctx.wait_raw(INPUT, None)
     }
 
     /// Handles an answer, and returns the call that goes on with it. An answer to other questions has no effect. An
     /// answer that does not fit the questions is refused with the reason, and the questions stay open.
-    pub fn answered(&mut self, run: &AgentRun<'_>, payload: &Payload) -> Result<Option<(ToolCall, InputGiven)>> {
+    pub(super) fn answered(&mut self, run: &AgentRun<'_>, payload: &Payload) -> Result<Option<(ToolCall, InputGiven)>> {
         let Ok(reply) = payload.parse::<InputReply>() else { return Ok(None) };
         let is_meant =
             |(call, required): &(ToolCall, InputRequired)| call.id == reply.id && required.hash == reply.answer.hash;
@@ -106,7 +106,7 @@ impl PendingElicitations {
     }
 
     /// Takes out all calls. An answer to one of their requests has no effect from now on.
-    pub fn take(&mut self) -> Vec<ToolCall> {
+    pub(super) fn take(&mut self) -> Vec<ToolCall> {
         std::mem::take(&mut self.0).into_iter().map(|(call, _)| call).collect()
     }
 }

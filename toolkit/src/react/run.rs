@@ -37,7 +37,7 @@ pub(super) enum TurnEnd {
 }
 
 impl<'a> AgentRun<'a> {
-    pub fn new(agent: &'a ReactAgent, ctx: &'a dyn AgentContext, input: &'a AgentInput) -> Result<Self> {
+    pub(super) fn new(agent: &'a ReactAgent, ctx: &'a dyn AgentContext, input: &'a AgentInput) -> Result<Self> {
         let tools = agent.select_tools(input.tools.as_deref())?;
         let policies = std::iter::once(&agent.approvals).chain(&input.approvals);
         let approvals = policies.map(|policy| policy.compile()).collect::<Result<_>>()?;
@@ -45,7 +45,7 @@ impl<'a> AgentRun<'a> {
     }
 
     /// Runs turns until the run ends. Everything that is not in the state is read from the conversation.
-    pub async fn run_to_end(mut self) -> Result<RunOutcome> {
+    pub(super) async fn run_to_end(mut self) -> Result<RunOutcome> {
         if self.state.phase == Phase::New {
             self.begin().await?;
         }
@@ -145,7 +145,7 @@ impl<'a> AgentRun<'a> {
     }
 
     /// Takes the messages for the next model call; those for the end of the turn are queued.
-    pub async fn steering(&mut self) -> Result<Vec<UserMessage>> {
+    pub(super) async fn steering(&mut self) -> Result<Vec<UserMessage>> {
         let waits = |message: &UserMessage| message.delivery == Delivery::NextTurn;
         let (queued, steering): (Vec<_>, Vec<_>) = self.drain(false).await?.into_iter().partition(waits);
         self.state.queue.extend(queued);
@@ -161,7 +161,7 @@ impl<'a> AgentRun<'a> {
     }
 
     /// Adds messages of the user in their order; returns whether they need an answer.
-    pub fn add_user_messages(&mut self, messages: &[UserMessage]) -> Result<bool> {
+    pub(super) fn add_user_messages(&mut self, messages: &[UserMessage]) -> Result<bool> {
         for message in messages {
             match message.is_interrupt() {
                 true => self.state.choose(message),
@@ -178,7 +178,7 @@ impl<'a> AgentRun<'a> {
     }
 
     /// Appends a message to the conversation.
-    pub fn append_message(&mut self, message: &Message) -> Result<()> {
+    pub(super) fn append_message(&mut self, message: &Message) -> Result<()> {
         let role = match &message.role {
             Role::System => "system",
             Role::Assistant => "assistant",
@@ -190,7 +190,7 @@ impl<'a> AgentRun<'a> {
     }
 
     /// Appends an entry of the current turn.
-    pub fn record(&self, role: &str, entry_type: &str, content: &impl Serialize) -> Result<()> {
+    pub(super) fn record(&self, role: &str, entry_type: &str, content: &impl Serialize) -> Result<()> {
         let entry = NewMessage {
             role: role.to_owned(),
             content: Payload::of(content)?,
@@ -202,7 +202,7 @@ impl<'a> AgentRun<'a> {
     }
 
     /// Records the usage of a model call, in the conversation and in the totals.
-    pub fn record_call(&mut self, call: &LlmCall) -> Result<()> {
+    pub(super) fn record_call(&mut self, call: &LlmCall) -> Result<()> {
         self.record("assistant", entry_type::LLM_CALL, call)?;
         let usage = call.usage.as_ref().map_or_else(|| Usage { calls: 1, ..Usage::default() }, Usage::from);
         let model = call.model.to_string();
@@ -218,29 +218,29 @@ impl<'a> AgentRun<'a> {
     }
 
     /// Records a compaction: its summary replaces what is before it.
-    pub fn compacted(&mut self, compacted: &Compacted, kept_tokens: u64) -> Result<()> {
+    pub(super) fn compacted(&mut self, compacted: &Compacted, kept_tokens: u64) -> Result<()> {
         self.state.context_tokens = kept_tokens + estimate(&compacted.message());
         self.record("user", entry_type::COMPACTION, compacted)
     }
 
     /// The decision about a call: the strictest of all policies.
-    pub fn decide(&self, name: &str, effect: Effect, arguments: &Value) -> Decision {
+    pub(super) fn decide(&self, name: &str, effect: Effect, arguments: &Value) -> Decision {
         let words = self.approvals.iter().map(|approvals| approvals.decide(name, effect, arguments));
         words.max().unwrap_or(Decision::Ask)
     }
 
     /// The conversation so far.
-    pub async fn transcript(&self) -> Result<Transcript> {
+    pub(super) async fn transcript(&self) -> Result<Transcript> {
         Transcript::of(&self.ctx.messages().await?)
     }
 
     /// Streams the status of the agent.
-    pub fn status(&self, status: &str, reason: Option<&str>) {
+    pub(super) fn status(&self, status: &str, reason: Option<&str>) {
         AgentEvent::Status { status, turn: self.state.turn, reason }.emit(self.ctx);
     }
 
     /// The chosen model, then its fallbacks.
-    pub fn models(&self) -> Vec<ModelChoice> {
+    pub(super) fn models(&self) -> Vec<ModelChoice> {
         let mut models = vec![self.state.model.clone()];
         models.extend(self.input.config.fallback.iter().filter(|model| **model != self.state.model).cloned());
         models

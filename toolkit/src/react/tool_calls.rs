@@ -69,7 +69,7 @@ enum Awaited {
 
 impl AgentRun<'_> {
     /// Runs the calls until each has a result.
-    pub async fn run_calls(&mut self, calls: Vec<ToolCall>) -> Result<ToolCallsEnd> {
+    pub(super) async fn run_calls(&mut self, calls: Vec<ToolCall>) -> Result<ToolCallsEnd> {
         let mut tool_calls = ToolCalls::default();
         let ended = self.run_until_answered(&mut tool_calls, calls).await;
         if let Err(error) = &ended

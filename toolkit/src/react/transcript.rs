@@ -22,17 +22,17 @@ use serde_json::Value;
 
 /// The types of entries that the agent writes.
 pub(super) mod entry_type {
-    pub const MESSAGE: &str = "message";
-    pub const TOOLS: &str = "tools";
-    pub const LLM_CALL: &str = "llm_call";
-    pub const COMPACTION: &str = "compaction";
-    pub const CONTEXT_EDIT: &str = "context_edit";
-    pub const APPROVAL_REQUEST: &str = "approval_request";
-    pub const APPROVAL: &str = "approval";
-    pub const INPUT_REQUEST: &str = "input_request";
-    pub const INPUT: &str = "input";
-    pub const INPUT_REFUSED: &str = "input_refused";
-    pub const BUDGET_LOW: &str = "budget_low";
+    pub(crate) const MESSAGE: &str = "message";
+    pub(crate) const TOOLS: &str = "tools";
+    pub(crate) const LLM_CALL: &str = "llm_call";
+    pub(crate) const COMPACTION: &str = "compaction";
+    pub(crate) const CONTEXT_EDIT: &str = "context_edit";
+    pub(crate) const APPROVAL_REQUEST: &str = "approval_request";
+    pub(crate) const APPROVAL: &str = "approval";
+    pub(crate) const INPUT_REQUEST: &str = "input_request";
+    pub(crate) const INPUT: &str = "input";
+    pub(crate) const INPUT_REFUSED: &str = "input_refused";
+    pub(crate) const BUDGET_LOW: &str = "budget_low";
 }
 
 /// The content of an `llm_call` entry: what a model call cost, for people and for accounting.

@@ -53,7 +53,7 @@ enum CompactionOutcome {
 
 impl AgentRun<'_> {
     /// Makes one model call and runs its tool calls.
-    pub async fn turn(&mut self) -> Result<TurnEnd> {
+    pub(super) async fn turn(&mut self) -> Result<TurnEnd> {
         let messages = self.steering().await?;
         if !self.add_user_messages(&messages)? && !messages.is_empty() {
             return self.interrupted().await;

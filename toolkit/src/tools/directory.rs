@@ -183,7 +183,7 @@ impl WorkingDirectory {
 
 impl FileLocation {
     /// The content of the file, or none if there is no file. More than `limit` bytes are refused.
-    pub fn read(&self, limit: u64) -> Result<Option<Vec<u8>>, Fault> {
+    pub(crate) fn read(&self, limit: u64) -> Result<Option<Vec<u8>>, Fault> {
         let (file, metadata) = match open_regular(&self.dir, &self.name, &self.requested) {
             Err(Fault::ForModel("not_found", _)) => return Ok(None),
             opened => opened?,
@@ -210,7 +210,7 @@ impl FileLocation {
     /// Replaces the file atomically: readers see the old bytes or the new ones. Its mode is kept. The new bytes are
     /// first written to a temporary file that is named after `call`, so that a later attempt of the same call removes
     /// what an earlier one has left.
-    pub fn replace(&self, bytes: &[u8], call: &str) -> Result<(), Fault> {
+    pub(crate) fn replace(&self, bytes: &[u8], call: &str) -> Result<(), Fault> {
         let fault = |error| Fault::of_file(&self.requested, error);
         let written = OsString::from(format!(".flovyn-{call}.tmp"));
         let _ = self.dir.remove_file(&written);

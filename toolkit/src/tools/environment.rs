@@ -267,7 +267,7 @@ impl ToolEnvironment {
 pub(crate) struct Scratch(std::sync::OnceLock<tempfile::TempDir>);
 
 impl Scratch {
-    pub fn path(&self) -> std::io::Result<&Path> {
+    pub(crate) fn path(&self) -> std::io::Result<&Path> {
         if let Some(created) = self.0.get() {
             return Ok(created.path());
         }

@@ -14,12 +14,12 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub fn for_model(code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn for_model(code: &'static str, message: impl Into<String>) -> Self {
         Self::ForModel(code, message.into())
     }
 
     /// The fault for an error of the file system. `path` is the path as the model has written it.
-    pub fn of_file(path: &str, error: io::Error) -> Self {
+    pub(crate) fn of_file(path: &str, error: io::Error) -> Self {
         use rustix::io::Errno;
         let number = error.raw_os_error();
         let is = |errno: Errno| number == Some(errno.raw_os_error());
@@ -41,7 +41,7 @@ impl Fault {
         }
     }
 
-    pub fn outside(path: &str) -> Self {
+    pub(crate) fn outside(path: &str) -> Self {
         let message = format!(
             "{path:?} leads outside the working directory. Use a path inside it: relative, or absolute below it; links \
              that lead out are not followed."
@@ -49,16 +49,16 @@ impl Fault {
         Self::ForModel("outside", message)
     }
 
-    pub fn machine(message: String, error: io::Error) -> Self {
+    pub(crate) fn machine(message: String, error: io::Error) -> Self {
         Self::Machine(Error::new(Code::TaskFailed, format!("{message}: {error}")).caused_by(error))
     }
 
-    pub fn stopped() -> Self {
+    pub(crate) fn stopped() -> Self {
         Self::Machine(Error::new(Code::Cancelled, "the tool call was asked to stop"))
     }
 
     /// The outcome of a call.
-    pub fn into_outcome(ended: Result<ToolOutcome, Self>) -> Result<ToolOutcome> {
+    pub(crate) fn into_outcome(ended: Result<ToolOutcome, Self>) -> Result<ToolOutcome> {
         match ended {
             Ok(outcome) => Ok(outcome),
             Err(Self::ForModel(code, message)) => Ok(ToolOutcome::error(code, message)),

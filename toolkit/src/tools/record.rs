@@ -96,12 +96,12 @@ impl CallRecords {
 }
 
 impl CallRecord {
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// The file that keeps a command's whole output.
-    pub fn output(&self) -> PathBuf {
+    pub(crate) fn output(&self) -> PathBuf {
         self.folder.path.join(format!("{}.out", self.name))
     }
 
@@ -110,7 +110,7 @@ impl CallRecord {
     }
 
     /// Removes what an earlier call of this name has left.
-    pub fn clear(&self) -> Result<()> {
+    pub(crate) fn clear(&self) -> Result<()> {
         [self.path(), self.output()].iter().try_for_each(|path| match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.unusable(error)),
             _ => Ok(()),
@@ -118,7 +118,7 @@ impl CallRecord {
     }
 
     /// Makes the file for a command's whole output.
-    pub fn create_output(&self) -> Result<File> {
+    pub(crate) fn create_output(&self) -> Result<File> {
         OpenOptions::new()
             .write(true)
             .create(true)
@@ -129,7 +129,7 @@ impl CallRecord {
     }
 
     /// Records how far the call has got. The record is durable when this returns.
-    pub fn note(&self, progress: &Progress) -> Result<()> {
+    pub(crate) fn note(&self, progress: &Progress) -> Result<()> {
         let text = serde_json::to_vec(progress).map_err(|error| {
             Error::new(Code::NotSerializable, format!("a tool's outcome has no JSON form: {error}"))
         })?;
@@ -145,7 +145,7 @@ impl CallRecord {
     }
 
     /// How far the call has got; none if it has had no effect yet.
-    pub fn load(&self) -> Result<Option<Progress>> {
+    pub(crate) fn load(&self) -> Result<Option<Progress>> {
         let text = match fs::read(self.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|error| self.unusable(error))?,

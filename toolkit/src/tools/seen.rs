@@ -41,7 +41,7 @@ pub(crate) struct Lineage(Arc<Mutex<HashMap<PathBuf, Vec<String>>>>);
 
 impl Lineage {
     /// Takes note of a change of a file from one content to another.
-    pub fn changed(&self, path: &Path, before: Option<&str>, after: &str) {
+    pub(crate) fn changed(&self, path: &Path, before: Option<&str>, after: &str) {
         let mut files = self.0.lock();
         let line = files.entry(path.to_owned()).or_default();
         if line.last().map(String::as_str) != before {
@@ -52,7 +52,7 @@ impl Lineage {
     }
 
     /// Whether the present content is the one that was seen, or was made from it only by changes of this session.
-    pub fn follows(&self, path: &Path, seen: &str, present: &str) -> bool {
+    pub(crate) fn follows(&self, path: &Path, seen: &str, present: &str) -> bool {
         seen == present
             || self.0.lock().get(path).is_some_and(|line| {
                 line.last().is_some_and(|last| last == present) && line.iter().any(|one| one == seen)

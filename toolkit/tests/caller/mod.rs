@@ -11,7 +11,7 @@ use flovyn_toolkit::tools::{ToolCallInput, ToolHost, ToolOutcome, ToolTask, Tool
 use std::path::Path;
 
 /// Calls by the names of their tools.
-pub type Calls = Vec<(String, ToolCallInput)>;
+pub(crate) type Calls = Vec<(String, ToolCallInput)>;
 
 struct Caller;
 
@@ -35,7 +35,12 @@ impl AgentDefinition for Caller {
 }
 
 /// Runs the calls to their end; the same folder again goes on where they were.
-pub async fn call_all(folder: &Path, toolbox: &Toolbox, host: &ToolHost, calls: &Calls) -> Result<Vec<ToolOutcome>> {
+pub(crate) async fn call_all(
+    folder: &Path,
+    toolbox: &Toolbox,
+    host: &ToolHost,
+    calls: &Calls,
+) -> Result<Vec<ToolOutcome>> {
     let tasks = ToolTask::all(toolbox, host);
     let executor = tasks.into_iter().try_fold(LocalTaskExecutor::new(), LocalTaskExecutor::register)?;
     let url = format!("sqlite:{}", folder.join("agents.db").display());

@@ -19,7 +19,7 @@ const TURN: u64 = 16 << 10;
 
 /// What became of a request to the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub(crate) enum Asked {
     /// It was answered, and the run has the answer.
     Kept,
     /// It was answered, and the process died before the answer was durable.
@@ -38,26 +38,26 @@ struct Request {
 }
 
 /// All requests, in the order of their arrival.
-pub struct Requests(Vec<Request>);
+pub(crate) struct Requests(Vec<Request>);
 
 impl Requests {
-    pub fn of(fake: &FakeLlm) -> Self {
+    pub(crate) fn of(fake: &FakeLlm) -> Self {
         let all = fake.requests();
         let last: BTreeMap<u64, u64> = all.iter().map(|request| (request.turn, request.nth)).collect();
         Self(all.iter().map(|request| Request::of(request, last[&request.turn] == request.nth)).collect())
     }
 
-    pub fn count(&self, asked: Asked) -> usize {
+    pub(crate) fn count(&self, asked: Asked) -> usize {
         self.0.iter().filter(|request| request.asked == asked).count()
     }
 
     /// About how many tokens the last conversation had.
-    pub fn told_last(&self) -> u64 {
+    pub(crate) fn told_last(&self) -> u64 {
         self.0.last().map_or(0, |request| request.tokens)
     }
 
     /// Each answer was kept once, and no process asked for what was durable when it began.
-    pub fn go_on_where_they_were(&self, turns: u64, loads: &[Load]) {
+    pub(crate) fn go_on_where_they_were(&self, turns: u64, loads: &[Load]) {
         let kept = self.0.iter().filter(|request| request.asked == Asked::Kept).map(|request| request.turn);
         assert_eq!(kept.collect::<Vec<_>>(), (1..=turns).collect::<Vec<_>>(), "each answer once, in order");
         for load in loads {
@@ -88,7 +88,7 @@ impl Request {
 }
 
 /// Each call has one result and took effect once; how many commands were interrupted, which are not run again.
-pub fn effects(folder: &Path) -> usize {
+pub(crate) fn effects(folder: &Path) -> usize {
     let results = results(folder);
     let work = folder.join("work");
     let log = fs::read_to_string(work.join("log")).expect("a log");
@@ -142,7 +142,7 @@ fn results(folder: &Path) -> Vec<ToolResult> {
 }
 
 /// However long the run, a process that takes it up reads the tail of one turn. The most that one has read: ops and bytes.
-pub fn recoveries_are_short(loads: &[Load]) -> (usize, u64) {
+pub(crate) fn recoveries_are_short(loads: &[Load]) -> (usize, u64) {
     let long = loads.iter().find(|load| load.ops > OPS || load.bytes > BYTES);
     assert!(long.is_none(), "{long:?} reads more than a turn");
     let (early, late): (Vec<_>, Vec<_>) = loads.iter().partition(|load| load.answered < CALLS as u64 / 2);
@@ -159,7 +159,7 @@ pub fn recoveries_are_short(loads: &[Load]) -> (usize, u64) {
 }
 
 /// Bytes that the store uses, whatever its log still repeats.
-pub fn stored_bytes(folder: &Path) -> u64 {
+pub(crate) fn stored_bytes(folder: &Path) -> u64 {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(worker::database(folder), flags).expect("the file opens");
     let number = |pragma: &str| connection.query_row(pragma, [], |row| row.get::<_, u64>(0)).expect("a number");

@@ -6,13 +6,13 @@ use std::fs;
 use std::path::Path;
 
 /// Calls of the run. Its model is asked once more, for the last word.
-pub const CALLS: usize = 100;
+pub(crate) const CALLS: usize = 100;
 /// Bytes of a file that is read or printed.
 const SOURCE: usize = 20_000;
 
 /// What one call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub(crate) enum Deed {
     /// Counts on in a file: made twice, it would fail.
     Edit,
     /// Makes a file: made twice, it would say that it replaced one.
@@ -24,7 +24,7 @@ pub enum Deed {
 }
 
 impl Deed {
-    pub fn of(call: usize) -> Self {
+    pub(crate) fn of(call: usize) -> Self {
         [Self::Edit, Self::Write, Self::Read, Self::Bash][call % 4]
     }
 
@@ -47,12 +47,12 @@ fn source(call: usize) -> String {
 }
 
 /// The content of the file that is counted in.
-pub fn count(number: usize) -> String {
+pub(crate) fn count(number: usize) -> String {
     format!("count: {number}\n")
 }
 
 /// The model's answers, slow enough that processes die in the middle of them.
-pub fn script() -> Script {
+pub(crate) fn script() -> Script {
     let calls = (0..CALLS).map(|number| {
         let (name, arguments) = Deed::of(number).call(number);
         Turn { text: Some(format!("Step {number}. {{{{pad:300}}}}")), ..Turn::call(name, arguments) }
@@ -62,7 +62,7 @@ pub fn script() -> Script {
 }
 
 /// Lays out the folder that the tools work in.
-pub fn prepare(work: &Path) {
+pub(crate) fn prepare(work: &Path) {
     fs::create_dir_all(work.join("sources")).expect("folders");
     fs::write(work.join("count"), count(0)).expect("a file");
     for number in (0..CALLS).filter(|number| matches!(Deed::of(*number), Deed::Read | Deed::Bash)) {

@@ -21,18 +21,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The run.
-pub const RUN: &str = "run";
+pub(crate) const RUN: &str = "run";
 /// The header that says in which life a model was asked.
-pub const LIFE: &str = "x-life";
+pub(crate) const LIFE: &str = "x-life";
 const LOADS: &str = "loads";
 
 /// The file that the run is kept in.
-pub fn database(folder: &Path) -> PathBuf {
+pub(crate) fn database(folder: &Path) -> PathBuf {
     folder.join("agents.db")
 }
 
 /// Says where the model is, and in which life it is asked.
-pub fn tell(folder: &Path, url: &str, life: usize) {
+pub(crate) fn tell(folder: &Path, url: &str, life: usize) {
     let told = serde_json::to_vec(&(url, life)).expect("JSON");
     fs::write(folder.join("model.new"), told).expect("it is written");
     fs::rename(folder.join("model.new"), folder.join("model")).expect("it is replaced");
@@ -76,7 +76,7 @@ async fn work(folder: &Path) -> Result<RunOutcome> {
 
 /// What a process read to take the run up.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Load {
+pub(crate) struct Load {
     /// Which process, from 0.
     pub life: usize,
     /// Answers of the model that were durable.
@@ -89,7 +89,7 @@ pub struct Load {
 
 impl Load {
     /// All that the processes of a folder noted.
-    pub fn all(folder: &Path) -> Vec<Self> {
+    pub(crate) fn all(folder: &Path) -> Vec<Self> {
         let noted = fs::read_to_string(folder.join(LOADS)).expect("notes");
         noted.lines().map(|line| serde_json::from_str(line).expect("a note")).collect()
     }

@@ -27,16 +27,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Where the server leaves its traces.
-pub const FOLDER: &str = "FLOVYN_MCP_TEST_FOLDER";
+pub(crate) const FOLDER: &str = "FLOVYN_MCP_TEST_FOLDER";
 /// Which protocol it speaks: `stateless`, `handshake`, or `ancient`, which ends when it is asked what it does not know.
-pub const ERA: &str = "FLOVYN_MCP_TEST_ERA";
+pub(crate) const ERA: &str = "FLOVYN_MCP_TEST_ERA";
 /// The port it listens on.
-pub const PORT: &str = "FLOVYN_MCP_TEST_PORT";
+pub(crate) const PORT: &str = "FLOVYN_MCP_TEST_PORT";
 /// The header without which it answers 401 over HTTP.
-pub const KEY: &str = "Bearer k-0123456789";
+pub(crate) const KEY: &str = "Bearer k-0123456789";
 
 /// How many tools it has that do nothing.
-pub const FILLERS: usize = 70;
+pub(crate) const FILLERS: usize = 70;
 const PAGE: usize = 20;
 
 #[derive(Clone)]
@@ -168,7 +168,7 @@ fn die() -> ! {
 }
 
 /// How often a line was noted in a folder.
-pub fn noted(folder: &Path, line: &str) -> usize {
+pub(crate) fn noted(folder: &Path, line: &str) -> usize {
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
     log.lines().filter(|found| *found == line).count()
 }

@@ -8,7 +8,7 @@ use flovyn_toolkit::provider::{
 use std::sync::Arc;
 
 /// A registry of this model alone.
-pub fn timeless(model: Model) -> Registry {
+pub(crate) fn timeless(model: Model) -> Registry {
     let mut models = Registry::new();
     models.add_provider(Arc::new(Timeless(model.provider)), vec![model.info]);
     models

@@ -15,7 +15,7 @@ const FOLDER: &str = "FLOVYN_TEST_FOLDER";
 const RESULT: &str = "result.json";
 
 /// Does the work of the worker process that this is, and leaves what comes of it; does nothing in a run of all tests.
-pub fn serve<T: Serialize>(work: impl AsyncFnOnce(&Path) -> Result<T>) {
+pub(crate) fn serve<T: Serialize>(work: impl AsyncFnOnce(&Path) -> Result<T>) {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else { return };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let result = runtime.block_on(work(&folder)).expect("the work is done");
@@ -23,14 +23,14 @@ pub fn serve<T: Serialize>(work: impl AsyncFnOnce(&Path) -> Result<T>) {
 }
 
 /// A worker process. It dies with this value.
-pub struct WorkerProcess {
+pub(crate) struct WorkerProcess {
     child: Child,
     folder: PathBuf,
 }
 
 impl WorkerProcess {
     /// Starts the ignored test of this name over a folder.
-    pub fn start(test: &str, folder: &Path) -> Self {
+    pub(crate) fn start(test: &str, folder: &Path) -> Self {
         let child = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", test, "--ignored", "--nocapture"])
             .env(FOLDER, folder)
@@ -41,17 +41,17 @@ impl WorkerProcess {
     }
 
     /// Kills it with SIGKILL; nothing of it lives when this returns.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.end();
     }
 
     /// Whether it has come to its end.
-    pub fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("it is asked").is_some()
     }
 
     /// Waits for its end; what it left.
-    pub fn result<T: DeserializeOwned>(mut self) -> T {
+    pub(crate) fn result<T: DeserializeOwned>(mut self) -> T {
         let status = self.child.wait().expect("it ends");
         assert!(status.success(), "the worker process: {status}");
         serde_json::from_slice(&fs::read(self.folder.join(RESULT)).expect("a result")).expect("JSON")
@@ -70,7 +70,7 @@ impl Drop for WorkerProcess {
 }
 
 /// Waits half a minute, at most, until something is so.
-pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while !is_so() {
         assert!(Instant::now() < until, "{what} did not come");

@@ -101,7 +101,7 @@ async fn read(http: String, run: String, token: String, epoch: Instant, ready: A
 }
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let (readers, tokens): (usize, u32) = (argument(1)?, argument(2)?);
     let (http, token) = (std::env::var("BENCH_HTTP")?, std::env::var("FLOVYN_TOKEN")?);
     let epoch = Instant::now();

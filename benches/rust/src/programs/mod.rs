@@ -1,14 +1,14 @@
 //! The measured programs.
 
-pub mod fanout;
-pub mod replicas;
-pub mod w1;
-pub mod w2;
-pub mod w3;
-pub mod w3_recover;
-pub mod w4;
-pub mod w4_read;
-pub mod w5;
-pub mod w5_evicted;
-pub mod w6_recover;
-pub mod w7;
+pub(crate) mod fanout;
+pub(crate) mod replicas;
+pub(crate) mod w1;
+pub(crate) mod w2;
+pub(crate) mod w3;
+pub(crate) mod w3_recover;
+pub(crate) mod w4;
+pub(crate) mod w4_read;
+pub(crate) mod w5;
+pub(crate) mod w5_evicted;
+pub(crate) mod w6_recover;
+pub(crate) mod w7;

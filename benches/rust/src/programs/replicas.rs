@@ -63,7 +63,7 @@ async fn crowd(clients: &[Client], name: &str, agents: usize, steps: u32) -> Res
 }
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let (agents, steps): (usize, u32) = (argument(1)?, argument(2)?);
     let urls = std::env::var("BENCH_URLS").map_err(|_| "BENCH_URLS names no servers")?;
     let (mut runtimes, mut workers, mut clients) = (Vec::new(), Vec::new(), Vec::new());

@@ -49,7 +49,7 @@ impl AgentDefinition for Sequential {
 }
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let steps: u32 = argument(1)?;
     let times = Arc::new(Mutex::new(Vec::new()));
     let runtime = open("flovyn.db").await?;

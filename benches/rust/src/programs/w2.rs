@@ -52,7 +52,7 @@ async fn run(client: Client, name: String, steps: u32) -> flovyn_core::Result<u3
 }
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let (agents, steps): (usize, u32) = (argument(1)?, argument(2)?);
     let times = Arc::new(Mutex::new(Vec::new()));
     let runtime = open("flovyn.db").await?;

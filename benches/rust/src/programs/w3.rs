@@ -15,7 +15,7 @@ fn median_ms(times: &[Duration]) -> f64 {
 }
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let plan = Plan { turns: argument(1)?, stepwise: argument::<String>(2)? == "stepwise" };
     let marks = Arc::new(Mutex::new(Marks::default()));
     let runtime = open("flovyn.db").await?;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let (mebibytes, form): (usize, String) = (argument(1)?, argument(2)?);
     let step = Arc::new(Mutex::new(None));
     let output = make(mebibytes, &form)?;

@@ -8,7 +8,7 @@ use flovyn_core::model::Delivery;
 use std::sync::{Arc, Mutex};
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let mebibytes: u64 = argument(1)?;
     let step = Arc::new(Mutex::new(None));
     let runtime = open("flovyn.db").await?;

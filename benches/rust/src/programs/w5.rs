@@ -8,7 +8,7 @@ use std::time::Duration;
 const WARM_UP: u32 = 20;
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let agents: u32 = argument(1)?;
     let resumed = Resumed::default();
     let runtime = open("flovyn.db").await?;

@@ -6,7 +6,7 @@ use flovyn_core::agent::NativeHost;
 use std::time::Duration;
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let agents: u32 = argument(1)?;
     let resumed = Resumed::default();
     if argument::<String>(2)? == "begin" {

@@ -42,7 +42,7 @@ impl AgentDefinition for Crashing {
 }
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     note("begun", 0);
     note("imported", 0);
     let steps: u32 = argument(1)?;

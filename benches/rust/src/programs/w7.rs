@@ -118,7 +118,7 @@ impl AgentDefinition for Work {
 }
 
 /// Measures, and prints the figures.
-pub async fn main() -> Result<(), Failure> {
+pub(crate) async fn main() -> Result<(), Failure> {
     let turns: u32 = argument(1)?;
     let script = Shared::default();
     let runtime = open("flovyn.db").await?;

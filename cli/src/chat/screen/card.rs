@@ -16,7 +16,7 @@ const OUTPUT_ROWS: usize = 5;
 const APPROVAL_ROWS: usize = 16;
 
 /// A call that runs or waits to run.
-pub fn open(name: &str, arguments: &Value, output: &str, since: Option<Duration>, width: usize) -> Vec<Row> {
+pub(crate) fn open(name: &str, arguments: &Value, output: &str, since: Option<Duration>, width: usize) -> Vec<Row> {
     let state = since.map(|since| format!("  {}s", since.as_secs()));
     let mut rows = head(name, arguments, Style::YELLOW, state, width);
     rows.extend(last(&body(output, Style::DIM, width), OUTPUT_ROWS));
@@ -24,7 +24,13 @@ pub fn open(name: &str, arguments: &Value, output: &str, since: Option<Duration>
 }
 
 /// A call that has ended.
-pub fn ended(name: &str, arguments: &Value, result: &ToolResult, time: Option<Duration>, width: usize) -> Vec<Row> {
+pub(crate) fn ended(
+    name: &str,
+    arguments: &Value,
+    result: &ToolResult,
+    time: Option<Duration>,
+    width: usize,
+) -> Vec<Row> {
     let mark = if result.is_error { Style::RED } else { Style::GREEN };
     let mut rows = head(name, arguments, mark, time.map(|time| format!("  {}", took(time))), width);
     let diff = result.details.as_ref().and_then(|details| details["diff"].as_str()).filter(|_| !result.is_error);
@@ -42,7 +48,7 @@ pub fn ended(name: &str, arguments: &Value, result: &ToolResult, time: Option<Du
 }
 
 /// A call that a person is asked to approve, with all that it would do.
-pub fn approval(name: &str, arguments: &Value, width: usize) -> Vec<Row> {
+pub(crate) fn approval(name: &str, arguments: &Value, width: usize) -> Vec<Row> {
     if ToolName::of(name).server.is_some() {
         // Nobody knows which arguments matter to a tool of an MCP server, so all of them are shown.
         let mut rows = head(name, &Value::Null, Style::YELLOW, None, width);

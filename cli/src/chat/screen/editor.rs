@@ -12,11 +12,11 @@ use unicode_width::UnicodeWidthChar;
 /// How often the thread that reads keys checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The prefix of the user's line.
-pub const MARK: &str = "› ";
+pub(crate) const MARK: &str = "› ";
 
 /// The meaning of a key in a chat.
 #[derive(Debug, PartialEq, Eq)]
-pub enum KeyAction {
+pub(crate) enum KeyAction {
     /// A line is complete.
     Line(String),
     /// Enter, where nothing was written.
@@ -31,7 +31,7 @@ pub enum KeyAction {
 
 /// The line and its history.
 #[derive(Debug, Default)]
-pub struct Editor {
+pub(crate) struct Editor {
     input: Input,
     history: Vec<String>,
     /// The index in `history` of the line that is shown.
@@ -40,7 +40,7 @@ pub struct Editor {
 
 impl Editor {
     /// Handles an event of the terminal.
-    pub fn handle(&mut self, event: Event) -> KeyAction {
+    pub(crate) fn handle(&mut self, event: Event) -> KeyAction {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.key(key),
             Event::Paste(text) => {
@@ -123,22 +123,22 @@ impl Editor {
     }
 
     /// Whether nothing is written.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.input.value().is_empty()
     }
 
     /// Empties the line and returns its text.
-    pub fn take_text(&mut self) -> String {
+    pub(crate) fn take_text(&mut self) -> String {
         self.input.value_and_reset()
     }
 
     /// Replaces the text of the line.
-    pub fn set_text(&mut self, text: String) {
+    pub(crate) fn set_text(&mut self, text: String) {
         self.input = Input::new(text);
     }
 
     /// The rows of the line, and the position of the cursor in them.
-    pub fn rows(&self, width: usize) -> (Vec<Row>, (usize, usize)) {
+    pub(crate) fn rows(&self, width: usize) -> (Vec<Row>, (usize, usize)) {
         let text = self.input.value();
         let (mark, margin) = ([span(MARK, Style::CYAN)], [span("  ", Style::PLAIN)]);
         // Lines are broken where they are full, not between words, so that the column of the cursor can be computed.
@@ -161,14 +161,14 @@ impl Editor {
 }
 
 /// The events of the terminal, read by a thread of their own until this is dropped.
-pub struct KeyEvents {
+pub(crate) struct KeyEvents {
     events: UnboundedReceiver<Event>,
     stop: Arc<AtomicBool>,
 }
 
 impl KeyEvents {
     /// Begins to read.
-    pub fn open() -> std::io::Result<Self> {
+    pub(crate) fn open() -> std::io::Result<Self> {
         let (sender, events) = unbounded_channel();
         let stop = Arc::new(AtomicBool::new(false));
         let stop_seen = stop.clone();
@@ -190,7 +190,7 @@ impl KeyEvents {
     }
 
     /// The next event; none when the terminal is gone.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub(crate) async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
     }
 }

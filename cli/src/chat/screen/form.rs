@@ -12,7 +12,7 @@ const CHOICES: usize = 20;
 const NAMES: usize = 20;
 
 /// A request that is being answered.
-pub fn pending(elicitation: &Elicitation, width: usize) -> Vec<Row> {
+pub(crate) fn pending(elicitation: &Elicitation, width: usize) -> Vec<Row> {
     let Some(question) = elicitation.question() else { return Vec::new() };
     let mut rows = head(elicitation, width);
     rows.extend(indented(&[span(&question.message, Style::PLAIN)], width));
@@ -44,7 +44,7 @@ pub fn pending(elicitation: &Elicitation, width: usize) -> Vec<Row> {
 }
 
 /// A request whose answer has been taken.
-pub fn answered(elicitation: &Elicitation, reply: &InputReply, width: usize) -> Vec<Row> {
+pub(crate) fn answered(elicitation: &Elicitation, reply: &InputReply, width: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for (message, lines) in elicitation.summary(reply) {
         let question = [span(&elicitation.request().server, Style::BOLD), span(format!(": {message}"), Style::PLAIN)];

@@ -6,7 +6,7 @@ use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 /// Text that comes in.
 #[derive(Debug, Default)]
-pub struct Markdown {
+pub(crate) struct Markdown {
     /// What is not settled yet.
     open: String,
     /// Whether a block was settled before.
@@ -15,7 +15,7 @@ pub struct Markdown {
 
 impl Markdown {
     /// Takes more text and gives the rows that are settled by it.
-    pub fn push(&mut self, text: &str, width: usize) -> Vec<Row> {
+    pub(crate) fn push(&mut self, text: &str, width: usize) -> Vec<Row> {
         self.open.push_str(text);
         let mut rows = Vec::new();
         while let Some(end) = settled(&self.open) {
@@ -26,7 +26,7 @@ impl Markdown {
     }
 
     /// The rows of what is not settled.
-    pub fn tail(&self, width: usize) -> Vec<Row> {
+    pub(crate) fn tail(&self, width: usize) -> Vec<Row> {
         let mut rows = render(&self.open, width);
         if self.began && !rows.is_empty() {
             rows.insert(0, Row::new());
@@ -35,7 +35,7 @@ impl Markdown {
     }
 
     /// Settles the rest.
-    pub fn finish(&mut self, width: usize) -> Vec<Row> {
+    pub(crate) fn finish(&mut self, width: usize) -> Vec<Row> {
         let mut rows = Vec::new();
         let block = std::mem::take(&mut self.open);
         self.add(&block, width, &mut rows);
@@ -44,7 +44,7 @@ impl Markdown {
     }
 
     /// Forgets what is not settled.
-    pub fn drop_open(&mut self) {
+    pub(crate) fn drop_open(&mut self) {
         self.open.clear();
         self.began = false;
     }
@@ -84,7 +84,7 @@ fn settled(text: &str) -> Option<usize> {
 }
 
 /// The rows of a text.
-pub fn render(text: &str, width: usize) -> Vec<Row> {
+pub(crate) fn render(text: &str, width: usize) -> Vec<Row> {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut page = Page { width, ..Page::default() };
     Parser::new_ext(text, options).for_each(|event| page.take(event));

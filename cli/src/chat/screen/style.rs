@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthChar;
 
 /// How a piece of text looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Style {
+pub(crate) struct Style {
     pub bold: bool,
     pub dim: bool,
     pub italic: bool,
@@ -16,34 +16,34 @@ pub struct Style {
 }
 
 impl Style {
-    pub const PLAIN: Self =
+    pub(crate) const PLAIN: Self =
         Self { bold: false, dim: false, italic: false, underline: false, strike: false, colour: None };
-    pub const BOLD: Self = Self { bold: true, ..Self::PLAIN };
-    pub const DIM: Self = Self { dim: true, ..Self::PLAIN };
-    pub const RED: Self = Self { colour: Some(1), ..Self::PLAIN };
-    pub const GREEN: Self = Self { colour: Some(2), ..Self::PLAIN };
-    pub const YELLOW: Self = Self { colour: Some(3), ..Self::PLAIN };
-    pub const CYAN: Self = Self { colour: Some(6), ..Self::PLAIN };
+    pub(crate) const BOLD: Self = Self { bold: true, ..Self::PLAIN };
+    pub(crate) const DIM: Self = Self { dim: true, ..Self::PLAIN };
+    pub(crate) const RED: Self = Self { colour: Some(1), ..Self::PLAIN };
+    pub(crate) const GREEN: Self = Self { colour: Some(2), ..Self::PLAIN };
+    pub(crate) const YELLOW: Self = Self { colour: Some(3), ..Self::PLAIN };
+    pub(crate) const CYAN: Self = Self { colour: Some(6), ..Self::PLAIN };
 }
 
 /// A piece of text of one style.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     pub text: String,
     pub style: Style,
 }
 
 /// A row of a terminal.
-pub type Row = Vec<Span>;
+pub(crate) type Row = Vec<Span>;
 
 /// A piece of text.
-pub fn span(text: impl Into<String>, style: Style) -> Span {
+pub(crate) fn span(text: impl Into<String>, style: Style) -> Span {
     Span { text: text.into(), style }
 }
 
 /// Breaks text into rows of a width, between words where there are some. The first row begins with `first`, the others with
 /// `rest`. What would move the cursor is left out.
-pub fn wrap(spans: &[Span], width: usize, first: &[Span], rest: &[Span]) -> Vec<Row> {
+pub(crate) fn wrap(spans: &[Span], width: usize, first: &[Span], rest: &[Span]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut lines = vec![Vec::new()];
     for (letter, style) in spans.iter().flat_map(|span| span.text.chars().map(move |letter| (letter, span.style))) {
@@ -102,12 +102,12 @@ fn joined(prefix: &[Span], letters: &[Letter]) -> Row {
 }
 
 /// Columns that a row takes.
-pub fn width_of(row: &[Span]) -> usize {
+pub(crate) fn width_of(row: &[Span]) -> usize {
     row.iter().flat_map(|span| span.text.chars()).map(|letter| letter.width().unwrap_or(0)).sum()
 }
 
 /// The text of a row for a terminal.
-pub fn painted(row: &[Span], colour: bool) -> String {
+pub(crate) fn painted(row: &[Span], colour: bool) -> String {
     let mut out = String::new();
     for Span { text, style } in row {
         let codes = if colour { codes(*style) } else { String::new() };
@@ -128,7 +128,7 @@ fn codes(style: Style) -> String {
 }
 
 /// Text without what would move the cursor of a terminal.
-pub fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control() || matches!(letter, '\n' | '\t')).collect()
 }
 

@@ -11,7 +11,7 @@ use crossterm::{execute, queue};
 use std::io::{Result, Stdout, Write, stdout};
 
 /// A terminal in raw mode; it is as before when this is dropped.
-pub struct Terminal {
+pub(crate) struct Terminal {
     out: Stdout,
     colour: bool,
     /// Rows between the first that is drawn anew and the one with the cursor.
@@ -20,7 +20,7 @@ pub struct Terminal {
 
 impl Terminal {
     /// Takes the terminal of standard output.
-    pub fn open(colour: bool) -> Result<Self> {
+    pub(crate) fn open(colour: bool) -> Result<Self> {
         enable_raw_mode()?;
         let mut out = stdout();
         execute!(out, EnableBracketedPaste)?;
@@ -28,7 +28,7 @@ impl Terminal {
     }
 
     /// Columns and rows.
-    pub fn size(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
         // A terminal that does not know its size is taken for a usual one.
         let (columns, rows) = size().unwrap_or((80, 24));
         let or_usual = |size: u16, usual| if size == 0 { usual } else { usize::from(size) };
@@ -36,7 +36,7 @@ impl Terminal {
     }
 
     /// Writes rows that stay, then those that are drawn anew, with the cursor in one of them.
-    pub fn show(&mut self, stay: &[Row], live: &[Row], cursor: (usize, usize)) -> Result<()> {
+    pub(crate) fn show(&mut self, stay: &[Row], live: &[Row], cursor: (usize, usize)) -> Result<()> {
         let max = self.size().1.saturating_sub(1).max(1);
         let cut = live.len().saturating_sub(max);
         let (live, row) = (&live[cut..], cursor.0.saturating_sub(cut));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// What the agent's code saw and did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ev {
+pub(super) enum Ev {
     /// A call that took a slot, with its sequence.
     Call(Site, u32),
     /// A read with its answer.
@@ -51,7 +51,7 @@ struct Lane {
 }
 
 /// One life of an agent.
-pub struct Host {
+pub(super) struct Host {
     lanes: Vec<Lane>,
     queues: Vec<VecDeque<(Site, Op)>>,
     /// Lanes that go on at a turn, first in first out, and whether something outside of the context makes them.
@@ -84,7 +84,13 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(program: &Program, segment: usize, results: Vec<(Site, String)>, suffix: &str, seed: u64) -> Self {
+    pub(super) fn new(
+        program: &Program,
+        segment: usize,
+        results: Vec<(Site, String)>,
+        suffix: &str,
+        seed: u64,
+    ) -> Self {
         let mut code: VecDeque<Stmt> = program.preamble.iter().cloned().collect();
         for (number, body) in program.segments.iter().enumerate().skip(segment) {
             code.extend(body.iter().cloned());
@@ -133,22 +139,22 @@ impl Host {
     }
 
     /// Whether the code is quiet: nothing goes on unless an outcome is handed over, or something outside happens.
-    pub fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         !self.finished && self.ready.iter().all(|(.., outside)| *outside)
     }
 
     /// Whether some lane waits for something outside.
-    pub fn outside(&self) -> Outside {
+    pub(super) fn outside(&self) -> Outside {
         let waits = self.ready.iter().any(|(.., outside)| *outside);
         if waits { Outside::Something } else { Outside::Nothing }
     }
 
-    pub fn alive(&self) -> usize {
+    pub(super) fn alive(&self) -> usize {
         self.lanes.iter().filter(|lane| !lane.over).count()
     }
 
     /// One turn of the loop.
-    pub fn turn(&mut self, machine: &mut Machine) {
+    pub(super) fn turn(&mut self, machine: &mut Machine) {
         self.turn += 1;
         for _ in 0..self.ready.len() {
             let Some((at, lane, outside)) = self.ready.pop_front() else { break };
@@ -161,7 +167,7 @@ impl Host {
     }
 
     /// Ends awaits.
-    pub fn deliver(&mut self, handed: Vec<Handed>) {
+    pub(super) fn deliver(&mut self, handed: Vec<Handed>) {
         for Handed { op, outcome } in handed {
             if op == OpRef::CHECKPOINT {
                 self.ended.push(std::mem::take(&mut self.log));
@@ -559,12 +565,12 @@ fn once_name(site: Site) -> Arc<str> {
     format!("once {site}").into()
 }
 
-pub fn text(payload: &Payload) -> String {
+pub(super) fn text(payload: &Payload) -> String {
     payload.bytes().map_or_else(|_| "?".into(), |bytes| String::from_utf8_lossy(bytes).trim_matches('"').to_owned())
 }
 
 /// An outcome as one word.
-pub fn word(outcome: &Outcome) -> String {
+pub(super) fn word(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Value(value) => text(value),
         Outcome::Failed(failure) => format!("failed {}", failure.message),

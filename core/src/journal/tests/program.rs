@@ -3,11 +3,11 @@
 use super::rng::Rng;
 
 /// A call site: what an author would point at in the source. Every site is called at most once in a life.
-pub type Site = u32;
+pub(super) type Site = u32;
 
 /// What the input of a task is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Input {
+pub(super) enum Input {
     /// The same for all: identical calls.
     Same,
     /// Of the site.
@@ -18,14 +18,14 @@ pub enum Input {
 
 /// How a task fails: its first attempts return an error, and so many may be tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Trouble {
+pub(super) struct Trouble {
     pub failures: u32,
     pub retries: u32,
 }
 
 /// Something that can be awaited.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Op {
+pub(super) enum Op {
     Task { kind: &'static str, input: Input, queue: bool, once_only: bool, trouble: Trouble },
     Sleep(u64),
     Wait { name: &'static str, timeout: Option<u64> },
@@ -35,7 +35,7 @@ pub enum Op {
 
 /// One statement of a lane.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Stmt {
+pub(super) enum Stmt {
     /// Calls and awaits.
     Do(Site, Op),
     /// Appends an entry to a thread of the conversation.
@@ -68,7 +68,7 @@ pub enum Stmt {
 
 /// A random agent.
 #[derive(Debug, Clone)]
-pub struct Program {
+pub(super) struct Program {
     /// What an agent with state does whenever it is entered: a `once`.
     pub preamble: Option<Stmt>,
     /// One list for each segment; a single one for an agent without state.
@@ -87,7 +87,7 @@ pub struct Program {
 
 /// What a generator may use.
 #[derive(Debug, Clone, Copy)]
-pub struct Allow {
+pub(super) struct Allow {
     pub identical: bool,
     pub dependent: bool,
     pub timing: bool,
@@ -100,7 +100,7 @@ pub struct Allow {
 }
 
 impl Allow {
-    pub const ALL: Allow = Allow {
+    pub(super) const ALL: Allow = Allow {
         identical: true,
         dependent: true,
         timing: true,
@@ -114,7 +114,7 @@ impl Allow {
 
 impl Program {
     /// Leaves nothing but steps one after another.
-    pub fn flatten(&mut self) {
+    pub(super) fn flatten(&mut self) {
         self.sequential = true;
         for body in &mut self.segments {
             body.retain(|stmt| matches!(stmt, Stmt::Do(..) | Stmt::Entry(..)));
@@ -122,7 +122,7 @@ impl Program {
     }
 
     /// The program after one edit: a step inserted, removed, replaced or moved, at a random place.
-    pub fn edit(&self, rng: &mut Rng) -> Self {
+    pub(super) fn edit(&self, rng: &mut Rng) -> Self {
         let mut program = self.clone();
         program.sites += 1;
         let fresh = Stmt::Do(program.sites, Op::plain("a", Input::Own));
@@ -167,7 +167,7 @@ struct Maker<'a> {
 }
 
 impl Program {
-    pub fn random(rng: &mut Rng, mut allow: Allow) -> Self {
+    pub(super) fn random(rng: &mut Rng, mut allow: Allow) -> Self {
         let hidden = allow.lanes && rng.chance(20);
         if hidden {
             // What the context cannot see cannot be repeated: such agents need calls that can be told apart.

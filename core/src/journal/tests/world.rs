@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// Where a life ends before the run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Crash {
+pub(super) enum Crash {
     /// The commit of this number never leaves.
     Before(u64),
     /// The commit is durable, its answer never comes, and the process is gone.
@@ -41,7 +41,7 @@ pub enum Crash {
 
 /// How a case goes.
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
+pub(super) struct Plan {
     /// Crashes in order; each counts from the start of its life.
     pub crashes: VecDeque<Crash>,
     /// Percent of suspensions after which the copy in memory is dropped.
@@ -60,7 +60,7 @@ pub struct Plan {
 
 /// What was seen over many cases: a test that saw too little proves nothing.
 #[derive(Debug, Default, Clone)]
-pub struct Stats {
+pub(super) struct Stats {
     pub cases: u64,
     pub crashes: u64,
     pub reentries: u64,
@@ -114,7 +114,7 @@ struct Life {
     segment: usize,
 }
 
-pub struct World {
+pub(super) struct World {
     pub program: Program,
     plan: Plan,
     rng: Rng,
@@ -149,7 +149,7 @@ pub struct World {
     pub stats: Stats,
 }
 
-pub fn now<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn now<T>(work: impl Future<Output = T>) -> T {
     work.now_or_never().expect("the memory backend never waits")
 }
 
@@ -165,7 +165,7 @@ const TTL: Duration = Duration::from_secs(3_600);
 const SECOND: u64 = 80;
 
 impl World {
-    pub fn new(program: Program, plan: Plan, seed: u64) -> Self {
+    pub(super) fn new(program: Program, plan: Plan, seed: u64) -> Self {
         let clock = ManualClock::new(Timestamp(1_000_000_000));
         let store = MemoryStorage::new(Arc::new(clock.clone()));
         let execution = ExecutionId(uuid::Uuid::from_u128(u128::from(seed) + 1));
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// Runs to the end; what went wrong is an error.
-    pub fn run(&mut self) -> Result<Execution, String> {
+    pub(super) fn run(&mut self) -> Result<Execution, String> {
         loop {
             self.tick += 1;
             self.clock.advance(Duration::from_millis(1));
@@ -448,7 +448,7 @@ impl World {
     }
 
     /// Goes on as a fork of the run that has ended, from a random point.
-    pub fn fork(&mut self) -> Result<(), String> {
+    pub(super) fn fork(&mut self) -> Result<(), String> {
         self.stats.forks += 1;
         let from = if self.program.stateful {
             let upto = self.rng.range(1, self.program.segments.len() as u64 - 1) as u32;
@@ -803,13 +803,13 @@ impl World {
 
     // ── what is stored ──────────────────────────────────────────────────────────────────────────────────────────
 
-    pub fn tasks(&self) -> Result<Vec<Task>, String> {
+    pub(super) fn tasks(&self) -> Result<Vec<Task>, String> {
         let page = PageRequest { limit: 1_000, ..PageRequest::default() };
         now(self.store.tasks(ORG, self.execution, page)).map(|page| page.items).map_err(|error| error.to_string())
     }
 
     /// A site whose step has two rows, or whose entry was appended twice.
-    pub fn doubled(&self) -> Result<Option<String>, String> {
+    pub(super) fn doubled(&self) -> Result<Option<String>, String> {
         let mut seen = HashSet::new();
         for task in self.tasks()? {
             let site = self.site_of_task.get(&task.new.id).ok_or("a task of no site is stored")?;
@@ -834,26 +834,26 @@ impl World {
         Ok(None)
     }
 
-    pub fn stored_signals(&self) -> Vec<Signal> {
+    pub(super) fn stored_signals(&self) -> Vec<Signal> {
         let page = PageRequest { limit: 1_000, ..PageRequest::default() };
         now(self.store.signals(ORG, self.execution, page)).map(|page| page.items).unwrap_or_default()
     }
 
-    pub fn journal(&self, segment: u32) -> Vec<RecordedOp> {
+    pub(super) fn journal(&self, segment: u32) -> Vec<RecordedOp> {
         now(self.store.journal(ORG, self.execution, segment)).unwrap_or_default()
     }
 
-    pub fn events(&self) -> Vec<Event> {
+    pub(super) fn events(&self) -> Vec<Event> {
         now(self.store.events(ORG, self.execution, 0, 100_000)).unwrap_or_default()
     }
 
     /// The events of the run, a line each.
-    pub fn story(&self) -> String {
+    pub(super) fn story(&self) -> String {
         let line = |event: &Event| format!("{} {:?} {:?} {}", event.number, event.kind, event.sequence, event.data);
         self.events().iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    pub fn warnings(&self, word: &str) -> usize {
+    pub(super) fn warnings(&self, word: &str) -> usize {
         let named = |event: &Event| event.kind == EventKind::Warning && event.data["warning"] == word;
         self.events().iter().filter(|event| named(event)).count()
     }

@@ -8,9 +8,13 @@ use crate::journal::op::{Detail, Op};
 use crate::model::{Label, LabelKey, NewEntry, OpKind, RecordedBody, RecordedOp, check_name, check_text};
 use crate::payload::{Digest, Payload};
 
-pub const REWORDING: Rewording = Rewording::AtCall;
+pub(super) const REWORDING: Rewording = Rewording::AtCall;
 
-pub fn check([role, entry_type, thread]: [&str; 3], turn_id: Option<&str>, metadata: Option<&str>) -> Result<()> {
+pub(super) fn check(
+    [role, entry_type, thread]: [&str; 3],
+    turn_id: Option<&str>,
+    metadata: Option<&str>,
+) -> Result<()> {
     if let Some(metadata) = metadata {
         check_text("the metadata", metadata)?;
     }
@@ -21,30 +25,30 @@ pub fn check([role, entry_type, thread]: [&str; 3], turn_id: Option<&str>, metad
 }
 
 /// The digest covers role, type, content and the entry it follows: after an edit the later ones are appended anew.
-pub fn label(role: &str, entry_type: &str, content: &Payload, parent: Option<EntryId>) -> Result<Label> {
+pub(super) fn label(role: &str, entry_type: &str, content: &Payload, parent: Option<EntryId>) -> Result<Label> {
     let digest = content.digest()?;
     let parent = parent.map(|id| *id.0.as_bytes()).unwrap_or_default();
     let parts = [role.as_bytes(), entry_type.as_bytes(), &digest.0, &parent];
     Ok(super::label(OpKind::Entry, role.into(), Digest::of_parts(&parts)))
 }
 
-pub fn record(machine: &mut Machine, index: usize, id: EntryId, thread: &str) {
+pub(super) fn record(machine: &mut Machine, index: usize, id: EntryId, thread: &str) {
     machine.segment.leaves.insert(thread.to_owned(), id);
     recover(&mut machine.segment.ops[index], id);
 }
 
-pub fn repeat(machine: &mut Machine, index: usize, thread: String) -> Option<EntryId> {
+pub(super) fn repeat(machine: &mut Machine, index: usize, thread: String) -> Option<EntryId> {
     let entry = machine.segment.ops[index].entry()?;
     machine.segment.leaves.insert(thread, entry);
     Some(entry)
 }
 
-pub fn recover(op: &mut Op, id: EntryId) {
+pub(super) fn recover(op: &mut Op, id: EntryId) {
     op.detail = Detail::Entry { id, external: None };
     op.settle();
 }
 
-pub fn size(new: &NewEntry) -> u64 {
+pub(super) fn size(new: &NewEntry) -> u64 {
     new.content.size() + new.metadata.as_ref().map_or(0, |text| text.len() as u64)
 }
 

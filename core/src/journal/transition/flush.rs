@@ -5,14 +5,14 @@ use crate::journal::op::Op;
 use crate::model::{Label, OpBody, OpKind};
 use crate::payload::Digest;
 
-pub fn label() -> Label {
+pub(super) fn label() -> Label {
     super::label(OpKind::Flush, "flush".into(), Digest::default())
 }
 
-pub fn record() -> OpBody {
+pub(super) fn record() -> OpBody {
     OpBody::Flush
 }
 
-pub fn recover(op: &mut Op) {
+pub(super) fn recover(op: &mut Op) {
     op.outcome = Some((0, Outcome::Done));
 }

@@ -13,12 +13,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The names of the `once`s that have finished. On replay they return their result, and their ops are not called again.
-pub fn finished(tail: &[RecordedOp]) -> HashSet<Arc<str>> {
+pub(crate) fn finished(tail: &[RecordedOp]) -> HashSet<Arc<str>> {
     let ends = tail.iter().filter(|op| matches!(op.body, RecordedBody::Once { .. }));
     ends.filter_map(|op| op.once.as_ref().map(|once| once.name.clone())).collect()
 }
 
-pub fn recover(op: &mut Op, value: &Payload) {
+pub(super) fn recover(op: &mut Op, value: &Payload) {
     op.outcome = Some((0, Outcome::Value(value.clone())));
 }
 

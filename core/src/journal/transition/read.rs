@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// The reads of a segment that may give their answer once more.
 #[derive(Debug, Default)]
-pub struct Reads {
+pub(crate) struct Reads {
     /// The read that was the last op called. None if the last op called was no read.
     last: Option<LastRead>,
     /// How often each recorded read has answered, by the index of its op.
@@ -39,12 +39,12 @@ struct Repeats {
 
 impl Reads {
     /// Another op was called. So the next read is an op of its own, even with an equal answer.
-    pub fn interrupt(&mut self) {
+    pub(crate) fn interrupt(&mut self) {
         self.last = None;
     }
 }
 
-pub fn recover(machine: &mut Machine, index: usize, op: &mut Op, answer: &Payload, count: u32) {
+pub(super) fn recover(machine: &mut Machine, index: usize, op: &mut Op, answer: &Payload, count: u32) {
     op.outcome = Some((0, Outcome::Value(answer.clone())));
     machine.segment.reads.recorded.insert(index, Repeats { left: count, total: count });
 }

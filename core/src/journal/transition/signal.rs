@@ -10,16 +10,16 @@ use crate::payload::Digest;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub fn check(name: &str) -> Result<()> {
+pub(super) fn check(name: &str) -> Result<()> {
     check_name("the signal", name)
 }
 
 /// The label is the name alone: a wait with another timeout is the same wait.
-pub fn label(name: &Arc<str>) -> Label {
+pub(super) fn label(name: &Arc<str>) -> Label {
     super::label(OpKind::Signal, name.clone(), Digest::default())
 }
 
-pub fn record(machine: &mut Machine, index: usize, timeout: Option<Duration>) -> OpBody {
+pub(super) fn record(machine: &mut Machine, index: usize, timeout: Option<Duration>) -> OpBody {
     let alarm = if timeout.is_some() { Alarm::Set } else { Alarm::Unset };
     machine.segment.ops[index].detail = Detail::Wait(alarm);
     OpBody::Signal { timeout }
@@ -27,18 +27,18 @@ pub fn record(machine: &mut Machine, index: usize, timeout: Option<Duration>) ->
 
 /// A loaded wait does not say whether it has a timer. It is taken to have one: to disarm a timer that is not there does
 /// no harm.
-pub fn recover(op: &mut Op) {
+pub(super) fn recover(op: &mut Op) {
     op.detail = Detail::Wait(Alarm::Set);
 }
 
-pub fn wait(op: &Op, wait: &mut Wait) {
+pub(super) fn wait(op: &Op, wait: &mut Wait) {
     wait.signals.push(op.label.name.to_string());
     wait.timers |= !matches!(op.detail, Detail::Wait(Alarm::Unset));
 }
 
 /// The place among the facts of the outcome that a wait would end with now: the first signal of its name or its
 /// timeout, whichever came first.
-pub fn available(machine: &Machine, op: &Op) -> Option<u64> {
+pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
     if op.is_held() {
         return None;
     }
@@ -51,7 +51,7 @@ pub fn available(machine: &Machine, op: &Op) -> Option<u64> {
 }
 
 /// The outcome of a wait by the fact at this place.
-pub fn end(machine: &mut Machine, index: usize, order: u64) -> Outcome {
+pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Outcome {
     machine.take_signal(index, order).unwrap_or(Outcome::TimedOut)
 }
 

@@ -7,18 +7,18 @@ use crate::journal::op::Op;
 use crate::model::{Label, OpBody, OpKind};
 use crate::payload::Digest;
 
-pub fn label() -> Label {
+pub(super) fn label() -> Label {
     super::label(OpKind::StepMark, "step".into(), Digest::default())
 }
 
-pub fn admit(machine: &mut Machine) -> bool {
+pub(super) fn admit(machine: &mut Machine) -> bool {
     !machine.is_refused(0)
 }
 
-pub fn record() -> OpBody {
+pub(super) fn record() -> OpBody {
     OpBody::StepMark
 }
 
-pub fn recover(op: &mut Op) {
+pub(super) fn recover(op: &mut Op) {
     op.outcome = Some((0, Outcome::Done));
 }

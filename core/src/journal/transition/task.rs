@@ -14,15 +14,15 @@ use crate::payload::{Payload, RowOf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub const REWORDING: Rewording = Rewording::OnceQuiet;
+pub(super) const REWORDING: Rewording = Rewording::OnceQuiet;
 
-pub fn check(kind: &str, queue: &str, key: Option<&str>) -> Result<()> {
+pub(super) fn check(kind: &str, queue: &str, key: Option<&str>) -> Result<()> {
     check_name("the task's kind", kind)?;
     check_name("the queue", queue)?;
     key.map_or(Ok(()), |key| check_name("the key", key))
 }
 
-pub fn label(kind: &Arc<str>, input: &Payload, key: Option<&Arc<str>>) -> Result<Label> {
+pub(super) fn label(kind: &Arc<str>, input: &Payload, key: Option<&Arc<str>>) -> Result<Label> {
     let key = match key {
         Some(key) => LabelKey::Key(key.clone()),
         None => LabelKey::Digest(input.digest()?),
@@ -30,11 +30,11 @@ pub fn label(kind: &Arc<str>, input: &Payload, key: Option<&Arc<str>>) -> Result
     Ok(Label { kind: OpKind::Task, name: kind.clone(), key })
 }
 
-pub fn admit(machine: &mut Machine, options: &TaskOptions) -> bool {
+pub(super) fn admit(machine: &mut Machine, options: &TaskOptions) -> bool {
     !machine.is_refused(options.reserve)
 }
 
-pub fn record(
+pub(super) fn record(
     machine: &mut Machine,
     index: usize,
     id: TaskId,
@@ -60,7 +60,7 @@ pub fn record(
     }
 }
 
-pub fn repeat(machine: &mut Machine, index: usize, kind: Arc<str>, options: TaskOptions) -> Option<TaskId> {
+pub(super) fn repeat(machine: &mut Machine, index: usize, kind: Arc<str>, options: TaskOptions) -> Option<TaskId> {
     machine.count_open(index);
     let task = machine.segment.ops[index].task_mut()?;
     (task.options, task.kind) = (options, kind);
@@ -70,7 +70,7 @@ pub fn repeat(machine: &mut Machine, index: usize, kind: Arc<str>, options: Task
     Some(task.id)
 }
 
-pub fn recover(machine: &mut Machine, index: usize, op: &mut Op, recorded: &RecordedOp) {
+pub(super) fn recover(machine: &mut Machine, index: usize, op: &mut Op, recorded: &RecordedOp) {
     let RecordedBody::Task { id, status, attempt, inline, at_most_once, max_losses, .. } = recorded.body else {
         return;
     };
@@ -90,7 +90,7 @@ pub fn recover(machine: &mut Machine, index: usize, op: &mut Op, recorded: &Reco
     }));
 }
 
-pub fn wait(op: &Op, wait: &mut Wait) {
+pub(super) fn wait(op: &Op, wait: &mut Wait) {
     wait.tasks = true;
     if op.task().is_some_and(|task| task.status == TaskStatus::InDoubt) {
         wait.reason = Some(WaitReason::InDoubt);
@@ -98,12 +98,12 @@ pub fn wait(op: &Op, wait: &mut Wait) {
 }
 
 /// A task of a queue is urgent: another worker can run it only once it is stored.
-pub fn is_urgent(new: &NewTask) -> bool {
+pub(super) fn is_urgent(new: &NewTask) -> bool {
     new.placement == Placement::Queue
 }
 
 /// A reservation has to be durable before its call starts.
-pub fn decides(new: &NewTask) -> bool {
+pub(super) fn decides(new: &NewTask) -> bool {
     new.options.reserve > 0
 }
 

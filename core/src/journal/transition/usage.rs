@@ -6,18 +6,18 @@ use crate::journal::machine::Machine;
 use crate::model::{Label, OpBody, OpKind, Usage, check_name};
 use crate::payload::Digest;
 
-pub const REWORDING: Rewording = Rewording::AtCall;
+pub(super) const REWORDING: Rewording = Rewording::AtCall;
 
-pub fn check(model: &str) -> Result<()> {
+pub(super) fn check(model: &str) -> Result<()> {
     check_name("the model", model)
 }
 
-pub fn label(model: &str, usage: &Usage) -> Result<Label> {
+pub(super) fn label(model: &str, usage: &Usage) -> Result<Label> {
     let json = serde_json::to_vec(usage).map_err(|error| Error::new(Code::NotSerializable, error.to_string()))?;
     Ok(super::label(OpKind::Usage, model.into(), Digest::of_parts(&[&json])))
 }
 
-pub fn record(machine: &mut Machine, index: usize, model: String, usage: Usage) -> OpBody {
+pub(super) fn record(machine: &mut Machine, index: usize, model: String, usage: Usage) -> OpBody {
     let op = &mut machine.segment.ops[index];
     op.settle();
     let sequence = op.sequence;

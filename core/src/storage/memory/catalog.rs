@@ -15,7 +15,12 @@ use std::str::FromStr;
 type Place = (Timestamp, ExecutionId);
 
 impl State {
-    pub fn executions(&self, org: OrgId, filter: &ExecutionFilter, page: &PageRequest) -> Result<Page<Execution>> {
+    pub(super) fn executions(
+        &self,
+        org: OrgId,
+        filter: &ExecutionFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Execution>> {
         let after = cursor(page, |text| {
             let (at, id) = text.split_once('.')?;
             Some((Timestamp(at.parse().ok()?), id.parse().ok()?))
@@ -31,52 +36,52 @@ impl State {
         Ok(cut(wanted, page, |(at, id): &Place| format!("{}.{id}", at.0)))
     }
 
-    pub fn entries_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Entry>> {
+    pub(super) fn entries_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Entry>> {
         let run = self.run(org, id)?;
         let rows = rest(&run.entries, cursor(page, parse_slot)?);
         Ok(cut(rows.map(|(slot, entry)| (*slot, entry.clone())), page, Slot::to_string))
     }
 
-    pub fn tasks_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Task>> {
+    pub(super) fn tasks_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Task>> {
         let run = self.run(org, id)?;
         let rows = rest(&run.tasks, cursor(page, parse_slot)?);
         Ok(cut(rows.map(|(slot, row)| (*slot, row.task.clone())), page, Slot::to_string))
     }
 
-    pub fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
+    pub(super) fn task(&self, org: OrgId, execution: ExecutionId, id: TaskId) -> Result<Task> {
         let (_, slot) =
             self.task_place(org, id).ok().filter(|place| place.0 == execution).ok_or_else(|| not_found("task", id))?;
         let row = self.run(org, execution)?.tasks.get(&slot);
         row.map(|row| row.task.clone()).ok_or_else(|| not_found("task", id))
     }
 
-    pub fn checkpoints_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Checkpoint>> {
+    pub(super) fn checkpoints_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Checkpoint>> {
         let run = self.run(org, id)?;
         let rows = rest(&run.checkpoints, cursor(page, parse_number)?);
         Ok(cut(rows.map(|(sequence, row)| (*sequence, row.clone())), page, u32::to_string))
     }
 
-    pub fn signals_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Signal>> {
+    pub(super) fn signals_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Signal>> {
         let run = self.run(org, id)?;
         let rows = rest(&run.signals, cursor(page, parse_number)?);
         Ok(cut(rows.map(|(number, row)| (*number, row.clone())), page, u64::to_string))
     }
 
-    pub fn events_of(&self, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
+    pub(super) fn events_of(&self, org: OrgId, id: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
         let run = self.run(org, id)?;
         // Events are numbered from 1 without gaps, so the event after number n has the index n.
         let start = usize::try_from(after).unwrap_or(usize::MAX).min(run.events.len());
         Ok(run.events[start..].iter().take(limit).cloned().collect())
     }
 
-    pub fn workers_of(&self, org: OrgId, page: &PageRequest) -> Result<Page<KnownWorker>> {
+    pub(super) fn workers_of(&self, org: OrgId, page: &PageRequest) -> Result<Page<KnownWorker>> {
         let after = cursor(page, parse_number)?
             .map_or(Bound::Included((org, WorkerId(uuid::Uuid::nil()))), |id| Bound::Excluded((org, WorkerId(id))));
         let rows = self.workers.range((after, Bound::Included((org, WorkerId(uuid::Uuid::max())))));
         Ok(cut(rows.map(|((_, id), row)| (*id, row.known(*id))), page, |id: &WorkerId| id.to_string()))
     }
 
-    pub fn journal(&self, org: OrgId, id: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
+    pub(super) fn journal(&self, org: OrgId, id: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {
         let run = self.run(org, id)?;
         let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
         Ok(run.ops.range(of_segment).map(|(slot, op)| run.recorded(*slot, op)).collect())

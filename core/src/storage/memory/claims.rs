@@ -15,7 +15,7 @@ use std::time::Duration;
 const REGISTERED_TTL: Duration = Duration::from_secs(30);
 
 impl State {
-    pub fn register_worker(&mut self, info: WorkerInfo, now: Timestamp) {
+    pub(super) fn register_worker(&mut self, info: WorkerInfo, now: Timestamp) {
         let row = self.worker(info.org, info.id);
         row.info = Some(info);
         row.seen_at = now;
@@ -33,7 +33,7 @@ impl State {
 
     /// Notes that the worker of a claim lives, and what it serves. Only if it serves something new, or every few
     /// seconds, as the other backends do it to save writes.
-    pub fn saw_worker(&mut self, claim: &ClaimRequest, now: Timestamp) {
+    pub(super) fn saw_worker(&mut self, claim: &ClaimRequest, now: Timestamp) {
         let row = self.worker(claim.org, claim.worker);
         let (before, until) = (row.serves.len(), now.after(claim.ttl));
         for kind in &*claim.kinds {
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    pub fn claim_agents(&mut self, claim: &ClaimRequest, now: Timestamp) -> Vec<Claim> {
+    pub(super) fn claim_agents(&mut self, claim: &ClaimRequest, now: Timestamp) -> Vec<Claim> {
         self.saw_worker(claim, now);
         if claim.limit == 0 {
             self.give_up_preference(claim.org, claim.worker);
@@ -88,7 +88,7 @@ impl State {
     }
 
     /// Whether a worker of an org counts as alive.
-    pub fn is_alive(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> bool {
+    pub(super) fn is_alive(&self, org: OrgId, worker: WorkerId, now: Timestamp) -> bool {
         self.workers.get(&(org, worker)).is_some_and(|row| row.alive_until > now)
     }
 
@@ -102,7 +102,7 @@ impl State {
         }
     }
 
-    pub fn heartbeat(&mut self, beat: &Heartbeat, now: Timestamp) -> HeartbeatAnswer {
+    pub(super) fn heartbeat(&mut self, beat: &Heartbeat, now: Timestamp) -> HeartbeatAnswer {
         let org = beat.org;
         if let Some(worker) = self.workers.get_mut(&(org, beat.worker)) {
             worker.alive_until = worker.alive_until.max(now.after(beat.ttl));
@@ -156,7 +156,7 @@ impl State {
         answer
     }
 
-    pub fn release(&mut self, org: OrgId, id: ExecutionId, lease: Lease, now: Timestamp) -> Result<()> {
+    pub(super) fn release(&mut self, org: OrgId, id: ExecutionId, lease: Lease, now: Timestamp) -> Result<()> {
         let run = self.run_mut(org, id)?;
         if run.last_held_by(lease.worker) && run.exec.epoch == lease.epoch {
             run.lose_host_timer(now);
@@ -169,12 +169,12 @@ impl State {
     }
 
     /// The runs of an org.
-    pub fn keys_of(&self, org: OrgId) -> Vec<RunKey> {
+    pub(super) fn keys_of(&self, org: OrgId) -> Vec<RunKey> {
         let from = (org, ExecutionId(uuid::Uuid::nil()));
         self.runs.range(from..).take_while(|(key, _)| key.0 == org).map(|(key, _)| *key).collect()
     }
 
-    pub fn cut_leases(&mut self, org: OrgId, worker: WorkerId, left: Duration, now: Timestamp) {
+    pub(super) fn cut_leases(&mut self, org: OrgId, worker: WorkerId, left: Duration, now: Timestamp) {
         let cut = now.after(left);
         let sooner = |expires: &mut Option<Timestamp>| *expires = expires.map(|at| at.min(cut));
         for key in self.keys_of(org) {
@@ -189,7 +189,7 @@ impl State {
         }
     }
 
-    pub fn unregister_worker(&mut self, org: OrgId, worker: WorkerId, now: Timestamp) {
+    pub(super) fn unregister_worker(&mut self, org: OrgId, worker: WorkerId, now: Timestamp) {
         self.workers.remove(&(org, worker));
         self.give_up_preference(org, worker);
         for key in self.keys_of(org) {
@@ -241,13 +241,13 @@ impl Run {
     }
 
     /// Writes the event that a worker holds the run from now on.
-    pub fn emit_resumed(&mut self, now: Timestamp) {
+    pub(super) fn emit_resumed(&mut self, now: Timestamp) {
         let worker = self.exec.worker.map(|worker| worker.to_string());
         self.emit(now, EventKind::Resumed, None, json!({ "epoch": self.exec.epoch, "worker": worker }));
     }
 
     /// Refuses a worker that does not hold the run under this epoch.
-    pub fn check_lease(&self, lease: Lease) -> Result<()> {
+    pub(super) fn check_lease(&self, lease: Lease) -> Result<()> {
         let held = matches!(self.exec.status, Status::Running | Status::Cancelling);
         if held && self.exec.epoch == lease.epoch && self.exec.worker == Some(lease.worker) {
             return Ok(());
@@ -264,13 +264,13 @@ impl Run {
     }
 
     /// Whether it waits for a timer that exists only in this worker's process.
-    pub fn last_held_by(&self, worker: WorkerId) -> bool {
+    pub(super) fn last_held_by(&self, worker: WorkerId) -> bool {
         let by_host = self.exec.wait.as_ref().is_some_and(|wait| wait.host_timer);
         by_host && self.exec.status == Status::Waiting && self.parked == Some(worker)
     }
 
     /// The process with the timer that it waits for is gone. It is entered again, and its code starts the timer anew.
-    pub fn lose_host_timer(&mut self, now: Timestamp) {
+    pub(super) fn lose_host_timer(&mut self, now: Timestamp) {
         self.parked = None;
         self.exec.wait = None;
         self.exec.status = Status::Pending;

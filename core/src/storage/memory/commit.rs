@@ -17,7 +17,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl State {
-    pub fn commit(&mut self, mut request: CommitRequest, now: Timestamp) -> Result<CommitAnswer> {
+    pub(super) fn commit(&mut self, mut request: CommitRequest, now: Timestamp) -> Result<CommitAnswer> {
         let (org, id) = (request.org, request.execution);
         if let Some(answer) = self.run(org, id)?.admit(&request)? {
             return Ok(answer);
@@ -587,7 +587,7 @@ impl super::rows::TaskRow {
     }
 
     /// Whether its attempt runs in the worker that holds the run.
-    pub fn runs_inline(&self) -> bool {
+    pub(super) fn runs_inline(&self) -> bool {
         self.task.status == TaskStatus::Running && self.task.new.placement == Placement::Inline
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn fresh(mut new: NewExecution, now: Timestamp) -> Execution {
 }
 
 impl State {
-    pub fn create(&mut self, mut new: NewExecution, now: Timestamp) -> Result<Created> {
+    pub(super) fn create(&mut self, mut new: NewExecution, now: Timestamp) -> Result<Created> {
         if let Some(run) = self.runs.get(&(new.org, new.id)) {
             if run.exec.new.kind == new.kind && run.exec.new.input_digest == new.input_digest {
                 return Ok(Created { execution: run.exec.clone(), existing: true });
@@ -66,7 +66,7 @@ impl State {
         Ok(Created { execution, existing: false })
     }
 
-    pub fn store_signal(&mut self, mut new: NewSignal, now: Timestamp) -> Result<SignalStored> {
+    pub(super) fn store_signal(&mut self, mut new: NewSignal, now: Timestamp) -> Result<SignalStored> {
         let run = self.run(new.org, new.execution)?;
         let same_key = new.idempotency_key.as_ref().and_then(|key| run.signal_keys.get(key)).copied();
         if let Some(id) = same_key.or_else(|| run.signal_ids.contains_key(&new.id).then_some(new.id)) {
@@ -114,7 +114,7 @@ impl State {
         Ok(SignalStored { id: new.id, repeated: false, resumed })
     }
 
-    pub fn request_cancel(
+    pub(super) fn request_cancel(
         &mut self,
         org: OrgId,
         id: ExecutionId,
@@ -153,7 +153,7 @@ impl State {
         Ok(execution)
     }
 
-    pub fn resume(
+    pub(super) fn resume(
         &mut self,
         org: OrgId,
         id: ExecutionId,
@@ -220,7 +220,7 @@ impl State {
         Ok(execution)
     }
 
-    pub fn resolve_divergence(
+    pub(super) fn resolve_divergence(
         &mut self,
         org: OrgId,
         id: ExecutionId,
@@ -259,27 +259,27 @@ impl State {
     }
 
     /// An entry by its id.
-    pub fn entry(&self, org: OrgId, id: EntryId) -> Option<&Entry> {
+    pub(super) fn entry(&self, org: OrgId, id: EntryId) -> Option<&Entry> {
         let (execution, slot) = self.entries.get(&(org, id))?;
         self.runs.get(&(org, *execution))?.entries.get(slot)
     }
 
     /// The number of a signal of a run.
-    pub fn signal_number(run: &Run, id: SignalId) -> Result<u64> {
+    pub(super) fn signal_number(run: &Run, id: SignalId) -> Result<u64> {
         run.signal_ids.get(&id).copied().ok_or_else(|| {
             Error::new(Code::InvalidArgument, format!("the run {} has no signal {id} to consume", run.exec.new.id))
         })
     }
 
     /// The run and the slot of a task.
-    pub fn task_place(&self, org: OrgId, id: crate::id::TaskId) -> Result<(ExecutionId, Slot)> {
+    pub(super) fn task_place(&self, org: OrgId, id: crate::id::TaskId) -> Result<(ExecutionId, Slot)> {
         self.tasks.get(&(org, id)).copied().ok_or_else(|| not_found("task", id))
     }
 }
 
 impl Run {
     /// Makes a paused run runnable.
-    pub fn unpause(&mut self, now: Timestamp, kind: EventKind, data: serde_json::Value) {
+    pub(super) fn unpause(&mut self, now: Timestamp, kind: EventKind, data: serde_json::Value) {
         self.exec.status = Status::Pending;
         self.exec.wait = None;
         self.exec.failure = None;
@@ -363,7 +363,7 @@ impl Run {
     }
 
     /// Writes an entry. An entry of the main thread becomes the run's leaf.
-    pub fn append_entry(&mut self, slot: Slot, new: NewEntry, depth: u32, now: Timestamp) {
+    pub(super) fn append_entry(&mut self, slot: Slot, new: NewEntry, depth: u32, now: Timestamp) {
         let mut data = json!({ "entry": new.id.to_string(), "role": new.role, "entry_type": new.entry_type });
         if let Some(metadata) = new.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok()) {
             data["metadata"] = metadata;

@@ -15,7 +15,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl State {
-    pub fn fork(&mut self, mut request: ForkRequest, now: Timestamp) -> Result<Execution> {
+    pub(super) fn fork(&mut self, mut request: ForkRequest, now: Timestamp) -> Result<Execution> {
         let org = request.org;
         let parent = self.run(org, request.execution)?;
         let told = |(slot, op): (Slot, RecordedOp)| op.seen.contains(&Seen::CANCEL).then_some(slot.sequence);

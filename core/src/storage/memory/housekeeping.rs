@@ -11,7 +11,7 @@ use serde_json::json;
 
 impl State {
     /// Does what is due, and returns when something is due next.
-    pub fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
         let due: Vec<_> = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect();
         for key in due {
             if let Some(run) = self.runs.get_mut(&key) {
@@ -40,7 +40,7 @@ impl State {
     }
 
     /// Brings a run's due time up to date, if nothing else of it has changed.
-    pub fn reschedule(&mut self, key: super::state::RunKey, now: Timestamp) {
+    pub(super) fn reschedule(&mut self, key: super::state::RunKey, now: Timestamp) {
         let Some(run) = self.runs.get_mut(&key) else { return };
         let due = run.next_due(now);
         if let Some(old) = std::mem::replace(&mut run.due, due) {
@@ -137,7 +137,7 @@ impl Run {
     }
 
     /// The earliest time at which something becomes due.
-    pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let exec = &self.exec;
         let mut due: Vec<Timestamp> = Vec::new();
         if !exec.status.is_terminal() {

@@ -7,7 +7,7 @@ use crate::storage::QueueDepth;
 use std::collections::BTreeMap;
 
 impl State {
-    pub fn load(&self, now: Timestamp) -> Vec<QueueDepth> {
+    pub(super) fn load(&self, now: Timestamp) -> Vec<QueueDepth> {
         let mut queues: BTreeMap<(&'static str, &str), QueueDepth> = BTreeMap::new();
         let mut count = |what, queue, pending: Option<Timestamp>, running: bool| {
             if pending.is_none() && !running {

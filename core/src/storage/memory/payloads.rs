@@ -11,7 +11,7 @@ pub(super) struct Payloads(BTreeMap<(OrgId, ContentHash), Bytes>);
 
 impl Payloads {
     /// Stores a large payload in the table and leaves only its name. A small one stays as it is.
-    pub fn store(&mut self, org: OrgId, payload: &mut Payload) -> Result<()> {
+    pub(super) fn store(&mut self, org: OrgId, payload: &mut Payload) -> Result<()> {
         payload.check_size(MAX_PAYLOAD)?;
         if let Body::Source(source) = &payload.body
             && let Some(hash) = source.name()
@@ -44,12 +44,12 @@ impl Payloads {
     }
 
     /// Stores a payload, if there is one.
-    pub fn store_some(&mut self, org: OrgId, payload: &mut Option<Payload>) -> Result<()> {
+    pub(super) fn store_some(&mut self, org: OrgId, payload: &mut Option<Payload>) -> Result<()> {
         payload.as_mut().map_or(Ok(()), |payload| self.store(org, payload))
     }
 
     /// The bytes of a payload, checked against their hash.
-    pub fn read(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
+    pub(super) fn read(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
         let Some((hash, _)) = payload.stored() else {
             return payload.bytes().cloned();
         };
@@ -61,7 +61,7 @@ impl Payloads {
     }
 
     /// The hash of a payload's content.
-    pub fn content_hash(&self, org: OrgId, payload: &Payload) -> Result<[u8; 32]> {
+    pub(super) fn content_hash(&self, org: OrgId, payload: &Payload) -> Result<[u8; 32]> {
         Ok(*blake3::hash(&self.read(org, payload)?).as_bytes())
     }
 

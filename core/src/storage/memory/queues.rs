@@ -44,7 +44,7 @@ impl Queues for MemoryStorage {
 
 impl State {
     /// How many runs a claim may take under the limit of its queue.
-    pub fn room(&self, claim: &ClaimRequest, now: Timestamp) -> usize {
+    pub(super) fn room(&self, claim: &ClaimRequest, now: Timestamp) -> usize {
         let Some(row) = self.limited.get(&(claim.org, claim.queue.clone())) else { return claim.limit };
         let of_queue = |run: &&super::rows::Run| {
             run.exec.new.org == claim.org && run.exec.new.queue == claim.queue && run.exec.worker.is_some()
@@ -53,7 +53,7 @@ impl State {
     }
 
     /// Notes that a claim has taken `runs` runs of a queue. `more` tells that others wait only because of its limit.
-    pub fn passed(&mut self, claim: &ClaimRequest, runs: usize, more: bool, now: Timestamp) {
+    pub(super) fn passed(&mut self, claim: &ClaimRequest, runs: usize, more: bool, now: Timestamp) {
         if let Some(row) = self.limited.get_mut(&(claim.org, claim.queue.clone())) {
             row.gate.pass(runs, now);
             row.opens_at = more.then(|| row.gate.opens_at(now));
@@ -62,14 +62,14 @@ impl State {
     }
 
     /// Announces work of queues whose limit allows more again.
-    pub fn open_queues(&mut self, now: Timestamp) {
+    pub(super) fn open_queues(&mut self, now: Timestamp) {
         for row in self.limited.values_mut() {
             self.news.agents |= row.opens_at.take_if(|at| *at <= now).is_some();
         }
     }
 
     /// When the limit of a queue next allows more.
-    pub fn next_opening(&self) -> Option<Timestamp> {
+    pub(super) fn next_opening(&self) -> Option<Timestamp> {
         self.limited.values().filter_map(|row| row.opens_at).min()
     }
 }

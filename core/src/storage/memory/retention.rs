@@ -13,7 +13,7 @@ const SHARE: usize = 256;
 
 impl State {
     /// Removes runs that ended at least `keep` ago. Runs that have forks or open tasks stay.
-    pub fn remove_ended(&mut self, keep: Duration, now: Timestamp) -> usize {
+    pub(super) fn remove_ended(&mut self, keep: Duration, now: Timestamp) -> usize {
         let origins: BTreeSet<RunKey> = self
             .runs
             .iter()
@@ -36,7 +36,7 @@ impl State {
     }
 
     /// Removes a run. Refused if it has not ended, or has forks or open tasks.
-    pub fn remove_one(&mut self, org: OrgId, id: ExecutionId) -> Result<()> {
+    pub(super) fn remove_one(&mut self, org: OrgId, id: ExecutionId) -> Result<()> {
         let run = self.run(org, id)?;
         let forked = self.runs.iter().any(|((of, _), other)| {
             *of == org && other.exec.forked_from.as_ref().is_some_and(|point| point.execution == id)
@@ -47,7 +47,7 @@ impl State {
     }
 
     /// Removes all that an organization has, except its keys and its audit.
-    pub fn remove_org(&mut self, org: OrgId) {
+    pub(super) fn remove_org(&mut self, org: OrgId) {
         let runs: Vec<RunKey> = self.runs.keys().filter(|key| key.0 == org).copied().collect();
         runs.into_iter().for_each(|run| self.remove(run));
         self.workers.retain(|(of, _), _| *of != org);

@@ -130,7 +130,7 @@ pub(super) enum Cause<'a> {
 
 impl Run {
     /// A run without rows.
-    pub fn new(exec: Execution) -> Self {
+    pub(super) fn new(exec: Execution) -> Self {
         Self {
             opened_at: exec.created_at,
             forked_high: 0,
@@ -165,7 +165,7 @@ impl Run {
     }
 
     /// Stores an event under the next number.
-    pub fn emit(&mut self, now: Timestamp, kind: EventKind, about: Option<Slot>, data: Value) -> u64 {
+    pub(super) fn emit(&mut self, now: Timestamp, kind: EventKind, about: Option<Slot>, data: Value) -> u64 {
         self.high += 1;
         self.exec.updated_at = now;
         self.events.push(Event {
@@ -181,13 +181,13 @@ impl Run {
     }
 
     /// Stores the fact of the event with this number.
-    pub fn fact(&mut self, number: u64, at: Timestamp, what: FactOf) {
+    pub(super) fn fact(&mut self, number: u64, at: Timestamp, what: FactOf) {
         self.facts.insert(number, FactRow { at, what });
     }
 
     /// Ends its wait. For a moment only a worker that has it parked may claim it, since there it goes on without a
     /// replay.
-    pub fn end_wait(&mut self, now: Timestamp) {
+    pub(super) fn end_wait(&mut self, now: Timestamp) {
         if self.parked.is_some() && self.exec.wait.take().is_some_and(|wait| wait.parked) {
             self.prefer_until = Some(now.after(PREFERENCE));
         }
@@ -195,7 +195,7 @@ impl Run {
     }
 
     /// Makes a waiting run runnable if this cause is what it waits for. Returns whether it is.
-    pub fn wake(&mut self, now: Timestamp, cause: Cause<'_>) -> bool {
+    pub(super) fn wake(&mut self, now: Timestamp, cause: Cause<'_>) -> bool {
         let waits = matches!(self.exec.status, Status::Waiting | Status::Cancelling);
         let Some(wait) = self.exec.wait.as_mut().filter(|_| waits) else { return false };
         let (met, reason) = match cause {
@@ -224,7 +224,7 @@ impl Run {
 
     /// Sets the reason of its wait anew: `in_doubt` while it has a task in doubt. Called when a task changes its
     /// status.
-    pub fn review_wait(&mut self) {
+    pub(super) fn review_wait(&mut self) {
         let in_doubt = self.has_open(TaskStatus::InDoubt);
         let waits = matches!(self.exec.status, Status::Waiting | Status::Cancelling);
         if let Some(wait) = self.exec.wait.as_mut().filter(|wait| waits && wait.tasks) {
@@ -237,17 +237,17 @@ impl Run {
     }
 
     /// Whether an open task has this status.
-    pub fn has_open(&self, status: TaskStatus) -> bool {
+    pub(super) fn has_open(&self, status: TaskStatus) -> bool {
         self.open.iter().any(|slot| self.tasks.get(slot).is_some_and(|row| row.task.status == status))
     }
 
     /// Why it is paused, if it is.
-    pub fn pause_reason(&self) -> Option<WaitReason> {
+    pub(super) fn pause_reason(&self) -> Option<WaitReason> {
         self.exec.wait.as_ref().filter(|_| self.exec.status == Status::Paused).and_then(|wait| wait.reason)
     }
 
     /// Whether a worker may claim it, apart from a delayed start.
-    pub fn is_claimable(&self) -> bool {
+    pub(super) fn is_claimable(&self) -> bool {
         match self.exec.status {
             Status::Pending => true,
             Status::Cancelling => self.exec.worker.is_none() && self.exec.wait.is_none(),
@@ -256,13 +256,13 @@ impl Run {
     }
 
     /// Ends the holder's lease. The epoch stays.
-    pub fn clear_holder(&mut self) {
+    pub(super) fn clear_holder(&mut self) {
         self.exec.worker = None;
         self.exec.lease_expires = None;
     }
 
     /// Pauses it until somebody resumes it.
-    pub fn pause(&mut self, now: Timestamp, reason: WaitReason, failure: Option<Failure>) {
+    pub(super) fn pause(&mut self, now: Timestamp, reason: WaitReason, failure: Option<Failure>) {
         self.clear_holder();
         self.parked = None;
         self.prefer_until = None;
@@ -277,20 +277,20 @@ impl Run {
     }
 
     /// Ends it with an output.
-    pub fn complete(&mut self, now: Timestamp, output: Payload) {
+    pub(super) fn complete(&mut self, now: Timestamp, output: Payload) {
         self.exec.output = Some(output);
         self.finish(now, Status::Completed, EventKind::Completed, json!({}));
     }
 
     /// Ends it with an error.
-    pub fn fail(&mut self, now: Timestamp, failure: Failure) {
+    pub(super) fn fail(&mut self, now: Timestamp, failure: Failure) {
         let data = json!({ "error": failure });
         self.exec.failure = Some(failure);
         self.finish(now, Status::Failed, EventKind::Failed, data);
     }
 
     /// Ends it as cancelled, with a partial output if there is one.
-    pub fn cancelled(&mut self, now: Timestamp, output: Option<Payload>, reason: &str) {
+    pub(super) fn cancelled(&mut self, now: Timestamp, output: Option<Payload>, reason: &str) {
         self.exec.output = output;
         self.exec.failure = None;
         self.finish(now, Status::Cancelled, EventKind::Cancelled, json!({ "reason": reason }));
@@ -312,18 +312,18 @@ impl Run {
     }
 
     /// Disarms the timer of an op. The time for which it was set is kept.
-    pub fn disarm(&mut self, slot: Slot) {
+    pub(super) fn disarm(&mut self, slot: Slot) {
         self.disarmed.extend(self.timers.remove(&slot).map(|at| (slot, at)));
     }
 
     /// Open tasks that do not outlive their segment.
-    pub fn open_attached(&self) -> Vec<Slot> {
+    pub(super) fn open_attached(&self) -> Vec<Slot> {
         let attached = |slot: &&Slot| self.tasks.get(slot).is_some_and(|row| !row.task.new.options.detached);
         self.open.iter().filter(attached).copied().collect()
     }
 
     /// One of its own ops as the journal shows it. A task has its present status and attempt.
-    pub fn recorded(&self, slot: Slot, op: &RecordedOp) -> RecordedOp {
+    pub(super) fn recorded(&self, slot: Slot, op: &RecordedOp) -> RecordedOp {
         let mut op = op.clone();
         if let (RecordedBody::Task { status, attempt, inline, .. }, Some(row)) = (&mut op.body, self.tasks.get(&slot)) {
             *status = row.task.status;
@@ -334,14 +334,14 @@ impl Run {
     }
 
     /// Whether an op of an older segment still counts, because its `once` has no result.
-    pub fn in_unfinished_once(&self, slot: Slot) -> bool {
+    pub(super) fn in_unfinished_once(&self, slot: Slot) -> bool {
         let op = self.ops.get(&slot).or_else(|| self.inherited.ops.get(&slot));
         op.and_then(|op| op.once.as_ref())
             .is_some_and(|once| !self.once.contains_key(&once.name) && !self.inherited.once.contains_key(&once.name))
     }
 
     /// Its own facts with a number above `after`, in order. With `from`, only those that matter from that segment on.
-    pub fn facts_after(&self, after: u64, from: Option<u32>) -> Vec<Fact> {
+    pub(super) fn facts_after(&self, after: u64, from: Option<u32>) -> Vec<Fact> {
         let counts = |slot: Slot| from.is_none_or(|from| slot.segment >= from || self.in_unfinished_once(slot));
         let mut facts = Vec::new();
         for (&number, row) in self.facts.range(after.saturating_add(1)..) {

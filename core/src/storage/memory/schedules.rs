@@ -68,7 +68,7 @@ impl Schedules for MemoryStorage {
 
 impl State {
     /// The earliest next tick of all schedules.
-    pub fn next_tick(&self) -> Option<Timestamp> {
+    pub(super) fn next_tick(&self) -> Option<Timestamp> {
         self.schedules.values().filter_map(|row| row.next_at).min()
     }
 }

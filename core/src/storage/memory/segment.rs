@@ -15,7 +15,13 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 
 impl State {
-    pub fn load_segment(&mut self, org: OrgId, id: ExecutionId, lease: Lease, now: Timestamp) -> Result<Segment> {
+    pub(super) fn load_segment(
+        &mut self,
+        org: OrgId,
+        id: ExecutionId,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<Segment> {
         let run = self.run(org, id)?;
         run.check_lease(lease)?;
         let checkpoint = run.checkpoints.values().rev().find(|checkpoint| self.is_good(org, checkpoint)).cloned();
@@ -55,7 +61,7 @@ impl State {
     }
 
     /// A result that a load has left in its row.
-    pub fn row_value(&self, org: OrgId, of: &RowOf) -> Result<Bytes> {
+    pub(super) fn row_value(&self, org: OrgId, of: &RowOf) -> Result<Bytes> {
         let task = self.run(org, of.execution)?.tasks.get(&of.slot);
         task.and_then(|row| row.task.output.as_ref()).ok_or_else(|| of.missing())?.bytes().cloned()
     }
@@ -99,7 +105,7 @@ impl State {
         Error::new(Code::CorruptCheckpoint, message).with("tried", tried.join(", "))
     }
 
-    pub fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
+    pub(super) fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
         let mut branch = Vec::new();
         let mut next = Some(leaf);
         while let Some(id) = next.filter(|id| Some(*id) != after) {
@@ -114,7 +120,7 @@ impl State {
 
 impl Run {
     /// The next free sequence of the current segment. For a fork it is above the point that it starts from.
-    pub fn top(&self) -> u32 {
+    pub(super) fn top(&self) -> u32 {
         let segment = self.exec.segment;
         let of_segment = Slot { segment, sequence: 0 }..=Slot { segment, sequence: u32::MAX };
         let own = self.ops.range(of_segment).next_back().map(|(slot, _)| slot.sequence);
@@ -123,7 +129,7 @@ impl Run {
     }
 
     /// The ops from a segment on, and those of unfinished `once`s before it.
-    pub fn tail(&self, from: u32) -> BTreeMap<Slot, RecordedOp> {
+    pub(super) fn tail(&self, from: u32) -> BTreeMap<Slot, RecordedOp> {
         let counts = |slot: &Slot| slot.segment >= from || self.in_unfinished_once(*slot);
         let inherited = self.inherited.ops.iter().filter(|(slot, _)| counts(slot));
         let own = self.ops.iter().filter(|(slot, _)| counts(slot));

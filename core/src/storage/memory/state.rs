@@ -57,7 +57,7 @@ pub(super) struct WorkerRow {
 
 impl WorkerRow {
     /// As the listing of workers shows it.
-    pub fn known(&self, id: WorkerId) -> KnownWorker {
+    pub(super) fn known(&self, id: WorkerId) -> KnownWorker {
         let (name, queues) = self.info.clone().map(|info| (info.name, info.queues)).unwrap_or_default();
         let serves = self.serves.iter().cloned().collect();
         KnownWorker { id, name, queues, serves, seen_at: self.seen_at, alive_until: self.alive_until }
@@ -75,7 +75,7 @@ pub(super) struct News {
 }
 
 impl News {
-    pub fn announce(self, hints: &Hints) {
+    pub(super) fn announce(self, hints: &Hints) {
         for change in self.changed.into_values() {
             hints.changed(change);
         }
@@ -92,16 +92,16 @@ impl News {
 }
 
 impl State {
-    pub fn run(&self, org: OrgId, id: ExecutionId) -> Result<&Run> {
+    pub(super) fn run(&self, org: OrgId, id: ExecutionId) -> Result<&Run> {
         self.runs.get(&(org, id)).ok_or_else(|| not_found("run", id))
     }
 
-    pub fn run_mut(&mut self, org: OrgId, id: ExecutionId) -> Result<&mut Run> {
+    pub(super) fn run_mut(&mut self, org: OrgId, id: ExecutionId) -> Result<&mut Run> {
         self.runs.get_mut(&(org, id)).ok_or_else(|| not_found("run", id))
     }
 
     /// Whether the concurrency key of a run is at its limit: so many other runs of the key are RUNNING.
-    pub fn is_key_held(&self, run: &Run) -> bool {
+    pub(super) fn is_key_held(&self, run: &Run) -> bool {
         let Some(name) = &run.exec.new.concurrency_key else { return false };
         let org = run.exec.new.org;
         let all = (org, name.clone(), ExecutionId::default())..;
@@ -111,7 +111,7 @@ impl State {
     }
 
     /// Adds a run to the rows and to all indexes.
-    pub fn add(&mut self, run: Run, now: Timestamp) {
+    pub(super) fn add(&mut self, run: Run, now: Timestamp) {
         let key = (run.exec.new.org, run.exec.new.id);
         self.ages.insert((key.0, run.exec.created_at, key.1));
         self.runs.insert(key, run);
@@ -119,7 +119,7 @@ impl State {
     }
 
     /// Brings the indexes up to date after a write to a run, and notes whom the change concerns.
-    pub fn refresh(&mut self, key: RunKey, now: Timestamp) {
+    pub(super) fn refresh(&mut self, key: RunKey, now: Timestamp) {
         let Some(run) = self.runs.get_mut(&key) else { return };
         let ended = Some(run.exec.status.is_terminal());
         let change = Change { org: key.0, execution: key.1, high: run.high, ended, here: true };

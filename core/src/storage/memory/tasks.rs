@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 impl State {
-    pub fn claim_tasks(&mut self, claim: &ClaimRequest, now: Timestamp) -> Vec<ClaimedTask> {
+    pub(super) fn claim_tasks(&mut self, claim: &ClaimRequest, now: Timestamp) -> Vec<ClaimedTask> {
         self.saw_worker(claim, now);
         let mut found = Vec::new();
         for &(key, slot) in &self.queued {
@@ -42,7 +42,7 @@ impl State {
         claimed
     }
 
-    pub fn report_task(&mut self, mut report: TaskReport, now: Timestamp) -> Result<()> {
+    pub(super) fn report_task(&mut self, mut report: TaskReport, now: Timestamp) -> Result<()> {
         let superseded = || {
             Error::new(
                 Code::LeaseLost,
@@ -63,7 +63,7 @@ impl State {
         Ok(())
     }
 
-    pub fn resolve_task(
+    pub(super) fn resolve_task(
         &mut self,
         org: crate::id::OrgId,
         op: &OpId,
@@ -97,7 +97,7 @@ impl State {
 
 impl Run {
     /// Writes a task's row. The caller writes its event.
-    pub fn add_task(&mut self, slot: Slot, new: NewTask, now: Timestamp) {
+    pub(super) fn add_task(&mut self, slot: Slot, new: NewTask, now: Timestamp) {
         let inline = new.placement == Placement::Inline;
         let task = Task {
             new,
@@ -147,7 +147,7 @@ impl Run {
     }
 
     /// Writes an event about a task, with its id, kind and attempt, and the fields of `data`.
-    pub fn emit_task(&mut self, slot: Slot, kind: EventKind, mut data: Value, now: Timestamp) -> u64 {
+    pub(super) fn emit_task(&mut self, slot: Slot, kind: EventKind, mut data: Value, now: Timestamp) -> u64 {
         if let Some(row) = self.tasks.get(&slot) {
             data["task"] = json!(row.task.new.id.to_string());
             data["kind"] = json!(row.task.new.kind);
@@ -158,7 +158,7 @@ impl Run {
     }
 
     /// An attempt has ended: it reported its end, or a time limit has passed.
-    pub fn end_attempt(&mut self, slot: Slot, result: AttemptResult, now: Timestamp) {
+    pub(super) fn end_attempt(&mut self, slot: Slot, result: AttemptResult, now: Timestamp) {
         let Some(row) = self.tasks.get_mut(&slot) else { return };
         let failure = match &result {
             AttemptResult::Failed { failure, .. } => {
@@ -181,7 +181,7 @@ impl Run {
     }
 
     /// An attempt was lost with its process.
-    pub fn lose_attempt(&mut self, slot: Slot, now: Timestamp) {
+    pub(super) fn lose_attempt(&mut self, slot: Slot, now: Timestamp) {
         let Some(row) = self.tasks.get_mut(&slot) else { return };
         let verdict = after_loss(&row.task);
         row.task.losses += 1;
@@ -189,7 +189,7 @@ impl Run {
     }
 
     /// A time limit has passed. After a deadline (`retryable` is false) no other attempt follows.
-    pub fn time_out(&mut self, slot: Slot, what: &str, limit: Duration, retryable: bool, now: Timestamp) {
+    pub(super) fn time_out(&mut self, slot: Slot, what: &str, limit: Duration, retryable: bool, now: Timestamp) {
         let Some(row) = self.tasks.get(&slot) else { return };
         let message =
             format!("the task {:?} timed out: it did not end within its {what} of {limit:?}", row.task.new.kind);
@@ -203,7 +203,7 @@ impl Run {
     }
 
     /// A signal with the delivery `now` has come (rule 12): interruptible model calls are stopped.
-    pub fn interrupt(&mut self, now: Timestamp) {
+    pub(super) fn interrupt(&mut self, now: Timestamp) {
         for slot in self.open.iter().copied().collect::<Vec<_>>() {
             let Some(row) = self.tasks.get_mut(&slot) else { continue };
             match row.task.interruption() {
@@ -214,12 +214,12 @@ impl Run {
         }
     }
 
-    pub fn cancel_task(&mut self, slot: Slot, now: Timestamp) {
+    pub(super) fn cancel_task(&mut self, slot: Slot, now: Timestamp) {
         self.carry_out(slot, Verdict::Cancel, None, now);
     }
 
     /// Makes a task claimable again.
-    pub fn retry_task(&mut self, slot: Slot, pause: Duration, error: Option<Failure>, now: Timestamp) {
+    pub(super) fn retry_task(&mut self, slot: Slot, pause: Duration, error: Option<Failure>, now: Timestamp) {
         self.carry_out(slot, Verdict::Retry(pause), error, now);
     }
 
@@ -238,7 +238,7 @@ impl Run {
     }
 
     /// Makes the transition of a verdict. `error` is the failure of an attempt that is not the last one.
-    pub fn carry_out(&mut self, slot: Slot, verdict: Verdict, error: Option<Failure>, now: Timestamp) {
+    pub(super) fn carry_out(&mut self, slot: Slot, verdict: Verdict, error: Option<Failure>, now: Timestamp) {
         let ended = self.exec.status.is_terminal();
         let Some(row) = self.tasks.get_mut(&slot).filter(|row| !row.task.status.is_terminal()) else { return };
         let verdict = match verdict {
@@ -316,7 +316,7 @@ impl Run {
     }
 
     /// Pauses the run because of a quarantined task.
-    pub fn quarantine(&mut self, now: Timestamp) {
+    pub(super) fn quarantine(&mut self, now: Timestamp) {
         let deadly = |slot: &Slot| {
             self.tasks.get(slot).filter(|row| row.task.status == TaskStatus::Quarantined).map(|row| &row.task)
         };

@@ -126,7 +126,7 @@ impl State {
     }
 
     /// Tells a run's parent of its end, once, by a signal.
-    pub fn tell_parent(&mut self, org: OrgId, child: ExecutionId, now: Timestamp) {
+    pub(super) fn tell_parent(&mut self, org: OrgId, child: ExecutionId, now: Timestamp) {
         let Some(run) = self.runs.get_mut(&(org, child)) else { return };
         let (status, parent) = (run.exec.status, run.exec.parent);
         if !status.is_terminal() || std::mem::replace(&mut run.told_parent, true) {

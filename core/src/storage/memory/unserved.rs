@@ -15,7 +15,7 @@ type Kind = (OrgId, String, String);
 
 impl State {
     /// How much work of each kind each queue has.
-    pub fn queues(&self, org: OrgId, now: Timestamp) -> Vec<QueueLoad> {
+    pub(super) fn queues(&self, org: OrgId, now: Timestamp) -> Vec<QueueLoad> {
         let served = self.served(now);
         let polled = served.iter().filter(|kind| kind.0 == org);
         let mut loads: BTreeMap<Kind, (u64, u64)> = polled.map(|kind| (kind.clone(), (0, 0))).collect();
@@ -52,7 +52,7 @@ impl State {
     }
 
     /// Writes an event for work that has waited too long, once for each wait.
-    pub fn tell_unserved(&mut self, now: Timestamp) {
+    pub(super) fn tell_unserved(&mut self, now: Timestamp) {
         if self.looked_unserved.is_some_and(|last| now.since(last) < NO_WORKER_EVERY) {
             return;
         }

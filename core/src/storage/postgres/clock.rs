@@ -27,7 +27,7 @@ pub(super) struct ClockReading {
 
 impl ClockReading {
     /// Reads the database's time.
-    pub fn by(link: &mut Link) -> Result<Self> {
+    pub(super) fn by(link: &mut Link) -> Result<Self> {
         let asked = crate::clock::instant();
         let told = link.exchange(&[Ask::plain(ASK)]).and_then(|rows| Ok(rows[0][0].try_get(0)?));
         let time = told.map_err(|fault| fault.into_error("read the database's time", "nothing was written"))?;
@@ -58,7 +58,7 @@ pub(super) struct DatabaseClock {
 }
 
 impl DatabaseClock {
-    pub fn new(reading: ClockReading) -> Self {
+    pub(super) fn new(reading: ClockReading) -> Self {
         let start = reading.at();
         let has_warned = AtomicBool::new(false);
         let clock = Self { start, zero: AtomicI64::new(reading.time), last: AtomicI64::new(reading.time), has_warned };
@@ -67,7 +67,7 @@ impl DatabaseClock {
     }
 
     /// Sets the clock by a new reading.
-    pub fn set(&self, reading: ClockReading) {
+    pub(super) fn set(&self, reading: ClockReading) {
         let ahead = reading.time.saturating_sub(self.at(reading.at()));
         if ahead.abs() > NOISE.max(micros(reading.round_trip()) / 2) {
             self.zero.fetch_add(ahead, Ordering::Relaxed);

@@ -54,7 +54,7 @@ impl PreviewTransport for Outbox {
 
 impl Outbox {
     /// Opens it, with the task that sends.
-    pub fn open(caller: Caller) -> (Self, tokio::task::AbortHandle) {
+    pub(super) fn open(caller: Caller) -> (Self, tokio::task::AbortHandle) {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let outbox = Self(Arc::new(Shared { queue, queued: Mutex::default(), sent: watch::Sender::new(0) }));
         let sending = crate::spawn::task(send(caller, outbox.clone(), waiting)).abort_handle();
@@ -63,7 +63,7 @@ impl Outbox {
 
     /// Ends once what a run has made so far is with the server, or every run where none is named. A server that does not take
     /// it is not waited for.
-    pub async fn sent(&self, of: Option<ExecutionId>) {
+    pub(super) async fn sent(&self, of: Option<ExecutionId>) {
         let last = {
             let queued = self.0.queued.lock();
             match of {

@@ -21,7 +21,7 @@ impl Mark {
     /// Makes the fact of the event. None if the event is that of no fact, or if its row has changed since: a task that
     /// was tried again after an error has another end. With `from`, only a fact that matters from that segment on.
     /// `task` and `signal` read the row.
-    pub fn fact<H, P, F>(
+    pub(crate) fn fact<H, P, F>(
         self,
         run: &Run<H>,
         from: Option<u32>,

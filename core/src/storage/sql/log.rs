@@ -38,13 +38,13 @@ pub(in crate::storage) struct Log<'t, T: Dialect> {
 
 impl<'t, T: Events> Log<'t, T> {
     /// Continues a run's events.
-    pub fn open(tx: &'t T, run: &Run<T::Home>) -> Result<Self, T::Fault> {
+    pub(crate) fn open(tx: &'t T, run: &Run<T::Home>) -> Result<Self, T::Fault> {
         Ok(Self::after(tx, run, tx.high(run)?, false))
     }
 
     /// Continues a run's events after the number `high`, for a commit. The commit must end with
     /// [`record`](Self::record), or its last event is lost.
-    pub fn of_commit(tx: &'t T, run: &Run<T::Home>, high: u64) -> Self {
+    pub(crate) fn of_commit(tx: &'t T, run: &Run<T::Home>, high: u64) -> Self {
         Self::after(tx, run, high, true)
     }
 
@@ -63,12 +63,12 @@ impl<'t, T: Events> Log<'t, T> {
     }
 
     /// Writes an event about the run.
-    pub fn event(&mut self, kind: EventKind, data: &Value) -> Result<u64, T::Fault> {
+    pub(crate) fn event(&mut self, kind: EventKind, data: &Value) -> Result<u64, T::Fault> {
         self.write(kind, None, data.to_string())
     }
 
     /// Writes an event about an op; `data` is JSON.
-    pub fn about(&mut self, kind: EventKind, slot: Slot, data: String) -> Result<u64, T::Fault> {
+    pub(crate) fn about(&mut self, kind: EventKind, slot: Slot, data: String) -> Result<u64, T::Fault> {
         self.write(kind, Some(slot), data)
     }
 
@@ -90,7 +90,7 @@ impl<'t, T: Events> Log<'t, T> {
     }
 
     /// Records a commit on the run's last event. `before` is the commit before it.
-    pub fn record(mut self, commit: &Request, before: Option<&Request>) -> Result<(), T::Fault> {
+    pub(crate) fn record(mut self, commit: &Request, before: Option<&Request>) -> Result<(), T::Fault> {
         match self.held.take() {
             Some(event) => self.tx.put_event(self.key, event, Some(commit)),
             None => self.tx.attach(self.key, commit, before),

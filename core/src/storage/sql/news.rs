@@ -14,7 +14,7 @@ pub(in crate::storage) struct News {
 
 impl News {
     /// Notes that a run has events up to a number.
-    pub fn changed(&mut self, change: Change) {
+    pub(crate) fn changed(&mut self, change: Change) {
         match self.changed.last_mut() {
             Some(last) if last.is_of(&change) => last.join(change),
             _ => self.changed.push(change),
@@ -22,12 +22,12 @@ impl News {
     }
 
     /// Notes a time at which housekeeping has to look.
-    pub fn due(&mut self, at: i64) {
+    pub(crate) fn due(&mut self, at: i64) {
         self.due = Some(self.due.map_or(at, |before| before.min(at)));
     }
 
     /// Announces it all. `next_due` is when housekeeping looks next anyway.
-    pub fn publish(self, hints: &Hints, next_due: &AtomicI64) {
+    pub(crate) fn publish(self, hints: &Hints, next_due: &AtomicI64) {
         for change in self.changed {
             hints.changed(change);
         }

@@ -106,7 +106,7 @@ pub(in crate::storage) struct Beside {
 
 impl Beside {
     /// Of a commit, where its run is read elsewhere.
-    pub fn of(chunks: &Chunks, request: &CommitRequest) -> Option<Self> {
+    pub(crate) fn of(chunks: &Chunks, request: &CommitRequest) -> Option<Self> {
         let run = (request.org, request.execution);
         let beside = || Self { chunks: chunks.clone(), run, rows: None, superseded: Superseded::by(&request.batch) };
         chunks.is_read_elsewhere(run).then(beside)

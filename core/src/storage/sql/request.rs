@@ -35,7 +35,7 @@ const PAUSES: [WaitReason; 3] = [WaitReason::StepLimit, WaitReason::TailLimit, W
 
 impl Request {
     /// The value of its outcome column.
-    pub fn outcome(&self) -> u8 {
+    pub(crate) fn outcome(&self) -> u8 {
         let committed = match self.committed {
             Committed::Continue => 0,
             Committed::Suspended => 1,
@@ -46,7 +46,7 @@ impl Request {
     }
 
     /// Reads the outcome column: how the commit ended, and for what it paused.
-    pub fn ended(outcome: u8) -> (Committed, Option<WaitReason>) {
+    pub(crate) fn ended(outcome: u8) -> (Committed, Option<WaitReason>) {
         let committed = match outcome % 16 {
             0 => Committed::Continue,
             1 => Committed::Suspended,
@@ -56,7 +56,7 @@ impl Request {
     }
 
     /// The answer that the commit had. Its facts are read again.
-    pub fn answer<T: Events>(&self, tx: &T, run: &Run<T::Home>) -> Result<CommitAnswer, T::Fault> {
+    pub(crate) fn answer<T: Events>(&self, tx: &T, run: &Run<T::Home>) -> Result<CommitAnswer, T::Fault> {
         Ok(CommitAnswer {
             number: self.number,
             committed: self.committed,

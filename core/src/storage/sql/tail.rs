@@ -22,12 +22,12 @@ pub(in crate::storage) struct Recorded {
 
 impl Recorded {
     /// Where it is in its run.
-    pub fn slot(&self) -> Slot {
+    pub(crate) fn slot(&self) -> Slot {
         self.op.slot()
     }
 
     /// Whether it scheduled a task.
-    pub fn is_task(&self) -> bool {
+    pub(crate) fn is_task(&self) -> bool {
         matches!(self.op.body, RecordedBody::Task { .. })
     }
 
@@ -69,7 +69,7 @@ impl Tail {
     /// Chooses the ops that a replay from a segment needs: those of the segment and later ones, and those inside an
     /// unfinished `once` of an earlier segment. Returns the chosen ones of the run's own ops, and drops the others of
     /// the inherited ones.
-    pub fn choose(&mut self, mut own: Vec<Recorded>, onces: Vec<Recorded>, from: u32) -> Vec<Recorded> {
+    pub(crate) fn choose(&mut self, mut own: Vec<Recorded>, onces: Vec<Recorded>, from: u32) -> Vec<Recorded> {
         self.once.extend(results(&onces));
         if from > 0 {
             own.splice(0..0, onces.into_iter().filter(|op| op.op.segment < from));
@@ -82,7 +82,7 @@ impl Tail {
     }
 
     /// Adds a run's own ops from a segment on, with their facts.
-    pub fn add<P>(&mut self, own: Vec<Recorded>, rows: SegmentFacts<P>, from: u32) {
+    pub(crate) fn add<P>(&mut self, own: Vec<Recorded>, rows: SegmentFacts<P>, from: u32) {
         let slots: BTreeSet<Slot> = own.iter().map(Recorded::slot).collect();
         let mut facts: Vec<Fact> = own.iter().filter_map(Recorded::timer).collect();
         facts.extend(rows.tasks.iter().filter_map(TaskRow::fact));
@@ -112,7 +112,7 @@ pub(in crate::storage) struct Point {
 
 impl Point {
     /// Whether an op is at or before it.
-    pub fn reaches(&self, op: &Recorded) -> bool {
+    pub(crate) fn reaches(&self, op: &Recorded) -> bool {
         match self.sequence {
             Some(sequence) => op.slot() <= Slot { segment: self.segment, sequence },
             None => op.op.segment < self.segment,
@@ -126,7 +126,7 @@ impl Point {
     /// What a fork at this point inherits: settled ops with their outcomes, and finished `once`s. `above` is what the
     /// parent itself has inherited, `own` are the parent's own ops up to the point, `consumed` and `tasks` its consumed
     /// signals and its tasks.
-    pub fn inherit<P>(
+    pub(crate) fn inherit<P>(
         &self,
         above: Tail,
         own: Vec<Recorded>,

@@ -77,7 +77,7 @@ pub(in crate::storage) struct Pulse {
 
 impl Pulse {
     /// Whether it is time to look for work that no worker serves.
-    pub fn looks_for_unserved(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn looks_for_unserved(&mut self, now: Timestamp) -> bool {
         let due = self.unserved.is_none_or(|last| now.since(last) >= NO_WORKER_EVERY);
         if due {
             self.unserved = Some(now);
@@ -86,7 +86,7 @@ impl Pulse {
     }
 
     /// Whether it is time to look for payloads that nobody refers to. Never in the first hour of a process.
-    pub fn collects(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn collects(&mut self, now: Timestamp) -> bool {
         let due = self.collected.is_some_and(|last| now.since(last) >= COLLECT);
         if due || self.collected.is_none() {
             self.collected = Some(now);

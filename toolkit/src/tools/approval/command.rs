@@ -22,7 +22,7 @@ pub(super) struct Commands {
 }
 
 impl Commands {
-    pub fn of(line: &str) -> Self {
+    pub(super) fn of(line: &str) -> Self {
         let is_plain = !line.contains(SPECIAL) && quotes_match(line);
         // Quotes do not hide a break: a command inside them may be given to another shell.
         let commands = line.split(BREAKS).flat_map(beginnings).collect();
@@ -30,12 +30,12 @@ impl Commands {
     }
 
     /// Whether it is one command that begins with these words, and nothing else is done beside it.
-    pub fn is_plain_and_begins(&self, prefix: &[String]) -> bool {
+    pub(super) fn is_plain_and_begins(&self, prefix: &[String]) -> bool {
         self.is_plain && self.commands.first().is_some_and(|words| words.starts_with(prefix))
     }
 
     /// Whether any command in it begins with these words.
-    pub fn any_begins(&self, prefix: &[String]) -> bool {
+    pub(super) fn any_begins(&self, prefix: &[String]) -> bool {
         self.commands.iter().any(|words| begins(words, prefix))
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
 }
 
 impl<'f> FileText<'f> {
-    pub fn new(content: &'f str) -> Self {
+    pub(super) fn new(content: &'f str) -> Self {
         let (mark, original) =
             content.split_at(if content.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 });
         let returns = original.match_indices("\r\n").enumerate().map(|(before, (at, _))| at - before).collect();
@@ -27,18 +27,18 @@ impl<'f> FileText<'f> {
     }
 
     /// The text with plain line ends. Ranges are of this text.
-    pub fn plain(&self) -> &str {
+    pub(super) fn plain(&self) -> &str {
         &self.plain
     }
 
     /// The line of a place, from 1.
-    pub fn line_of(&self, place: usize) -> usize {
+    pub(super) fn line_of(&self, place: usize) -> usize {
         self.plain[..place].matches('\n').count() + 1
     }
 
     /// The whole file with other texts in some ranges, which ascend and do not overlap. Each line end of a new text is as the
     /// one that it takes the place of, or else as the one before.
-    pub fn spliced<'n>(&self, splices: impl Iterator<Item = (Range<usize>, &'n str)>) -> String {
+    pub(super) fn spliced<'n>(&self, splices: impl Iterator<Item = (Range<usize>, &'n str)>) -> String {
         let mut whole = String::with_capacity(self.original.len() + self.mark.len());
         whole.push_str(self.mark);
         let mut copied = 0;

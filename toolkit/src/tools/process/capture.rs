@@ -17,7 +17,7 @@ pub(super) struct Decoder(Vec<u8>);
 
 impl Decoder {
     /// The characters that are complete; the beginning of another is kept.
-    pub fn decode(&mut self, bytes: &[u8]) -> String {
+    pub(super) fn decode(&mut self, bytes: &[u8]) -> String {
         self.0.extend_from_slice(bytes);
         let mut text = String::with_capacity(self.0.len());
         let mut used = 0;
@@ -43,7 +43,7 @@ impl Decoder {
     }
 
     /// The rest at the end: an incomplete character.
-    pub fn finish(&mut self) -> String {
+    pub(super) fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.0)).into_owned()
     }
 }
@@ -71,7 +71,7 @@ pub(crate) struct Captured {
 }
 
 impl Capture {
-    pub fn push(&mut self, text: &str) {
+    pub(crate) fn push(&mut self, text: &str) {
         self.bytes += text.len() as u64;
         self.lines += text.matches('\n').count() as u64;
         let rest = if self.head_is_full { text } else { self.fill_head(text) };
@@ -93,7 +93,7 @@ impl Capture {
         rest
     }
 
-    pub fn finish(&self) -> Captured {
+    pub(crate) fn finish(&self) -> Captured {
         let all = suffix(&self.tail, TAIL_BYTES);
         let most = MAX_LINES - HEAD_LINES;
         let ends = all.strip_suffix('\n').unwrap_or(all).rmatch_indices('\n').nth(most - 1);
@@ -124,11 +124,11 @@ pub(super) struct Streaming {
 }
 
 impl Streaming {
-    pub fn new(sink: Option<TerminalSink>) -> Self {
+    pub(super) fn new(sink: Option<TerminalSink>) -> Self {
         Self { sink, waiting: Vec::new(), size: 0, dropped: 0, last: None }
     }
 
-    pub fn push(&mut self, stream: Stream, text: &str) {
+    pub(super) fn push(&mut self, stream: Stream, text: &str) {
         if self.sink.is_none() || text.is_empty() {
             return;
         }
@@ -143,14 +143,14 @@ impl Streaming {
     }
 
     /// Streams what waits, unless that was done a moment ago.
-    pub fn tick(&mut self, now: Instant) {
+    pub(super) fn tick(&mut self, now: Instant) {
         if self.last.is_none_or(|last| now.duration_since(last) >= PAUSE) && !self.waiting.is_empty() {
             self.last = Some(now);
             self.flush();
         }
     }
 
-    pub fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         let Some(sink) = &self.sink else { return };
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0

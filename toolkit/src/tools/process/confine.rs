@@ -32,7 +32,7 @@ pub(crate) enum Confinement {
 
 impl Confinement {
     /// The word in `details.sandbox`.
-    pub fn word(&self) -> &'static str {
+    pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Bubblewrap(_) => "bubblewrap",
             Self::Landlock => "landlock",
@@ -221,7 +221,7 @@ mod landlock {
     const NEWEST: ABI = ABI::V6;
 
     /// Whether a thread can be restricted here, tried with one that ends at once.
-    pub fn probe() -> Result<(), String> {
+    pub(super) fn probe() -> Result<(), String> {
         let tried = std::thread::spawn(|| restrict(&[], true)).join();
         match tried {
             Ok(Ok(())) => Ok(()),
@@ -231,7 +231,7 @@ mod landlock {
     }
 
     /// Restricts this thread and all it starts: reads everything, writes below these paths alone.
-    pub fn restrict(writable: &[PathBuf], network: bool) -> io::Result<()> {
+    pub(super) fn restrict(writable: &[PathBuf], network: bool) -> io::Result<()> {
         let ruleset = || -> Result<_, Box<dyn std::error::Error>> {
             let mut ruleset = Ruleset::default()
                 .set_compatibility(CompatLevel::BestEffort)

@@ -82,7 +82,7 @@ pub(crate) struct Ended {
 
 impl Ended {
     /// The exit code; 128 and the signal's number for a command that a signal ended, as shells count.
-    pub fn code(&self) -> i32 {
+    pub(super) fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
     }
 }

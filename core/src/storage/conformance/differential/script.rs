@@ -37,7 +37,7 @@ pub(super) struct Script<'p> {
 }
 
 impl<'p> Script<'p> {
-    pub fn new(pair: &'p Pair, seed: u64) -> Self {
+    pub(super) fn new(pair: &'p Pair, seed: u64) -> Self {
         let workers = (0..3).map(|_| pair.rig.worker()).collect();
         Self {
             pair,
@@ -54,12 +54,12 @@ impl<'p> Script<'p> {
     }
 
     /// All runs so far.
-    pub fn ids(&self) -> &[ExecutionId] {
+    pub(super) fn ids(&self) -> &[ExecutionId] {
         &self.ids
     }
 
     /// Runs that something may have happened to since the last call.
-    pub async fn touched(&mut self) -> Vec<ExecutionId> {
+    pub(super) async fn touched(&mut self) -> Vec<ExecutionId> {
         let touched = self.live.clone();
         let mut live = Vec::new();
         for id in &touched {
@@ -77,7 +77,7 @@ impl<'p> Script<'p> {
         }
     }
 
-    pub async fn step(&mut self) {
+    pub(super) async fn step(&mut self) {
         match self.random.below(100) {
             0..8 => self.create().await,
             8..18 => self.claim().await,
