@@ -8,7 +8,7 @@ use crate::storage::Storage;
 use async_trait::async_trait;
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc};
 
 /// A signal on its way to a run.
@@ -104,7 +104,8 @@ impl SignalSource for ChannelSignals {
 /// A line goes to the first name the run waits for, as a JSON string. The name is shown as a prompt on a terminal.
 #[derive(Default)]
 pub struct StdinSignals {
-    lines: OnceLock<Mutex<mpsc::Receiver<String>>>,
+    /// What the reading thread sends. None before the first read.
+    lines: Mutex<Option<mpsc::Receiver<String>>>,
 }
 
 impl StdinSignals {
@@ -123,22 +124,28 @@ impl SignalSource for StdinSignals {
             let mut prompt = std::io::stderr().lock();
             let _ = write!(prompt, "{name}> ").and_then(|()| prompt.flush());
         }
-        let line = self.lines.get_or_init(read_lines).lock().await.recv().await;
+        // The lock is held over the start of the thread, so that two runs do not start two readers of one terminal.
+        let mut lines = self.lines.lock().await;
+        let lines = match &mut *lines {
+            Some(lines) => lines,
+            none => none.insert(read_lines()?),
+        };
+        let line = lines.recv().await;
         line.map(|line| Incoming::new(name, &line)).transpose()
     }
 }
 
 /// Reads lines on a thread of its own. A read that blocks on a thread of the async runtime would keep the runtime from
 /// ending.
-fn read_lines() -> Mutex<mpsc::Receiver<String>> {
+fn read_lines() -> Result<mpsc::Receiver<String>> {
     let (lines, receiver) = mpsc::channel(1);
-    std::thread::spawn(move || {
+    crate::spawn::thread("flovyn-stdin", "the lines of standard input", move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { return };
             if lines.blocking_send(line).is_err() {
                 return;
             }
         }
-    });
-    Mutex::new(receiver)
+    })?;
+    Ok(receiver)
 }
