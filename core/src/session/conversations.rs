@@ -41,13 +41,13 @@ struct Conversation {
 }
 
 impl Conversations {
-    pub fn new(storage: Arc<dyn Storage>, org: OrgId) -> Self {
+    pub(crate) fn new(storage: Arc<dyn Storage>, org: OrgId) -> Self {
         Self { storage, org, cache: Mutex::default() }
     }
 
     /// The durable entries from the root to a leaf, for the run `reader`. Entries that the cache has are not read
     /// again.
-    pub async fn branch(&self, reader: ExecutionId, leaf: EntryId) -> Result<Vec<Entry>> {
+    pub(crate) async fn branch(&self, reader: ExecutionId, leaf: EntryId) -> Result<Vec<Entry>> {
         let mut branch = {
             let mut cache = self.cache.lock();
             if let Some(branch) = cache.up_from(reader, leaf) {
@@ -67,7 +67,7 @@ impl Conversations {
     }
 
     /// Drops the entries that a run has read.
-    pub fn forget(&self, reader: ExecutionId) {
+    pub(crate) fn forget(&self, reader: ExecutionId) {
         self.cache.lock().forget(reader);
     }
 }

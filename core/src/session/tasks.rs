@@ -47,32 +47,32 @@ pub(super) struct Tried {
 
 impl Tried {
     /// The first try of an attempt.
-    pub fn first(attempt: u32) -> Self {
+    pub(super) fn first(attempt: u32) -> Self {
         Self { of: attempt, previews: 0 }
     }
 }
 
 impl Running {
     /// The attempt's number.
-    pub fn of(&self) -> u32 {
+    pub(super) fn of(&self) -> u32 {
         self.of
     }
 
     /// The number of the preview that it makes now, from 1.
-    pub fn next_preview(&mut self) -> u64 {
+    pub(super) fn next_preview(&mut self) -> u64 {
         self.previews += 1;
         self.previews
     }
 
     /// Adds a token to the streamed text.
-    pub fn say(&mut self, text: &str) {
+    pub(super) fn say(&mut self, text: &str) {
         if let Some(said) = &mut self.said {
             said.push_str(text);
         }
     }
 
     /// Stops its timer.
-    pub fn stop(mut self) {
+    pub(super) fn stop(mut self) {
         self.stop_watch();
     }
 
