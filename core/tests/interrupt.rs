@@ -173,7 +173,7 @@ async fn through(point: Option<CrashPoint>) -> (u64, (String, Vec<String>)) {
         };
         worker.kill();
         process.die();
-        process.bury();
+        process.release_calls();
         if ended || handle.status().await.unwrap().is_terminal() {
             let told = told(&handle).await;
             let task = the_task(&storage, &handle).await;

@@ -394,7 +394,7 @@ const PRIVATE_WORDS: &[(&str, &str)] = &[
     ("Shown", "the content or preview it is"),
     ("Told", "the response, fault or signal it is"),
     ("Unasked", "the origin of the call"),
-    ("bury", "kill"),
+    ("bury", "kill or release_calls"),
     ("door", "listener"),
     ("guests", "connections_with_peer"),
     ("happening", "event"),
@@ -435,6 +435,26 @@ const PRIVATE_WORDS_OF_STREAMING: &[(&str, &str)] = &[
     ("say", "publish or register"),
     ("tell", "call or push"),
     ("told", "progress or message"),
+];
+
+/// The same for the rest of core.
+const PRIVATE_WORDS_OF_CORE: &[(&str, &str)] = &[
+    ("Bell", "the waker it is"),
+    ("Board", "Hub"),
+    ("Desk", "WriteContext"),
+    ("Door", "Listener"),
+    ("Herald", "OnPublish"),
+    ("Lookout", "ChangePoller"),
+    ("Made", "the value it is"),
+    ("Mortal", "CrashableStore"),
+    ("Said", "the message it is"),
+    ("Seat", "Caller"),
+    ("Shown", "the view or preview it is"),
+    ("Together", "SingleFlight"),
+    ("Told", "the reading, facts or stream it is"),
+    ("bury", "kill or release_calls"),
+    ("herald", "on_publish"),
+    ("lookout", "change_poller"),
 ];
 
 /// The identifiers of Rust code, without those of comments and literals.
@@ -498,6 +518,7 @@ fn names_are_the_words_of_the_field() {
         let private = match name.as_str() {
             name if FOLDERS.iter().any(|folder| name.starts_with(folder)) => PRIVATE_WORDS,
             name if name.starts_with("core/src/streaming/") => PRIVATE_WORDS_OF_STREAMING,
+            name if name.starts_with("core/src/") => PRIVATE_WORDS_OF_CORE,
             _ => continue,
         };
         for word in identifiers(&text) {

@@ -23,9 +23,9 @@ use tracing::Instrument;
 
 /// Wakes the driver. The session wakes it when there are effects to apply, and the agent's waker wakes it when the
 /// future is to be polled.
-struct Bell(AtomicWaker);
+struct DriverWaker(AtomicWaker);
 
-impl Port for Bell {
+impl Port for DriverWaker {
     fn ready(&self, _: &Arc<Session>) {
         self.0.wake();
     }
@@ -35,13 +35,13 @@ impl Port for Bell {
 /// after the poll are exactly those that this poll has handed out: whoever holds one of them means to wake the agent
 /// ([`Driver::outside`] counts them).
 struct AgentWaker {
-    bell: Arc<Bell>,
+    driver_waker: Arc<DriverWaker>,
     woken: AtomicBool,
 }
 
 impl AgentWaker {
-    fn new(bell: &Arc<Bell>) -> Arc<Self> {
-        Arc::new(Self { bell: bell.clone(), woken: AtomicBool::new(false) })
+    fn new(driver_waker: &Arc<DriverWaker>) -> Arc<Self> {
+        Arc::new(Self { driver_waker: driver_waker.clone(), woken: AtomicBool::new(false) })
     }
 
     /// Whether it was woken, asked after its clones were counted. A thread that wakes the agent sets `woken` and then
@@ -60,7 +60,7 @@ impl Wake for AgentWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.woken.store(true, Ordering::Relaxed);
-        self.bell.0.wake();
+        self.driver_waker.0.wake();
     }
 }
 
@@ -76,16 +76,16 @@ const TURNS: u32 = 2;
 
 /// Runs until the activation is over.
 pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks: Arc<TaskRegistry>) {
-    let bell = Arc::new(Bell(AtomicWaker::new()));
-    session.connect(bell.clone());
+    let driver_waker = Arc::new(DriverWaker(AtomicWaker::new()));
+    session.connect(driver_waker.clone());
     let context = Context::new(session.clone(), tasks);
     let mut driver = Driver { session: session.clone(), context: context.clone(), running: HashMap::new() };
     let mut future = Some(Box::pin(async move { AssertUnwindSafe(agent.run(&context)).catch_unwind().await }));
-    let mut held = AgentWaker::new(&bell);
+    let mut held = AgentWaker::new(&driver_waker);
     let mut waker = Waker::from(held.clone());
     let (mut spins, mut turns) = (0, 0);
     let closed = std::future::poll_fn(move |cx| {
-        bell.0.register(cx.waker());
+        driver_waker.0.register(cx.waker());
         let mut fresh = true;
         loop {
             let effects = session.take_effects();
@@ -106,7 +106,7 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
             }
             let Some(running) = future.as_mut() else { continue };
             let span = session.span();
-            held = AgentWaker::new(&bell);
+            held = AgentWaker::new(&driver_waker);
             waker = Waker::from(held.clone());
             match span.in_scope(|| running.as_mut().poll(&mut TaskPoll::from_waker(&waker))) {
                 Poll::Pending if held.woken.load(Ordering::Relaxed) && spins < SPINS => {

@@ -88,7 +88,7 @@ impl Machine {
             other => return other,
         };
         let pauses = match self.config.on_error {
-            _ if self.run.stop.is_asked() => false,
+            _ if self.run.stop.is_requested() => false,
             OnError::Fail => false,
             OnError::Pause => true,
             // The engine itself has raised this error and stops the run.

@@ -198,7 +198,7 @@ impl Machine {
             self.warn_unfinished();
         }
         let end = match ending {
-            Ending::Completed(output) if self.run.stop.is_told() => BatchEnd::Cancelled(Some(output)),
+            Ending::Completed(output) if self.run.stop.is_delivered() => BatchEnd::Cancelled(Some(output)),
             Ending::Completed(output) => BatchEnd::Complete(output),
             Ending::Failed(failure) | Ending::Unfit(failure) => BatchEnd::Fail(failure),
             Ending::Cancelled => BatchEnd::Cancelled(None),

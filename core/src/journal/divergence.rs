@@ -180,7 +180,7 @@ impl Machine {
     pub(super) fn is_anything_held_up(&self) -> bool {
         !self.segment.held.is_empty()
             || self.phase.is_saving()
-            || self.run.stop.untold().is_some()
+            || self.run.stop.undelivered().is_some()
             || self
                 .segment
                 .awaited

@@ -132,7 +132,7 @@ impl Machine {
             FactKind::Timer { slot } => self.apply_timer(order, slot),
             FactKind::Signal(signal) => self.apply_signal(order, signal),
             FactKind::Cancel(cancel) => {
-                self.run.stop.ask(order, cancel);
+                self.run.stop.request(order, cancel);
             }
         }
     }

@@ -193,7 +193,7 @@ impl Machine {
 
     /// Whether the run was asked to stop, as far as this process knows.
     pub fn is_cancel_requested(&self) -> bool {
-        self.run.stop.is_asked()
+        self.run.stop.is_requested()
     }
 
     /// The store's time of the last outcome handed over. Before the first one, the time of the segment's start.

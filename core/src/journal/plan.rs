@@ -118,7 +118,7 @@ impl Machine {
                         None => self.segment.script.step(),
                     }
                 }
-                Some(Line::Cancel) if self.run.stop.untold().is_none() => self.segment.script.step(),
+                Some(Line::Cancel) if self.run.stop.undelivered().is_none() => self.segment.script.step(),
                 Some(Line::Cancel) if !self.segment.awaited.is_empty() => {
                     self.segment.script.step();
                     self.hand_cancel(true);
@@ -153,7 +153,7 @@ impl Machine {
                 best = Some((order, *index));
             }
         }
-        if let Some(order) = self.run.stop.untold()
+        if let Some(order) = self.run.stop.undelivered()
             && !blocked
             && !self.config.not_cancellable
             && !self.segment.awaited.is_empty()
@@ -199,7 +199,7 @@ impl Machine {
 
     /// Hands the request to stop to every branch that awaits something: all their awaits end with `Cancelled`.
     pub(super) fn hand_cancel(&mut self, recorded: bool) {
-        self.run.stop.tell();
+        self.run.stop.deliver();
         if !recorded {
             self.segment.seen.push(Seen::CANCEL);
         }

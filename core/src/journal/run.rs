@@ -51,11 +51,11 @@ pub(super) struct RunState {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Stop {
     /// Nobody has asked for it.
-    Unasked,
+    NotRequested,
     /// The fact at this place asked for it, and the code has not been told.
-    Asked(u64, Cancellation),
+    Requested(u64, Cancellation),
     /// The code knows: its awaits ended with `Cancelled`, or it has read that it shall stop.
-    Told(Cancellation),
+    Delivered(Cancellation),
 }
 
 /// What the first call of this copy was. It tells whether an agent with state does work before its loop.
@@ -87,7 +87,7 @@ impl RunState {
             time,
             mailbox: VecDeque::new(),
             task_results: HashMap::new(),
-            stop: Stop::Unasked,
+            stop: Stop::NotRequested,
             once_next: HashMap::new(),
             once_done: once.into_iter().map(|once| (once.name.clone(), once)).collect(),
             account: Account::of(execution),
@@ -109,33 +109,33 @@ impl RunState {
 
 impl Stop {
     /// Notes a request to stop. Only the first one counts.
-    pub(super) fn ask(&mut self, order: u64, cancellation: Cancellation) {
-        if matches!(self, Self::Unasked) {
-            *self = Self::Asked(order, cancellation);
+    pub(super) fn request(&mut self, order: u64, cancellation: Cancellation) {
+        if matches!(self, Self::NotRequested) {
+            *self = Self::Requested(order, cancellation);
         }
     }
 
     /// Notes that the code knows of the request.
-    pub(super) fn tell(&mut self) {
-        if let Self::Asked(_, cancellation) = *self {
-            *self = Self::Told(cancellation);
+    pub(super) fn deliver(&mut self) {
+        if let Self::Requested(_, cancellation) = *self {
+            *self = Self::Delivered(cancellation);
         }
     }
 
     /// Whether the run was asked to stop.
-    pub(super) fn is_asked(&self) -> bool {
-        !matches!(self, Self::Unasked)
+    pub(super) fn is_requested(&self) -> bool {
+        !matches!(self, Self::NotRequested)
     }
 
     /// Whether its code knows.
-    pub(super) fn is_told(&self) -> bool {
-        matches!(self, Self::Told(_))
+    pub(super) fn is_delivered(&self) -> bool {
+        matches!(self, Self::Delivered(_))
     }
 
     /// The place among the facts of a request that the code does not know of.
-    pub(super) fn untold(&self) -> Option<u64> {
+    pub(super) fn undelivered(&self) -> Option<u64> {
         match self {
-            Self::Asked(order, _) => Some(*order),
+            Self::Requested(order, _) => Some(*order),
             _ => None,
         }
     }
@@ -143,8 +143,8 @@ impl Stop {
     /// How the run shall stop, if it was asked to.
     pub(super) fn cancellation(&self) -> Option<Cancellation> {
         match self {
-            Self::Unasked => None,
-            Self::Asked(_, cancellation) | Self::Told(cancellation) => Some(*cancellation),
+            Self::NotRequested => None,
+            Self::Requested(_, cancellation) | Self::Delivered(cancellation) => Some(*cancellation),
         }
     }
 }

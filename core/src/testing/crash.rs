@@ -1,7 +1,7 @@
 //! A process that dies at a commit: a backend as one process sees it.
 //!
 //! Wrap the backend anew for every process. Once the point is reached nothing of that process reaches the backend any more:
-//! its calls wait until [`Process::bury`] and then fail as those of a cut connection do.
+//! its calls wait until [`Process::release_calls`] and then fail as those of a cut connection do.
 
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, RequestId};
@@ -100,7 +100,7 @@ impl Process {
     }
 
     /// Lets go of the dead process's calls.
-    pub fn bury(&self) {
+    pub fn release_calls(&self) {
         self.state.send_replace(State::Buried);
     }
 

@@ -167,7 +167,7 @@ impl Harness {
             };
             worker.kill();
             process.die();
-            process.bury();
+            process.release_calls();
             proof.commits += process.commits();
             proof.lost_answers += usize::from(matches!(point, Some(CrashPoint::AnswerLost(_))));
             if ended || handle.status().await?.is_terminal() {

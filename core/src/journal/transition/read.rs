@@ -107,7 +107,7 @@ impl Machine {
     /// The code has read that it shall stop. That counts as being told: its later awaits do not end with `Cancelled`,
     /// so that it can tidy up. The branches that await something now are told now.
     fn heard_stop(&mut self) {
-        if self.run.stop.untold().is_some() && !self.config.not_cancellable {
+        if self.run.stop.undelivered().is_some() && !self.config.not_cancellable {
             self.hand_cancel(self.segment.script.tells_stop());
         }
     }
@@ -192,7 +192,7 @@ impl Machine {
             Question::HasSignal(name) => flag(
                 self.run.mailbox.iter().any(|(_, signal)| *signal.name == **name && question.sees(signal.delivery)),
             ),
-            Question::Cancellation => flag(self.run.stop.is_asked()),
+            Question::Cancellation => flag(self.run.stop.is_requested()),
             Question::Budget => {
                 let left = self.budget_left();
                 (Answer::Value(left.clone()), left)
