@@ -49,7 +49,7 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
             mark(marked, hint);
         }
     }
-    limit_breakpoints(&mut system, &mut messages);
+    limit_breakpoints(&mut tools, &mut system, &mut messages);
 
     let mut body = Map::new();
     let mut put = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
@@ -189,14 +189,12 @@ fn mark(block: &mut Value, hint: CacheHint) {
 }
 
 /// Removes cache marks from the earliest blocks until no more than the API accepts are left.
-fn limit_breakpoints(system: &mut [Value], messages: &mut [Value]) {
+fn limit_breakpoints(tools: &mut [Value], system: &mut [Value], messages: &mut [Value]) {
     let in_messages = messages.iter_mut().filter_map(|message| message["content"].as_array_mut()).flatten();
-    let mut marked: Vec<&mut Value> =
-        system.iter_mut().chain(in_messages).filter(|block| block.get("cache_control").is_some()).collect();
-    // Without a system prompt the tools carry a mark too. It is not counted here.
+    let blocks = tools.iter_mut().chain(system).chain(in_messages);
+    let mut marked: Vec<&mut Value> = blocks.filter(|block| block.get("cache_control").is_some()).collect();
     let surplus = marked.len().saturating_sub(BREAKPOINTS);
-    // The first one stays: where there is a system prompt it is that one's, and every call of the conversation shares
-    // it.
+    // The first one stays: it is that of the tools or of the system prompt, and every call of the conversation shares it.
     for block in marked.iter_mut().skip(1).take(surplus) {
         if let Some(fields) = block.as_object_mut() {
             fields.remove("cache_control");

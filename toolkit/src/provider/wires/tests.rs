@@ -1,6 +1,8 @@
 //! What refusals mean, whatever the words.
 
 use super::*;
+use crate::message::{Part, Role};
+use crate::provider::{CacheHint, ToolSpec};
 use serde_json::json;
 
 #[test]
@@ -140,6 +142,25 @@ fn each_call_has_an_id_of_its_own_whatever_its_provider_said() {
             assert_eq!(calls, results, "{api:?} {id}");
             assert!(calls.iter().all(|id| !id.is_empty()), "{api:?}: {calls:?}");
         }
+    }
+}
+
+/// The API refuses a request with more than four marks, those of tools included.
+#[test]
+fn a_request_has_no_more_cache_marks_than_the_api_accepts() {
+    for system in [None, Some("be brief")] {
+        let marked = (0..5).map(|n| Part::text(n.to_string()).cached(CacheHint::Short)).collect();
+        let messages = system.map(Message::system).into_iter().chain([Message::new(Role::User, marked)]);
+        let mut request = ModelRequest::new("m", messages.collect());
+        request.cache = Some(CacheHint::Short);
+        request.tools =
+            vec![ToolSpec { name: "note".into(), description: String::new(), parameters: json!({"type": "object"}) }];
+        let (info, quirks) = (ModelInfo::default(), Quirks::default());
+        let body = encode(Api::AnthropicMessages, &request, &info, &origin_of(Api::AnthropicMessages), &quirks);
+        let body = Value::Object(body.expect("a body"));
+        assert_eq!(body.to_string().matches("cache_control").count(), 4, "{body:#}");
+        let shared = if system.is_some() { &body["system"][0] } else { &body["tools"][0] };
+        assert!(shared["cache_control"].is_object(), "what all calls share stays marked: {body:#}");
     }
 }
 
