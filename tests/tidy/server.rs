@@ -81,7 +81,7 @@ fn transports_leave_acts_to_the_service() {
         };
         let code: String = text.chars().filter(|c| !c.is_whitespace()).collect();
         let called = ACTS.iter().filter(|act| {
-            ["storage.", "storage()", "directory.", "directory()?.", "definitions()?."]
+            ["storage.", "storage()", "directory.", "server_side()?."]
                 .iter()
                 .any(|of| code.contains(&format!("{of}{act}(")))
         });
