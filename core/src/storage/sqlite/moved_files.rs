@@ -23,7 +23,7 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use std::time::{Duration, Instant};
 
-/// The least time between two attempts to open another database at the path.
+/// The mean time between two attempts to open another database at the path.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the writer knows of its files.
@@ -35,8 +35,15 @@ pub(super) struct FileWatch {
     written: Option<(Written, Option<Folded>)>,
     /// The run of the last acknowledged commit that changed one, and the number of its latest fact.
     last: Option<(OrgId, ExecutionId, u64)>,
-    /// When another database at the path was last tried.
-    tried: Option<Instant>,
+    /// From when on another database at the path may be tried.
+    next_attempt: Option<Instant>,
+}
+
+/// How long to wait until another database at the path is tried again. An attempt needs the database for itself, so two
+/// processes that lost the same log would refuse each other for ever if they kept the same pace.
+fn retry_pause() -> Duration {
+    let chance = (crate::id::random().as_u128() % 1_000) as u32;
+    RETRY_INTERVAL / 2 + RETRY_INTERVAL * chance / 1_000
 }
 
 impl Loop {
@@ -58,11 +65,11 @@ impl Loop {
         };
         self.lose(lost.clone());
         // While nothing is at the path, the open files may still be moved back. So they stay open.
-        let tried_lately = self.files.tried.is_some_and(|tried| tried.elapsed() < RETRY_INTERVAL);
-        if tried_lately || !self.setting.path.is_file() {
+        let now = crate::clock::instant();
+        if self.files.next_attempt.is_some_and(|next| now < next) || !self.setting.path.is_file() {
             return Err(lost.to_error(asked, UNCHANGED));
         }
-        self.files.tried = Some(crate::clock::instant());
+        self.files.next_attempt = Some(now + retry_pause());
         self.reopen().map_err(|error| lost.to_error(asked, UNCHANGED).caused_by(error))?;
         tracing::warn!(path = %self.setting.path.display(), "the database was opened again: it has what was acknowledged");
         self.files.lost = None;
@@ -207,5 +214,19 @@ impl Loop {
             return Ok(Ok(()));
         }
         Ok(Err("lacks what was acknowledged".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `who_lost_the_same_log_goes_on_one_after_the_other` of core's tests would need the two to meet at each attempt.
+    #[test]
+    fn two_who_lost_the_same_files_do_not_keep_the_same_pace() {
+        let pauses: Vec<_> = (0..64).map(|_| retry_pause()).collect();
+        assert!(pauses.iter().all(|pause| (RETRY_INTERVAL / 2..RETRY_INTERVAL * 2).contains(pause)), "{pauses:?}");
+        let differ = pauses.windows(2).filter(|two| two[0].abs_diff(two[1]) > Duration::from_millis(20)).count();
+        assert!(differ > 48, "{pauses:?}");
     }
 }
