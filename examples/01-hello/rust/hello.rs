@@ -11,7 +11,7 @@ use flovyn_core::runtime::AgentBuilder;
 use flovyn_core::task::{LocalTaskExecutor, TaskContext, TaskDefinition};
 
 /// A step.
-pub(crate) struct Greet;
+pub struct Greet;
 
 #[async_trait]
 impl TaskDefinition for Greet {
@@ -29,7 +29,7 @@ impl TaskDefinition for Greet {
 }
 
 /// Greets, and keeps the conversation.
-pub(crate) struct Hello;
+pub struct Hello;
 
 #[async_trait]
 impl AgentDefinition for Hello {

@@ -17,7 +17,7 @@ fn retries(retries: u32) -> TaskOptions {
 }
 
 /// Fails its first two attempts.
-pub(crate) struct Flaky;
+pub struct Flaky;
 
 #[async_trait]
 impl TaskDefinition for Flaky {
@@ -41,7 +41,7 @@ impl TaskDefinition for Flaky {
 }
 
 /// Takes longer than it may.
-pub(crate) struct Slow;
+pub struct Slow;
 
 #[async_trait]
 impl TaskDefinition for Slow {
@@ -63,7 +63,7 @@ impl TaskDefinition for Slow {
 }
 
 /// Would be retried, but says itself that there is no point.
-pub(crate) struct Hopeless;
+pub struct Hopeless;
 
 #[async_trait]
 impl TaskDefinition for Hopeless {
@@ -84,7 +84,7 @@ impl TaskDefinition for Hopeless {
 }
 
 /// Uses all three.
-pub(crate) struct Toolbox;
+pub struct Toolbox;
 
 #[async_trait]
 impl AgentDefinition for Toolbox {

@@ -15,7 +15,7 @@ use flovyn_core::{Payload, Result};
 use std::process::Command;
 
 /// A mail must not go out twice, whatever happens.
-pub(crate) struct Send;
+pub struct Send;
 
 #[async_trait]
 impl TaskDefinition for Send {
@@ -36,7 +36,7 @@ impl TaskDefinition for Send {
 }
 
 /// Drafts, asks, and sends only what was approved.
-pub(crate) struct Mailer;
+pub struct Mailer;
 
 #[async_trait]
 impl AgentDefinition for Mailer {

@@ -14,10 +14,10 @@ use std::io::Write;
 use std::time::Duration;
 
 /// What is said.
-pub(crate) const WORDS: &str = "durable agents survive kill -9";
+pub const WORDS: &str = "durable agents survive kill -9";
 
 /// Stands for a model: one word at a time.
-pub(crate) struct Say;
+pub struct Say;
 
 #[async_trait]
 impl TaskDefinition for Say {
@@ -38,7 +38,7 @@ impl TaskDefinition for Say {
 }
 
 /// Says it, then keeps it as an entry.
-pub(crate) struct Speaker;
+pub struct Speaker;
 
 #[async_trait]
 impl AgentDefinition for Speaker {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Stands for a model.
-pub(crate) struct Answer;
+pub struct Answer;
 
 #[async_trait]
 impl TaskDefinition for Answer {
@@ -32,14 +32,14 @@ impl TaskDefinition for Answer {
 
 /// What a checkpoint saves. The conversation is not in it: it is a tree of its own.
 #[derive(Default, Serialize, Deserialize, AgentState)]
-pub(crate) struct Talk {
+pub struct Talk {
     turn: u32,
     #[reducer(append)]
     topics: Vec<String>,
 }
 
 /// Answers so many questions, one segment each.
-pub(crate) struct Chat;
+pub struct Chat;
 
 #[async_trait]
 impl AgentDefinition for Chat {

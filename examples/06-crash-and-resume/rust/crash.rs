@@ -17,7 +17,7 @@ use std::time::Duration;
 const STEPS: u32 = 20;
 
 /// Leaves a trace outside of the database, so that every start can be counted.
-pub(crate) struct Count;
+pub struct Count;
 
 #[async_trait]
 impl TaskDefinition for Count {
@@ -38,7 +38,7 @@ impl TaskDefinition for Count {
 }
 
 /// One step after the other.
-pub(crate) struct Counter;
+pub struct Counter;
 
 #[async_trait]
 impl AgentDefinition for Counter {

@@ -14,7 +14,7 @@ static DONE: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Tells who did it.
-pub(crate) struct Step;
+pub struct Step;
 
 #[async_trait]
 impl TaskDefinition for Step {
@@ -35,7 +35,7 @@ impl TaskDefinition for Step {
 }
 
 /// The same steps as in the other languages.
-pub(crate) struct Relay;
+pub struct Relay;
 
 #[async_trait]
 impl AgentDefinition for Relay {
@@ -61,7 +61,7 @@ impl AgentDefinition for Relay {
 }
 
 /// A part of the Python team's work.
-pub(crate) struct CountLetters;
+pub struct CountLetters;
 
 #[async_trait]
 impl TaskDefinition for CountLetters {
