@@ -1,17 +1,17 @@
-// Lives of the generator's agents in TypeScript's runtime that end at commits, within one process: by the stage of the
+// Lives of the generator's agents in TypeScript's runtime that end at commits, within one process: by the world of the
 // SDK's testing tools.
 
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const require = createRequire(import.meta.url);
-const { bury, Stage } = require("../../bindings-node/dist/testing/harness.js");
+const { kill, TestWorld } = require("../../bindings-node/dist/testing/harness.js");
 const { hub } = require("../../bindings-node/dist/hub.js");
 
 const AT_A_TIME = 6;
 const ENDED = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
 
-/** Lets each program die where it says, on a stage of its own, and prints what came of it. */
+/** Lets each program die where it says, in a world of its own, and prints what came of it. */
 export async function dieAll(life, serves, lives, explain) {
   const left = [...life.programs];
   const one = async ({ name, ...program }) => {
@@ -31,32 +31,32 @@ export async function dieAll(life, serves, lives, explain) {
 
 /** Lets a program die at some of its commits; gives what came of it. */
 async function die({ name, crashes, signals }, serves, lives, limit) {
-  const stage = new Stage();
+  const world = new TestWorld();
   for (const [number, point] of [...crashes, undefined].entries()) {
     lives.set(name, number + 1);
-    const client = stage.beginLife();
+    const client = world.startProcess();
     if (point !== undefined) client.native.crashAt(...point);
     const handle = await client.start(serves.agents[0], name, { id: name });
     for (const [at, [, signal, value]] of signals.entries()) {
       await handle.signal(signal, value, { idempotencyKey: String(at) });
     }
     await client.worker(serves).start();
-    if (await ended(stage, client, handle, limit)) {
+    if (await ended(world, client, handle, limit)) {
       const result = await handle.result({ timeoutMs: 10_000 });
       await client.close();
       return result;
     }
-    await bury(client);
+    await kill(client);
   }
   throw new Error("its last life ended by itself");
 }
 
 /** Waits for the end of a run, or of its life: true for the run. Time passes while it waits. */
-async function ended(stage, client, handle, limit) {
+async function ended(world, client, handle, limit) {
   const over = new AbortController();
   let dead = false;
   const end = hub
-    .call((hub, token) => client.native.ended(hub, token), over.signal)
+    .call((hub, token) => client.native.crashed(hub, token), over.signal)
     .then(
       () => void (dead = true),
       () => undefined,
@@ -67,7 +67,7 @@ async function ended(stage, client, handle, limit) {
       if (dead) return false;
       if (ENDED.has(status)) return true;
       if (performance.now() > limit) throw new Error(`it has not ended: ${status}`);
-      if (status === "WAITING") await stage.jump();
+      if (status === "WAITING") await world.jump();
       await Promise.race([sleep(5), end]);
     }
   } finally {

@@ -1,4 +1,4 @@
-"""Lives of the generator's agents in Python that end at commits, within one process: by the stage of `flovyn.testing`."""
+"""Lives of the generator's agents in Python that end at commits, within one process: by the world of `flovyn.testing`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import flovyn
 from flovyn.hub import Hub
-from flovyn.testing.harness import Stage
+from flovyn.testing.harness import TestWorld
 
 AT_A_TIME = 6
 ENDED = ("COMPLETED", "FAILED", "CANCELLED")
@@ -21,7 +21,7 @@ async def die_all(
     lives: dict[str, int],
     explain: Callable[[str], None],
 ) -> None:
-    """Let each program die where it says, on a stage of its own, and print what came of it."""
+    """Let each program die where it says, in a world of its own, and print what came of it."""
     gate = asyncio.Semaphore(AT_A_TIME)
 
     async def one(program: dict[str, Any]) -> None:
@@ -43,31 +43,31 @@ async def die(
     program: dict[str, Any], serves: dict[str, Any], lives: dict[str, int]
 ) -> Any:
     """Let a program die at some of its commits; return what came of it."""
-    name, stage = program["name"], Stage()
+    name, world = program["name"], TestWorld()
     for number, point in enumerate([*program["crashes"], None], 1):
         lives[name] = number
-        client = stage.begin_life()
+        client = world.start_process()
         if point is not None:
             client.native.crash_at(*point)
         handle = await client.start(serves["agents"][0], name, id=name)
         for at, (_, signal, value) in enumerate(program["signals"]):
             await handle.signal(signal, value, idempotency_key=str(at))
         await client.worker(**serves).start()
-        if await ended(stage, client, handle):
+        if await ended(world, client, handle):
             try:
                 return await handle.result(timeout=10)
             finally:
                 await client.close()
         client.forget()
-        await Hub.current().call(client.native.bury)
+        await Hub.current().call(client.native.kill)
     raise RuntimeError("its last life ended by itself")
 
 
 async def ended(
-    stage: Stage, client: flovyn.Client, handle: flovyn.Handle[Any]
+    world: TestWorld, client: flovyn.Client, handle: flovyn.Handle[Any]
 ) -> bool:
     """Wait for the end of a run, or of its life: true for the run. Time passes while it waits."""
-    end = asyncio.ensure_future(Hub.current().call(client.native.ended))
+    end = asyncio.ensure_future(Hub.current().call(client.native.crashed))
     try:
         while True:
             status = asyncio.ensure_future(handle.status())
@@ -78,7 +78,7 @@ async def ended(
             if status.result() in ENDED:
                 return True
             if status.result() == "WAITING":
-                await stage.jump()
+                await world.jump()
             await asyncio.sleep(0.005)
     finally:
         end.cancel()
