@@ -115,7 +115,7 @@ def test_a_run_takes_as_long_as_it_should(
                 (tmp_path / "by").write_text(f"{moved}\n")
         output, _ = client.communicate(timeout=60)
         assert (output, client.returncode) == ("7\n", 0)
-        # A clock that is set forward goes along, and with it what sleeps by it: then the task's second alone is certain.
+        # A clock that is set forward takes along what sleeps by it: then the task's second alone is certain.
         is_due_early = by == "set" and (role == "server" or (role == "worker" and not is_served))
         assert (1 if is_due_early else 2) <= time.monotonic() - began < 30
         ran, _ = worker.communicate("", timeout=30)
