@@ -1,11 +1,8 @@
 //! Anthropic Messages: encodes a request.
 
-use super::{Call, ModelError, ThinkingLevel, ThinkingSupport, ToolChoice, unsendable};
-use crate::message::{CacheHint, Content, ExecutedBy, Media, MediaSource, Part, Role};
+use super::{Call, ModelError, ThinkingLevel, ThinkingSupport, ToolChoice, cache, unsendable};
+use crate::message::{Content, ExecutedBy, Media, MediaSource, Part, Role};
 use serde_json::{Map, Value, json};
-
-/// The most blocks with `cache_control` that the API accepts in a request.
-const BREAKPOINTS: usize = 4;
 
 pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> {
     let request = call.request;
@@ -46,10 +43,10 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
         // The API's prompt is the tools, then the system prompt, then the messages. A mark caches all that is before
         // it.
         for marked in [last_block, system.last_mut().or(tools.last_mut())].into_iter().flatten() {
-            mark(marked, hint);
+            cache::mark(marked, hint);
         }
     }
-    limit_breakpoints(&mut tools, &mut system, &mut messages);
+    cache::limit(tools.iter_mut().chain(&mut system).chain(cache::blocks_of(&mut messages)));
 
     let mut body = Map::new();
     let mut put = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
@@ -163,7 +160,7 @@ fn block(part: &Part, call: &Call<'_>) -> Result<Option<Value>, ModelError> {
         Content::Custom(_) | Content::Unrecognized(_) => return Ok(None),
     };
     if let Some(hint) = part.cache {
-        mark(&mut block, hint);
+        cache::mark(&mut block, hint);
     }
     Ok(Some(block))
 }
@@ -178,26 +175,5 @@ fn file(media: &Media) -> Result<Value, ModelError> {
         "application/pdf" => Ok(json!({"type": "document", "source": source})),
         mime if mime.starts_with("image/") => Ok(json!({"type": "image", "source": source})),
         _ => Err(unsendable(media, "is neither an image nor a PDF")),
-    }
-}
-
-fn mark(block: &mut Value, hint: CacheHint) {
-    block["cache_control"] = match hint {
-        CacheHint::Short => json!({"type": "ephemeral"}),
-        CacheHint::Long => json!({"type": "ephemeral", "ttl": "1h"}),
-    };
-}
-
-/// Removes cache marks from the earliest blocks until no more than the API accepts are left.
-fn limit_breakpoints(tools: &mut [Value], system: &mut [Value], messages: &mut [Value]) {
-    let in_messages = messages.iter_mut().filter_map(|message| message["content"].as_array_mut()).flatten();
-    let blocks = tools.iter_mut().chain(system).chain(in_messages);
-    let mut marked: Vec<&mut Value> = blocks.filter(|block| block.get("cache_control").is_some()).collect();
-    let surplus = marked.len().saturating_sub(BREAKPOINTS);
-    // The first one stays: it is that of the tools or of the system prompt, and every call of the conversation shares it.
-    for block in marked.iter_mut().skip(1).take(surplus) {
-        if let Some(fields) = block.as_object_mut() {
-            fields.remove("cache_control");
-        }
     }
 }

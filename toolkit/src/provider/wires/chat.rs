@@ -1,6 +1,6 @@
 //! OpenAI Chat Completions and compatible providers: encodes a request.
 
-use super::{Call, ModelError, ThinkingLevel, ThinkingSupport, ToolChoice, address, unsendable};
+use super::{Call, ModelError, ThinkingLevel, ThinkingSupport, ToolChoice, address, cache, unsendable};
 use crate::message::{CacheHint, Content, ExecutedBy, Media, Message, Part, Role, ToolResult};
 use crate::provider::quirks::ThinkingField;
 use serde_json::{Map, Value, json};
@@ -23,10 +23,11 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
         let end = messages.len().saturating_sub(1);
         for (index, message) in messages.iter_mut().enumerate() {
             if index == end || (index == 0 && message["role"] == "system") {
-                mark(&mut message["content"], hint);
+                mark_last(&mut message["content"], hint);
             }
         }
     }
+    cache::limit(cache::blocks_of(&mut messages));
     let mut body = Map::new();
     let mut put = |name: &str, value: Value| drop(body.insert(name.to_owned(), value));
     put("model", json!(request.model));
@@ -109,7 +110,7 @@ fn content(parts: &[Part], call: &Call<'_>) -> Result<Value, ModelError> {
             _ => continue,
         };
         if let (Some(hint), true) = (part.cache, call.quirks.cache_control) {
-            block["cache_control"] = control(hint);
+            cache::mark(&mut block, hint);
         }
         blocks.push(block);
     }
@@ -202,18 +203,12 @@ pub(super) fn result_text(result: &ToolResult, text: &str, files: usize) -> Stri
     }
 }
 
-fn control(hint: CacheHint) -> Value {
-    match hint {
-        CacheHint::Short => json!({"type": "ephemeral"}),
-        CacheHint::Long => json!({"type": "ephemeral", "ttl": "1h"}),
-    }
-}
-
-fn mark(content: &mut Value, hint: CacheHint) {
+/// Marks the last block of a content, which may be a text yet.
+fn mark_last(content: &mut Value, hint: CacheHint) {
     if let Some(text) = content.as_str().filter(|text| !text.is_empty()) {
         *content = json!([{"type": "text", "text": text}]);
     }
     if let Some(last) = content.as_array_mut().and_then(|blocks| blocks.last_mut()) {
-        last["cache_control"] = control(hint);
+        cache::mark(last, hint);
     }
 }

@@ -5,6 +5,7 @@
 
 mod anthropic;
 mod anthropic_stream;
+mod cache;
 mod chat;
 mod chat_stream;
 mod responses;

@@ -145,22 +145,31 @@ fn each_call_has_an_id_of_its_own_whatever_its_provider_said() {
     }
 }
 
-/// The API refuses a request with more than four marks, those of tools included.
+/// Anthropic refuses a request with more than four marks, those of tools included, whoever hands it on.
 #[test]
 fn a_request_has_no_more_cache_marks_than_the_api_accepts() {
-    for system in [None, Some("be brief")] {
+    for (api, system) in [
+        (Api::AnthropicMessages, None),
+        (Api::AnthropicMessages, Some("be brief")),
+        (Api::OpenaiChat, None),
+        (Api::OpenaiChat, Some("be brief")),
+    ] {
         let marked = (0..5).map(|n| Part::text(n.to_string()).cached(CacheHint::Short)).collect();
         let messages = system.map(Message::system).into_iter().chain([Message::new(Role::User, marked)]);
         let mut request = ModelRequest::new("m", messages.collect());
         request.cache = Some(CacheHint::Short);
         request.tools =
             vec![ToolSpec { name: "note".into(), description: String::new(), parameters: json!({"type": "object"}) }];
-        let (info, quirks) = (ModelInfo::default(), Quirks::default());
-        let body = encode(Api::AnthropicMessages, &request, &info, &origin_of(Api::AnthropicMessages), &quirks);
-        let body = Value::Object(body.expect("a body"));
-        assert_eq!(body.to_string().matches("cache_control").count(), 4, "{body:#}");
-        let shared = if system.is_some() { &body["system"][0] } else { &body["tools"][0] };
-        assert!(shared["cache_control"].is_object(), "what all calls share stays marked: {body:#}");
+        let quirks = Quirks { cache_control: true, ..Quirks::default() };
+        let body = encode(api, &request, &ModelInfo::default(), &origin_of(api), &quirks).expect("a body");
+        let body = Value::Object(body);
+        assert_eq!(body.to_string().matches("cache_control").count(), 4, "{api:?}: {body:#}");
+        let shared = match (api, system) {
+            (Api::AnthropicMessages, None) => &body["tools"][0],
+            (Api::AnthropicMessages, Some(_)) => &body["system"][0],
+            _ => &body["messages"][0]["content"][0],
+        };
+        assert!(shared["cache_control"].is_object(), "what all calls share stays marked: {api:?}: {body:#}");
     }
 }
 
