@@ -289,6 +289,18 @@ async fn a_held_lock_is_waited_for_and_then_told() {
     assert_eq!(storage.commit(first).await.unwrap().number, 1);
 }
 
+#[tokio::test]
+async fn a_database_opens_while_somebody_holds_its_write_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let id = start(&open(&file)).await;
+    let tool = rusqlite::Connection::open(&file).unwrap();
+    tool.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let options = SqliteOptions { busy_timeout: Duration::from_millis(100), ..SqliteOptions::default() };
+    let storage = SqliteStorage::open(&file, options).unwrap();
+    assert_eq!(storage.execution(ORG, id).await.unwrap().status, Status::Pending);
+}
+
 /// A small RAM disk, where this user may mount one.
 struct Disk(tempfile::TempDir);
 

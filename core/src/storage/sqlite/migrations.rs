@@ -21,10 +21,14 @@ pub(super) fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(number("PRAGMA application_id")? == APPLICATION_ID && number("PRAGMA user_version")? == STEPS.len() as i64)
 }
 
-/// Applies the steps that a file lacks.
+/// Applies the steps that a file lacks. A file that lacks none is only read, so that it opens while others write
+/// without a pause or hold the write lock for long.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     let _inside = crate::forks::enter();
     let told = |error| explain("bring the database to this version's schema", error, "the file is as it was");
+    if is_ours(connection).map_err(told)? {
+        return Ok(());
+    }
     let newest = STEPS.len();
     loop {
         let step = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(told)?;
