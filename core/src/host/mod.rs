@@ -35,6 +35,8 @@ static POOL: Mutex<Option<Arc<tokio::runtime::Runtime>>> = Mutex::new(None);
 /// The process's threads for the engine: two, shared by all open backends. A forked child gets its own.
 fn pool() -> Result<Arc<tokio::runtime::Runtime>> {
     static OWNER: AtomicU32 = AtomicU32::new(0);
+    // A child that is forked meanwhile could take neither this lock nor those of tokio's first runtime.
+    let _inside = crate::forks::enter();
     let mut pool = POOL.lock();
     if let Some(open) = pool.take() {
         if OWNER.load(Ordering::Relaxed) == std::process::id() {

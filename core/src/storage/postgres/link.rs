@@ -54,6 +54,8 @@ struct Open {
 impl Link {
     /// A connection that is not open yet.
     pub(super) fn new(reach: Arc<Reach>) -> Result<Self> {
+        // A child that is forked while tokio's first runtime is made could never make its own.
+        let _inside = crate::forks::enter();
         let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| {
             Error::new(Code::StorageUnavailable, format!("no event loop for a connection: {error}")).caused_by(error)
         })?;
