@@ -8,8 +8,8 @@ use flovyn_core::model::NewExecution;
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage};
 use flovyn_core::storage::{AgentStorage, Catalog, Storage};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use tokio::runtime::{Builder, Runtime};
 
 const ORG: OrgId = OrgId::DEFAULT;
@@ -46,16 +46,20 @@ fn in_child(run: impl FnOnce()) -> libc::c_int {
     status
 }
 
-/// Threads that write and read one database until they are told to stop.
+/// Threads that write and read one database until they are told to stop. They have begun when this returns: a child that
+/// is forked while a thread makes the process's first runtime could never make its own, since tokio has a lock there.
 struct Busy(Arc<AtomicBool>, Vec<std::thread::JoinHandle<()>>);
 
 impl Busy {
     fn on(storage: &SqliteStorage, done: &Arc<AtomicU64>) -> Self {
         let stop = Arc::<AtomicBool>::default();
+        let begun = Arc::new(Barrier::new(5));
         let threads = (0..4).map(|_| {
-            let (storage, stop, done) = (storage.clone(), stop.clone(), done.clone());
+            let (storage, stop, done, begun) = (storage.clone(), stop.clone(), done.clone(), begun.clone());
             std::thread::spawn(move || {
-                runtime().block_on(async {
+                let runtime = runtime();
+                begun.wait();
+                runtime.block_on(async {
                     while !stop.load(Ordering::Relaxed) {
                         let id = start(&storage).await;
                         storage.execution(ORG, id).await.unwrap();
@@ -64,7 +68,9 @@ impl Busy {
                 });
             })
         });
-        Self(stop.clone(), threads.collect())
+        let threads = threads.collect();
+        begun.wait();
+        Self(stop, threads)
     }
 
     fn end(self) {
@@ -80,11 +86,6 @@ fn children_open_the_database_their_parent_is_writing() {
     let storage = open(&file);
     let done = Arc::<AtomicU64>::default();
     let busy = Busy::on(&storage, &done);
-    // A child that is forked while a thread makes the process's first runtime could never make its own: tokio has a lock
-    // there.
-    while done.load(Ordering::Relaxed) < 16 {
-        std::thread::yield_now();
-    }
     for n in 0..40 {
         let before = done.load(Ordering::Relaxed);
         let status = in_child(|| {
