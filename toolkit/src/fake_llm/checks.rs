@@ -2,6 +2,7 @@
 //! that is malformed.
 
 use super::choose::{Answer, Thought, sign};
+use super::output_format;
 use super::request::ScriptedRequest;
 use super::script::Script;
 use crate::provider::Api;
@@ -52,7 +53,7 @@ pub(super) fn check(script: &Script, request: &ScriptedRequest, body: &Value, is
         Api::OpenaiChat => chat(script, body, issued),
         Api::OpenaiResponses => responses(body, issued),
     };
-    checked.or_else(wrong)
+    checked.and_then(|()| output_format::check(request.api, body)).or_else(wrong)
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {

@@ -31,6 +31,7 @@
 mod checks;
 mod choose;
 mod frames;
+mod output_format;
 mod record;
 mod request;
 mod script;

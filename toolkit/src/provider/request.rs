@@ -1,5 +1,6 @@
 //! The request of a model call, and the known properties of models.
 
+use super::OutputFormat;
 pub use crate::message::CacheHint;
 use crate::message::Message;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,10 @@ pub struct ModelRequest {
     pub tools: Vec<ToolSpec>,
     /// Whether it has to call one.
     pub tool_choice: ToolChoice,
+    /// The form that the answer's text has to have. Only for models that can be made to keep one
+    /// ([`ModelInfo::structured`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputFormat>,
     /// The most tokens to generate, thinking included. If absent, the model's own limit, as far as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
@@ -141,6 +146,8 @@ pub struct ModelInfo {
     pub images: bool,
     /// Whether it calls tools.
     pub tools: bool,
+    /// Whether its provider can force its answers into the form of a JSON Schema.
+    pub structured: bool,
     /// Whether it takes a temperature.
     pub temperature: bool,
 }
@@ -156,6 +163,7 @@ impl Default for ModelInfo {
             thinking: ThinkingSupport::None,
             images: false,
             tools: true,
+            structured: false,
             temperature: true,
         }
     }

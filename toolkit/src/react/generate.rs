@@ -9,6 +9,7 @@
 //!   retracts its tokens before the next attempt.
 
 use super::compaction::Extract;
+use super::output::{CheckedOutput, OutputForm, OutputSpec};
 use super::{AgentEvent, ModelChoice, Transcript};
 use crate::message::{Message, ModelError};
 use crate::provider::{
@@ -61,6 +62,9 @@ pub struct GenerateInput {
     /// Whether the model has to call a tool. Unless given, the model decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
+    /// The form that the answer has to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputSpec>,
     /// Whether nothing of the answer is streamed to the run's readers.
     #[serde(default, skip_serializing_if = "is_false")]
     pub quiet: bool,
@@ -114,6 +118,9 @@ pub struct Reply {
     /// The model's window in tokens, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
+    /// The answer, checked, if it has to have a form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<CheckedOutput>,
     /// The number of the task's attempt, from 1. The attempts before it were lost or have failed.
     pub attempt: u32,
 }
@@ -134,6 +141,7 @@ impl GenerateInput {
             system: None,
             tools: None,
             tool_choice: None,
+            output: None,
             quiet: false,
             purpose: Purpose::Turn,
         }
@@ -212,7 +220,7 @@ impl LlmGenerate {
         attempt: u32,
     ) -> Result<Reply, ModelError> {
         let resolved = self.models.resolve(&input.model.to_string())?;
-        let (mut messages, tools) = match &input.purpose {
+        let (mut messages, mut tools) = match &input.purpose {
             Purpose::Turn => {
                 let offered = input.tools.as_deref().unwrap_or(transcript.tools());
                 (transcript.messages_before(!input.messages.is_empty()), offered.to_vec())
@@ -220,12 +228,28 @@ impl LlmGenerate {
             Purpose::Summary(extract) => (extract.prompt(transcript), Vec::new()),
         };
         messages.extend(input.messages.iter().cloned());
+        let output = input.output.as_ref().map(OutputSpec::compile).transpose();
+        let output = output.map_err(|error| ModelError::new(ErrorKind::InvalidRequest, error.message()))?;
         // The limit may come from a budget, which may have room for more tokens than the model can generate.
         let max_tokens = input.max_tokens.map(|most| resolved.info.max_output.map_or(most, |can| most.min(can)));
+        let mut tool_choice = input.tool_choice.clone().unwrap_or_default();
+        let mut format = None;
+        match output.as_ref().map(|output| output.form(&resolved.info, &messages)) {
+            Some(OutputForm::Native(native)) => format = Some(native),
+            Some(OutputForm::Tool(tool)) => {
+                // A forced call takes a model's thinking away, so a model that is to think is only asked for it.
+                if tools.is_empty() && input.thinking == ThinkingLevel::Off && tool_choice == ToolChoice::Auto {
+                    tool_choice = ToolChoice::Tool(tool.name.clone());
+                }
+                tools.push(tool);
+            }
+            None => {}
+        }
         let request = ModelRequest {
             system: input.system.clone(),
             tools,
-            tool_choice: input.tool_choice.clone().unwrap_or_default(),
+            tool_choice,
+            output: format,
             max_tokens,
             temperature: input.temperature,
             thinking: input.thinking,
@@ -235,7 +259,8 @@ impl LlmGenerate {
         };
         let provider = Retrying::new(resolved.provider, self.policy);
         let message = provider.stream(&request, on, &CancellationToken::new()).await?;
-        Ok(Reply { message, context_window: resolved.info.context_window, attempt })
+        let output = output.and_then(|output| output.check(&message));
+        Ok(Reply { message, context_window: resolved.info.context_window, output, attempt })
     }
 }
 

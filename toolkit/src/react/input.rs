@@ -1,6 +1,6 @@
 //! The input of a run of the agent: the JSON of `POST /agent-executions`, in camelCase, or just a prompt.
 
-use super::Budget;
+use super::{Budget, OutputSpec};
 use crate::message::Part;
 use crate::provider::ThinkingLevel;
 use crate::tools::approval::ApprovalPolicy;
@@ -73,6 +73,9 @@ pub struct AgentConfig {
     pub budget: Option<Budget>,
     /// How a full window is compacted.
     pub compaction: CompactionConfig,
+    /// The form that the run's answer has to have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputSpec>,
 }
 
 /// What happens when the model has finished.
@@ -119,6 +122,7 @@ impl Default for AgentConfig {
             parallel_tools: 8,
             budget: None,
             compaction: CompactionConfig::default(),
+            output: None,
         }
     }
 }

@@ -47,8 +47,10 @@ mod inbox;
 mod input;
 mod ledger;
 mod outcome;
+mod output;
 mod run;
 mod state;
+mod structured;
 mod tool_calls;
 mod transcript;
 mod turn;
@@ -63,6 +65,7 @@ pub use inbox::{Delivery, UserMessage};
 pub use input::{AgentConfig, AgentInput, CompactionConfig, Mode, ModelChoice};
 pub use ledger::{Budget, Ledger};
 pub use outcome::{RunOutcome, StopReason};
+pub use output::{CheckedOutput, OutputSpec};
 pub use state::{Phase, ReactState};
 pub use transcript::{LlmCall, Transcript};
 

@@ -1,8 +1,12 @@
 //! The result of a run.
 
 use super::ModelChoice;
+use flovyn_core::Payload;
+use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::UsageTotals;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +22,24 @@ pub struct RunOutcome {
     pub model: ModelChoice,
     /// Tokens and cost by `provider/model`.
     pub usage: UsageTotals,
+    /// The answer as a value of the form that the run was given; none if it was given none, or has stopped before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+}
+
+impl RunOutcome {
+    /// Reads the answer of a run with an [`OutputSpec`](super::OutputSpec).
+    ///
+    /// # Errors
+    ///
+    /// The run has stopped without such an answer, or it is no `T`.
+    pub fn output<T: DeserializeOwned>(&self) -> Result<T> {
+        let Some(output) = &self.output else {
+            let message = format!("the run has no structured output; it stopped with {:?}", self.stop_reason);
+            return Err(Error::new(Code::InvalidArgument, message));
+        };
+        Payload::of(output)?.parse()
+    }
 }
 
 /// Why a run, or the answer to one message of a chat, stopped.

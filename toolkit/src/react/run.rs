@@ -2,6 +2,7 @@
 
 use super::compaction::Compacted;
 use super::inbox;
+use super::output::FINAL_ANSWER;
 use super::transcript::{LlmCall, OfferedTools, Transcript, entry_type, estimate};
 use super::{
     AgentEvent, AgentInput, AgentTool, Delivery, Mode, ModelChoice, Phase, ReactAgent, ReactState, RunOutcome,
@@ -12,7 +13,7 @@ use crate::tools::Effect;
 use crate::tools::approval::{Approvals, Decision};
 use flovyn_core::Payload;
 use flovyn_core::context::{AgentContext, AgentContextExt, Message as NewMessage};
-use flovyn_core::error::Result;
+use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::Usage;
 use serde::Serialize;
 use serde_json::Value;
@@ -39,6 +40,15 @@ pub(super) enum TurnEnd {
 impl<'a> AgentRun<'a> {
     pub(super) fn new(agent: &'a ReactAgent, ctx: &'a dyn AgentContext, input: &'a AgentInput) -> Result<Self> {
         let tools = agent.select_tools(input.tools.as_deref())?;
+        if let Some(output) = &input.config.output {
+            output.compile()?;
+            if tools.contains_key(FINAL_ANSWER) {
+                let message = format!(
+                    "a tool is named {FINAL_ANSWER:?}, the name by which models give a structured output; rename it"
+                );
+                return Err(Error::new(Code::InvalidArgument, message));
+            }
+        }
         let policies = std::iter::once(&agent.approvals).chain(&input.approvals);
         let approvals = policies.map(|policy| policy.compile()).collect::<Result<_>>()?;
         Ok(Self { ctx, input, tools, state: ctx.state()?, agent, approvals })
@@ -247,7 +257,7 @@ impl<'a> AgentRun<'a> {
     }
 
     fn outcome(self, stop_reason: StopReason, text: String) -> RunOutcome {
-        let ReactState { turn: turns, model, usage, .. } = self.state;
-        RunOutcome { text, stop_reason, turns, model, usage }
+        let ReactState { turn: turns, model, usage, output, .. } = self.state;
+        RunOutcome { text, stop_reason, turns, model, usage, output }
     }
 }

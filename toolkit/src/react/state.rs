@@ -7,6 +7,7 @@ use crate::tools::FilesSeen;
 use flovyn_core::agent::AgentState;
 use flovyn_core::model::UsageTotals;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The state of a run between two turns.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, AgentState)]
@@ -39,6 +40,11 @@ pub struct ReactState {
     pub context_tokens: u64,
     /// How much of the budget was used.
     pub ledger: Ledger,
+    /// The answer, if it has to have a form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// How many answers since the last message of the user did not have that form.
+    pub output_faults: u32,
 }
 
 /// What a run does next.
@@ -63,7 +69,7 @@ impl ReactState {
 
     /// Takes note of a message of the user.
     pub(super) fn add_user_message(&mut self, message: &UserMessage) {
-        self.since_user = 0;
+        (self.since_user, self.output, self.output_faults) = (0, None, 0);
         self.choose(message);
     }
 

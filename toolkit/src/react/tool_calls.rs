@@ -258,7 +258,7 @@ impl AgentRun<'_> {
     }
 
     /// Appends the result of a call to the conversation.
-    fn answer(&mut self, call: &ToolCall, outcome: ToolOutcome) -> Result<()> {
+    pub(super) fn answer(&mut self, call: &ToolCall, outcome: ToolOutcome) -> Result<()> {
         let result = outcome.into_result(&call.id, &call.name);
         let (content, is_error) = (agent_tool::text_of(&result), result.is_error);
         self.append_message(&Message::tool([result]))?;

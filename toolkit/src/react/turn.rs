@@ -94,7 +94,7 @@ impl AgentRun<'_> {
 
     /// Appends an answer to the conversation and runs its tool calls.
     async fn on_reply(&mut self, reply: Reply, model: &ModelChoice) -> Result<TurnEnd> {
-        let Reply { message, context_window, .. } = reply;
+        let Reply { message, context_window, output, .. } = reply;
         self.state.turn += 1;
         self.state.since_user += 1;
         self.state.window = context_window;
@@ -104,6 +104,9 @@ impl AgentRun<'_> {
             if meta.usage.total() > 0 {
                 self.state.context_tokens = meta.usage.total();
             }
+        }
+        if let Some(checked) = output {
+            return self.on_output(&message, checked);
         }
         let calls: Vec<_> = message.tool_calls().cloned().collect();
         let stopped = |reason| Ok(TurnEnd::Stopped(reason, message.text()));
@@ -233,6 +236,7 @@ impl AgentRun<'_> {
             max_tokens: reservation.answer,
             temperature: self.input.config.temperature,
             thinking,
+            output: self.input.config.output.clone().filter(|_| purpose == Purpose::Turn),
             purpose,
             ..GenerateInput::new(model.clone(), self.ctx.context_ref())
         };

@@ -6,6 +6,7 @@ mod compactions;
 mod crashes;
 mod faults;
 mod growth;
+mod outputs;
 mod steering;
 mod talk;
 #[path = "../timeless/mod.rs"]

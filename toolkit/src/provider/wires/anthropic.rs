@@ -79,6 +79,11 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
     if !request.stop.is_empty() {
         put("stop_sequences", json!(request.stop));
     }
+    if let Some(output) = &request.output {
+        // How hard to think stands in the same object.
+        let config = body.entry("output_config").or_insert_with(|| json!({}));
+        config["format"] = json!({"type": "json_schema", "schema": output.schema});
+    }
     Ok(body)
 }
 

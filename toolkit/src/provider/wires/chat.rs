@@ -59,6 +59,10 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
             ToolChoice::Tool(name) => put("tool_choice", json!({"type": "function", "function": {"name": name}})),
         }
     }
+    if let Some(output) = &request.output {
+        let schema = json!({"name": output.name, "schema": output.schema, "strict": true});
+        put("response_format", json!({"type": "json_schema", "json_schema": schema}));
+    }
     if let Some((name, value)) = thinking(call) {
         put(name, value);
     }

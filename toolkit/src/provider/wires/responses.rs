@@ -53,6 +53,10 @@ pub(super) fn encode(call: &Call<'_>) -> Result<Map<String, Value>, ModelError> 
             ToolChoice::Tool(name) => put("tool_choice", json!({"type": "function", "name": name})),
         }
     }
+    if let Some(output) = &request.output {
+        let format = json!({"type": "json_schema", "name": output.name, "schema": output.schema, "strict": true});
+        put("text", json!({"format": format}));
+    }
     if call.info.thinking != ThinkingSupport::None {
         // The provider keeps nothing, so it sends its thoughts encrypted, and they are sent back with the conversation.
         put("include", json!(["reasoning.encrypted_content"]));
