@@ -27,6 +27,7 @@ export {
   type Usage,
 } from "./message.js";
 export type { NativeOptions } from "./native.js";
+export { InvalidOutput, type OutputOf, type OutputSchema } from "./output.js";
 export {
   type AgentConfig,
   type Budget,

@@ -17,6 +17,8 @@ export interface Provider {
   keyVariable?: string;
   /** More headers to send. */
   headers?: Record<string, string>;
+  /** Whether it can force answers into the form of a JSON Schema; else a model gives them by a call. */
+  structured?: boolean;
 }
 
 /** An MCP server, as MCP clients write it: a command to start, or an address. */

@@ -1,5 +1,6 @@
 // Model calls as durable steps of any agent.
 
+import type { Activation } from "../activation.js";
 import { AgentContext, type ContextRef } from "../context.js";
 import { InvalidArgument, OutsideAgent, TaskFailed } from "../errors.js";
 import { hub } from "../hub.js";
@@ -16,6 +17,17 @@ import {
   type Usage,
 } from "./message.js";
 import { inAgent, type NativeOptions, schedule } from "./native.js";
+import {
+  Asking,
+  FINAL_ANSWER,
+  type OutputOf,
+  type OutputSchema,
+  refusalOf,
+  RETRIES,
+  formOf,
+  untilItFits,
+  valueOf,
+} from "./output.js";
 import { type AnyTool, made, Tool, type ToolSpec } from "./tool.js";
 import type { ToolOutcome } from "./tools.js";
 
@@ -44,24 +56,40 @@ export interface GenerateOptions extends NativeOptions {
   maxTokens?: number;
   temperature?: number;
   thinking?: Thinking;
+  /**
+   * The form of the answer, which is then `reply.output`: zod, another schema that has a JSON form, or a JSON Schema. An
+   * answer that does not fit is told what is wrong and asked for again, each time as a durable step of its own.
+   */
+  output?: OutputSchema;
+  /** How often it is asked for again: 2. Then the step fails with `InvalidOutput`. */
+  outputRetries?: number;
   /** Outside of an agent, the providers; inside of one its worker has them. */
   toolkit?: Pick<Toolkit, "providers">;
 }
 
 /** What a model answered. */
-export class Reply {
+export class Reply<O = undefined> {
   /** The message, to be stored with `ctx.appendEntry("assistant", reply.message)`. */
   readonly message: ModelMessage;
   /** The model's window in tokens, where it is known. */
   readonly contextWindow: number | undefined;
   /** Which attempt at the call this was, from 1. */
   readonly attempt: number;
+  /** The answer as a value of `output`; undefined where the model calls tools instead, or has refused. */
+  readonly output: O;
+  /** @internal Why the answer has no such form, before the model is asked again. */
+  readonly fault: string | undefined;
+  /** @internal What asks for another answer. */
+  readonly again: readonly ModelMessage[];
 
   /** @internal */
-  constructor(message: ModelMessage, contextWindow: number | undefined, attempt: number) {
+  constructor(message: ModelMessage, contextWindow: number | undefined, attempt: number, checked: Checked = {}) {
     this.message = message;
     this.contextWindow = contextWindow;
     this.attempt = attempt;
+    this.output = checked.value as O;
+    this.fault = checked.fault?.message;
+    this.again = checked.fault?.again ?? [];
   }
 
   /** What it says. */
@@ -77,7 +105,7 @@ export class Reply {
   /** The calls that are to be answered, in order. */
   get toolCalls(): ToolCall[] {
     const calls = this.message.parts.filter((part) => part.type === "toolCall");
-    return calls.filter((call) => call.executedBy !== "provider");
+    return calls.filter((call) => call.executedBy !== "provider" && call.name !== FINAL_ANSWER);
   }
 
   /** Tokens and cost; undefined for an answer that a message of the user cut short. */
@@ -112,16 +140,32 @@ type Told = { kind: string; message: string; status?: number; retryAfterMs?: num
 type Generated =
   | string
   | { error: Told }
-  | { message: ModelMessage; contextWindow?: number; attempt: number };
+  | { message: ModelMessage; contextWindow?: number; attempt: number; output?: Checked };
 
-/** The reply of what the task gave. */
-function replyOf(given: unknown): Reply {
+/** An answer that was checked against its form. */
+type Checked = { value?: unknown; fault?: { message: string; again: readonly ModelMessage[] } };
+
+/** The reply of what the task gave, its answer as a value of `output`. */
+function replyOf<O>(given: unknown, output: OutputSchema | undefined): Reply<O> {
   const generated = given as Generated;
   if (typeof generated === "string") {
-    return new Reply({ role: "assistant", parts: [{ type: "text", text: generated }] }, undefined, 1);
+    return new Reply<O>({ role: "assistant", parts: [{ type: "text", text: generated }] }, undefined, 1);
   }
   if ("error" in generated) throw new ModelError(generated.error);
-  return new Reply(generated.message, generated.contextWindow, generated.attempt);
+  const { message, contextWindow, attempt, output: checked = {} } = generated;
+  return new Reply<O>(message, contextWindow, attempt, valued(checked, message, output));
+}
+
+function valued(checked: Checked, message: ModelMessage, output: OutputSchema | undefined): Checked {
+  if (checked.fault !== undefined) return checked;
+  try {
+    return { value: valueOf(output, checked.value) };
+  } catch (error) {
+    const fault = refusalOf(error);
+    const call = message.parts.find((part) => part.type === "toolCall" && part.name === FINAL_ANSWER);
+    const again = call?.type === "toolCall" ? toolResult(call, fault, { isError: true }) : messageOf(fault);
+    return { fault: { message: fault, again: [again] } };
+  }
 }
 
 function inputOf(about: About, options: GenerateOptions): Record<string, unknown> {
@@ -142,8 +186,15 @@ function inputOf(about: About, options: GenerateOptions): Record<string, unknown
     maxTokens,
     temperature,
     thinking,
+    output: formOf(options.output, options.outputRetries),
   };
   return Object.fromEntries(Object.entries(input).filter(([, value]) => value !== undefined));
+}
+
+/** What is asked after an answer that did not fit. */
+function askedAgain(input: Record<string, unknown>, reply: Reply<unknown>): Record<string, unknown> {
+  const said = (input["messages"] ?? []) as readonly ModelMessage[];
+  return { ...input, messages: [...said, reply.message, ...reply.again] };
 }
 
 function specOf(given: AnyTool | ToolSpec): ToolSpec {
@@ -157,12 +208,33 @@ function specOf(given: AnyTool | ToolSpec): ToolSpec {
   return { name: tool.name, description: tool.description, parameters: tool.parameters };
 }
 
-async function alone(options: GenerateOptions, input: object): Promise<Reply> {
+async function alone<O>(options: GenerateOptions, input: Record<string, unknown>): Promise<Reply<O>> {
+  let asked = input;
+  return untilItFits(askAlone<O>(options, asked), options.outputRetries ?? RETRIES, (reply) => {
+    asked = askedAgain(asked, reply);
+    return askAlone<O>(options, asked);
+  });
+}
+
+async function askAlone<O>(options: GenerateOptions, input: object): Promise<Reply<O>> {
   const { providers } = options.toolkit ?? {};
   const all = { ...scriptedBeside([{ providers }]).providers, ...providers };
   const description = JSON.stringify(described({ providers: all }));
   const text = await hub.call<string>((hub, token) => native.askModel(hub, token, description, JSON.stringify(input)));
-  return replyOf(JSON.parse(text));
+  return replyOf<O>(JSON.parse(text), options.output);
+}
+
+/** Schedules a model call, and where its answer has a form the calls that ask for another. */
+function scheduled<O>(activation: Activation, input: Record<string, unknown>, options: GenerateOptions): Step<Reply<O>> {
+  const { output, outputRetries = RETRIES } = options;
+  const rebuild = (given: unknown): Reply<O> => replyOf<O>(given, output);
+  const first = schedule(activation, "llm.generate", input, options, rebuild);
+  if (output === undefined) return first;
+  let asked = input;
+  return new Asking(first, outputRetries, (reply) => {
+    asked = askedAgain(asked, reply);
+    return schedule(activation, "llm.generate", asked, options, rebuild);
+  });
 }
 
 /**
@@ -171,11 +243,11 @@ async function alone(options: GenerateOptions, input: object): Promise<Reply> {
  */
 export const llm = {
   /** Asks a model; readers of the run see nothing of it. Outside of an agent it just asks, and takes no context. */
-  generate(about: About, options: GenerateOptions): Step<Reply> {
+  generate<const G extends GenerateOptions>(about: About, options: G): Step<Reply<OutputOf<G["output"]>>> {
     const input = inputOf(about, options);
     const activation = inAgent();
     if (activation !== undefined) {
-      return schedule(activation, "llm.generate", { ...input, quiet: true }, options, replyOf);
+      return scheduled(activation, { ...input, quiet: true }, options);
     }
     if (input["context"] !== undefined) {
       throw new OutsideAgent(
@@ -190,7 +262,7 @@ export const llm = {
    * Asks as `generate` does, and shows the run's readers its words while they come: `token` events, void when the call is
    * made again, replaced by the entry that keeps the reply.
    */
-  stream(about: About, options: GenerateOptions): Step<Reply> {
+  stream<const G extends GenerateOptions>(about: About, options: G): Step<Reply<OutputOf<G["output"]>>> {
     const input = inputOf(about, options);
     const activation = inAgent();
     if (activation === undefined) {
@@ -198,7 +270,7 @@ export const llm = {
         "llm.stream shows an answer to the readers of a run; outside of an agent use llm.generate",
       );
     }
-    return schedule(activation, "llm.generate", input, options, replyOf);
+    return scheduled(activation, input, options);
   },
 } as const;
 

@@ -6,6 +6,7 @@ import type { ApprovalPolicy, Decision } from "./approvals.js";
 import { absolute, described, type Toolkit } from "./kit.js";
 import type { ModelChoice, Thinking } from "./llm.js";
 import type { Part } from "./message.js";
+import { OutcomesOf, type OutputOf, type OutputSchema, formOf } from "./output.js";
 import { type AnyTool, made, Tool } from "./tool.js";
 
 /** What a run may use. What is absent is without limit. */
@@ -51,7 +52,8 @@ export interface AgentConfig {
 }
 
 /** How the built-in agent is declared. */
-export interface ReactAgentOptions extends AgentConfig, Omit<Toolkit, "tools"> {
+export interface ReactAgentOptions<O extends OutputSchema | undefined = OutputSchema | undefined>
+  extends AgentConfig, Omit<Toolkit, "tools"> {
   /** The model of runs that name none: `provider/model`. */
   model?: ModelChoice;
   /** How to behave; the agent's own words unless given. */
@@ -60,6 +62,13 @@ export interface ReactAgentOptions extends AgentConfig, Omit<Toolkit, "tools"> {
   tools?: readonly AnyTool[];
   /** Which calls need a person: `ask` before changes and commands (the usual), `allow` or `deny` those, or a policy. */
   approvals?: Decision | ApprovalPolicy;
+  /**
+   * The form of a run's answer, which is then `outcome.output`: zod, another schema that has a JSON form, or a JSON Schema.
+   * An answer that does not fit is told what is wrong and asked for again.
+   */
+  output?: O;
+  /** How often it is asked for again: 2. Then the run fails with the type `invalid_output`. */
+  outputRetries?: number;
   /** The limit of a run. */
   timeoutMs?: number;
   /** For people. */
@@ -93,7 +102,7 @@ export interface ModelUsage {
 }
 
 /** What a run ends with. */
-export interface RunOutcome {
+export interface RunOutcome<O = unknown> {
   /** The model's last words. */
   text: string;
   stopReason: "end" | "length" | "refusal" | "max_turns" | "budget" | "interrupted" | "error";
@@ -103,12 +112,16 @@ export interface RunOutcome {
   model: { provider: string; modelId: string };
   /** By `provider/model`. */
   usage: Record<string, ModelUsage>;
+  /** The answer as a value of the agent's `output`; absent where the run has stopped before. */
+  output?: O;
 }
 
 /** A built-in agent. `run`, `client.start` and `client.worker` take it like any other. */
-export class ReactAgent extends Agent<string | RunInput, RunOutcome, undefined> {
+export class ReactAgent<O = unknown> extends Agent<string | RunInput, RunOutcome<O>, undefined> {
   /** What its models may call. */
   readonly tools: readonly (Tool | string)[];
+  /** @internal */
+  override readonly results: OutcomesOf;
 
   /** @internal */
   constructor(kind: string, options: ReactAgentOptions) {
@@ -117,6 +130,7 @@ export class ReactAgent extends Agent<string | RunInput, RunOutcome, undefined> 
     const { timeoutMs, description } = options;
     super(kind, native, { tasks, timeoutMs, description }, {}, descriptionOf(kind, tools, options));
     this.tools = tools;
+    this.results = new OutcomesOf(this.own, options.output, `agent "${kind}"`);
   }
 }
 
@@ -132,7 +146,18 @@ function descriptionOf(kind: string, tools: (Tool | string)[], options: ReactAge
     systemPrompt: options.systemPrompt,
     tools: tools.map((tool) => (tool instanceof Tool ? tool.describe() : tool)),
     approvals: options.approvals,
-    config: { maxTurns, maxTokens, temperature, thinking, mode, fallback, parallelTools, budget, compaction },
+    config: {
+      maxTurns,
+      maxTokens,
+      temperature,
+      thinking,
+      mode,
+      fallback,
+      parallelTools,
+      budget,
+      compaction,
+      output: formOf(options.output, options.outputRetries),
+    },
     workingDirectory: absolute(options.workingDirectory),
   };
   return { ...described({ ...options, tools: undefined, workingDirectory: undefined }), agents: [agent] };
@@ -147,7 +172,10 @@ function descriptionOf(kind: string, tools: (Tool | string)[], options: ReactAge
  * const { text } = await run(assistant, "Why do the tests fail?", { url: "sqlite:agents.db" });
  * ```
  */
-export function reactAgent(kind: string, options: ReactAgentOptions = {}): ReactAgent {
+export function reactAgent<const O extends OutputSchema | undefined = undefined>(
+  kind: string,
+  options: ReactAgentOptions<O> = {},
+): ReactAgent<OutputOf<O>> {
   if (typeof kind !== "string" || kind === "") throw new InvalidArgument("an agent needs a kind, its name in journals");
-  return new ReactAgent(kind, options);
+  return new ReactAgent<OutputOf<O>>(kind, options);
 }

@@ -333,9 +333,15 @@ class Activation:
         return step
 
     def schedule_native(
-        self, kind: str, input: Any, *, key: str | None = None, rebuild: Rebuild | None = None
+        self,
+        kind: str,
+        input: Any,
+        *,
+        key: str | None = None,
+        rebuild: Rebuild | None = None,
+        made: type[Step[Any]] = Step,
     ) -> Step[Any]:
-        """Schedule a task of the toolkit, which the worker runs beside its own."""
+        """Schedule a task of the toolkit, which the worker runs beside its own. ``made`` is the class of its step."""
         self.check_open()
         if self.sealed:
             return Step(self, 0)
@@ -343,7 +349,7 @@ class Activation:
         if fake is not None:
             return self.schedule(Task(fake, kind, {}), (input,), {})
         op, uuid = self.session.call_task(self.worker.spec_of(kind), input, key, once_name.get())
-        step: Step[Any] = Step(self, op, uuid, rebuild=rebuild)
+        step = made(self, op, uuid, rebuild=rebuild)
         self._steps[op] = step
         self._called()
         return step

@@ -20,6 +20,8 @@ pub struct ProviderDescription {
     pub key_variable: Option<String>,
     /// More headers to send.
     pub headers: BTreeMap<String, String>,
+    /// Whether it can force answers of models that are not known into the form of a JSON Schema.
+    pub structured: bool,
 }
 
 impl fmt::Debug for ProviderDescription {
@@ -30,6 +32,7 @@ impl fmt::Debug for ProviderDescription {
             .field("key", &self.key.as_ref().map(|_| "…"))
             .field("key_variable", &self.key_variable)
             .field("headers", &self.headers.keys())
+            .field("structured", &self.structured)
             .finish()
     }
 }
@@ -51,6 +54,7 @@ pub fn registry(providers: &BTreeMap<String, ProviderDescription>) -> Result<Reg
             endpoint = endpoint.key(key);
         }
         endpoint.headers.extend(config.headers.clone());
+        endpoint.unknown_model.structured |= config.structured;
         endpoint.prices = prices.clone();
         registry.add(api, endpoint).map_err(|error| invalid(error.message))?;
     }

@@ -10,6 +10,7 @@ from . import llm, tools
 from .approvals import ApprovalPolicy, ApprovalRequest, Decision, Rule
 from .kit import Api, Provider, Toolkit
 from .llm import ModelError, Reply, TokenUsage, ToolCall, tool_result
+from .output import InvalidOutput
 from .react import (
     Budget,
     Mode,
@@ -32,6 +33,7 @@ __all__ = [
     "Budget",
     "Decision",
     "Effect",
+    "InvalidOutput",
     "Mode",
     "ModelError",
     "ModelUsage",

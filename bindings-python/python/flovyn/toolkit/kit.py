@@ -23,11 +23,14 @@ class Provider:
     key_variable: str | None = None
     """The environment variable that holds its key, in place of ``key``."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    structured: bool = False
+    """Whether it can force answers into the form of a JSON Schema; else a model gives them by a call."""
 
     def describe(self) -> dict[str, Any]:
         """Return the provider as the kit reads it."""
         given = {"api": self.api, "baseUrl": self.base_url, "key": self.key, "keyVariable": self.key_variable}
-        return {name: value for name, value in given.items() if value is not None} | {"headers": dict(self.headers)}
+        rest = {"headers": dict(self.headers), "structured": self.structured}
+        return {name: value for name, value in given.items() if value is not None} | rest
 
 
 @dataclass(frozen=True)

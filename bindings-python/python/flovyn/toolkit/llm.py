@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from .. import _native
 from ..errors import InvalidArgument, OutsideAgent, TaskFailed
@@ -13,8 +13,18 @@ from ..step import LocalStep, Step
 from ..task import Task
 from .kit import Toolkit
 from .native import GENERATE, NativeTask, scripted_providers
+from .output import FINAL_ANSWER, RETRIES, Asking, invalid, spec_of, value_of
 from .react import Thinking
 from .tool import Tool, made_tool
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    T = _TypeVar("T", default=None)
+else:
+    T = TypeVar("T")
+
+O = TypeVar("O")  # noqa: E741 - the output
 
 ContextRef = Mapping[str, Any]
 """What ``ctx.context_ref()`` gives: it stands for the conversation, which is read where the model is asked."""
@@ -67,7 +77,7 @@ class TokenUsage:
 
 
 @dataclass(frozen=True)
-class Reply:
+class Reply(Generic[T]):
     """What a model answered."""
 
     text: str
@@ -82,8 +92,15 @@ class Reply:
     """Seconds from the request to the end of the answer."""
     message: dict[str, Any] = field(repr=False)
     """The whole message, without what was measured: ``ctx.append_entry("assistant", reply.message)`` keeps it."""
+    output: T = None  # pyright: ignore[reportAssignmentType]
+    """The answer as a value of ``output=``; none where the model calls tools instead, or has refused."""
+    fault: str | None = None
+    """Why the answer has no such form, before the model is asked again."""
+    again: Sequence[Mapping[str, Any]] = field(default=(), repr=False)
+    """What asks for another answer."""
 
 
+@overload
 def generate(
     context: ContextRef | str | None = None,
     *,
@@ -95,20 +112,77 @@ def generate(
     max_tokens: int | None = None,
     temperature: float | None = None,
     thinking: Thinking = "off",
+    output: None = None,
+    output_retries: int = ...,
     toolkit: Toolkit | None = None,
     key: str | None = None,
-) -> Step[Reply]:
+) -> Step[Reply[None]]: ...
+@overload
+def generate(
+    context: ContextRef | str | None = None,
+    *,
+    model: str,
+    messages: Sequence[MessageLike] = (),
+    system: str | None = None,
+    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
+    tool_choice: ToolChoice = "auto",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    thinking: Thinking = "off",
+    output: type[O],
+    output_retries: int = ...,
+    toolkit: Toolkit | None = None,
+    key: str | None = None,
+) -> Step[Reply[O]]: ...
+@overload
+def generate(
+    context: ContextRef | str | None = None,
+    *,
+    model: str,
+    messages: Sequence[MessageLike] = (),
+    system: str | None = None,
+    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
+    tool_choice: ToolChoice = "auto",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    thinking: Thinking = "off",
+    output: Mapping[str, Any],
+    output_retries: int = ...,
+    toolkit: Toolkit | None = None,
+    key: str | None = None,
+) -> Step[Reply[Any]]: ...
+def generate(
+    context: ContextRef | str | None = None,
+    *,
+    model: str,
+    messages: Sequence[MessageLike] = (),
+    system: str | None = None,
+    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
+    tool_choice: ToolChoice = "auto",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    thinking: Thinking = "off",
+    output: Any = None,
+    output_retries: int = RETRIES,
+    toolkit: Toolkit | None = None,
+    key: str | None = None,
+) -> Step[Reply[Any]]:
     """Ask a model, and return a step that ends with its reply; readers of the run see nothing of it.
 
     ``context`` is ``ctx.context_ref()``, the conversation so far, or a prompt alone; ``messages`` are said after it,
     for this call only. Inside an agent this is a durable step: recorded once, asked again only if it was lost. Outside
     of one it just asks, with the providers of ``toolkit`` or of the environment, and takes no context reference.
 
-    Raises ``ModelError`` where asking again would not help, ``TaskFailed`` where it was asked again in vain.
+    With ``output``, a type (pydantic model, dataclass, ``TypedDict``, ``list[int]``, …) or a JSON Schema, the answer is
+    a value of it, ``reply.output``. An answer that does not fit is told what is wrong and asked for again, at most
+    ``output_retries`` times, each time as a durable step of its own.
+
+    Raises ``ModelError`` where asking again would not help, ``TaskFailed`` where it was asked again in vain, and
+    ``InvalidOutput`` where no answer fits.
     """
     given = _input(context, model, messages, system, tools, tool_choice, max_tokens, temperature, thinking)
     given["quiet"] = True
-    scheduled = _GENERATE.schedule(given, key=key, rebuild=_reply_of(model))
+    scheduled = _scheduled(given, model, output, output_retries, key)
     if scheduled is not None:
         return scheduled
     if "context" in given:
@@ -116,9 +190,10 @@ def generate(
             "a context reference stands for the conversation of a run, which only its agent can ask with; outside of "
             "one give llm.generate a prompt or messages"
         )
-    return LocalStep(_ask_here(given, model, toolkit or Toolkit()))
+    return LocalStep(_ask_here(given, model, toolkit or Toolkit(), output, output_retries))
 
 
+@overload
 def stream(
     context: ContextRef | str | None = None,
     *,
@@ -130,18 +205,87 @@ def stream(
     max_tokens: int | None = None,
     temperature: float | None = None,
     thinking: Thinking = "off",
+    output: None = None,
+    output_retries: int = ...,
     key: str | None = None,
-) -> Step[Reply]:
+) -> Step[Reply[None]]: ...
+@overload
+def stream(
+    context: ContextRef | str | None = None,
+    *,
+    model: str,
+    messages: Sequence[MessageLike] = (),
+    system: str | None = None,
+    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
+    tool_choice: ToolChoice = "auto",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    thinking: Thinking = "off",
+    output: type[O],
+    output_retries: int = ...,
+    key: str | None = None,
+) -> Step[Reply[O]]: ...
+@overload
+def stream(
+    context: ContextRef | str | None = None,
+    *,
+    model: str,
+    messages: Sequence[MessageLike] = (),
+    system: str | None = None,
+    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
+    tool_choice: ToolChoice = "auto",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    thinking: Thinking = "off",
+    output: Mapping[str, Any],
+    output_retries: int = ...,
+    key: str | None = None,
+) -> Step[Reply[Any]]: ...
+def stream(
+    context: ContextRef | str | None = None,
+    *,
+    model: str,
+    messages: Sequence[MessageLike] = (),
+    system: str | None = None,
+    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
+    tool_choice: ToolChoice = "auto",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    thinking: Thinking = "off",
+    output: Any = None,
+    output_retries: int = RETRIES,
+    key: str | None = None,
+) -> Step[Reply[Any]]:
     """Ask a model as ``generate`` does, and show the run's readers its words while they come.
 
     They are ``Token`` events of ``handle.stream()``, void when the call fails and is made again, and replaced by the
     entry that keeps the reply. Only an agent's run has readers: outside of one this raises ``OutsideAgent``.
     """
     given = _input(context, model, messages, system, tools, tool_choice, max_tokens, temperature, thinking)
-    scheduled = _GENERATE.schedule(given, key=key, rebuild=_reply_of(model))
+    scheduled = _scheduled(given, model, output, output_retries, key)
     if scheduled is None:
         raise OutsideAgent("llm.stream shows an answer to the readers of a run; outside of an agent use llm.generate")
     return scheduled
+
+
+def _scheduled(
+    given: dict[str, Any], model: str, output: Any, retries: int, key: str | None
+) -> Step[Reply[Any]] | None:
+    spec = spec_of(output, retries)
+    if spec is None:
+        return _GENERATE.schedule(given, key=key, rebuild=_reply_of(model))
+    asked: dict[str, Any] = {**given, "output": spec}
+    messages: list[Mapping[str, Any]] = list(asked.get("messages") or ())
+    rebuild = _reply_of(model, output)
+
+    def again(reply: Reply[Any]) -> Step[Reply[Any]]:
+        messages.extend((reply.message, *reply.again))
+        return cast("Step[Reply[Any]]", _GENERATE.schedule({**asked, "messages": messages}, key=key, rebuild=rebuild))
+
+    step = _GENERATE.schedule(asked, key=key, rebuild=rebuild, made=Asking)
+    if isinstance(step, Asking):
+        step.asks_again(retries, again)
+    return step
 
 
 def tool_result(call: ToolCall, content: Any, *, is_error: bool = False) -> dict[str, Any]:
@@ -207,8 +351,8 @@ def _spec(given: Tool | Task[..., Any] | Callable[..., Any]) -> dict[str, Any]:
     return {"name": made.name, "description": made.description, "parameters": dict(made.parameters)}
 
 
-def _reply_of(model: str) -> Callable[[Any], Reply]:
-    def rebuild(found: Any) -> Reply:
+def _reply_of(model: str, output: Any = None) -> Callable[[Any], Reply[Any]]:
+    def rebuild(found: Any) -> Reply[Any]:
         if isinstance(found, str):
             message = {"role": "assistant", "parts": [{"type": "text", "text": found}]}
             return Reply(found, (), "aborted", "", model, TokenUsage(), 0.0, message)
@@ -221,12 +365,34 @@ def _reply_of(model: str) -> Callable[[Any], Reply]:
                 status=error.get("status"),
                 retry_after=None if after is None else after / 1000,
             )
-        return _reply(found["message"], model)
+        return _with_output(_reply(found["message"], model), found.get("output"), output)
 
     return rebuild
 
 
-def _reply(message: dict[str, Any], model: str) -> Reply:
+def _with_output(reply: Reply[Any], checked: Mapping[str, Any] | None, output: Any) -> Reply[Any]:
+    if checked is None:
+        return reply
+    reply = replace(reply, tool_calls=tuple(call for call in reply.tool_calls if call.name != FINAL_ANSWER))
+    if "fault" in checked:
+        return replace(reply, fault=checked["fault"]["message"], again=checked["fault"]["again"])
+    try:
+        return replace(reply, output=value_of(output, checked["value"]))
+    except Exception as error:
+        # A validator of the type, which no schema tells.
+        fault = f"The answer was refused: {error}. Answer again, in the form that was asked for."
+        return replace(reply, fault=fault, again=(_told(reply, fault),))
+
+
+def _told(reply: Reply[Any], fault: str) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = reply.message["parts"]
+    call = next((part for part in parts if part["type"] == "toolCall" and part["name"] == FINAL_ANSWER), None)
+    if call is None:
+        return _message(fault)
+    return tool_result(ToolCall(call["id"], call["name"], call["arguments"]), fault, is_error=True)
+
+
+def _reply(message: dict[str, Any], model: str) -> Reply[Any]:
     parts: list[dict[str, Any]] = message["parts"]
     meta: dict[str, Any] = dict(message.get("assistant") or {})
     # Asked again after a crash it would be another: what an agent keeps shall not tell how long it took.
@@ -261,6 +427,16 @@ def _usage(found: Mapping[str, Any]) -> TokenUsage:
     )
 
 
-async def _ask_here(given: dict[str, Any], model: str, toolkit: Toolkit) -> Reply:
+async def _ask_here(given: dict[str, Any], model: str, toolkit: Toolkit, output: Any, retries: int) -> Reply[Any]:
     description = {"providers": scripted_providers() | toolkit.describe()["providers"]}
-    return _reply_of(model)(await Hub.current().call(_native.generate, description, given))
+    spec = spec_of(output, retries)
+    asked = given if spec is None else {**given, "output": spec}
+    times = 0
+    while True:
+        reply = _reply_of(model, output)(await Hub.current().call(_native.generate, description, asked))
+        if reply.fault is None:
+            return reply
+        if times >= retries:
+            raise invalid(times + 1, reply.fault)
+        times += 1
+        asked = {**asked, "messages": [*asked.get("messages", ()), reply.message, *reply.again]}

@@ -10,12 +10,12 @@ from .. import _native
 from ..errors import InvalidArgument
 from ..scope import current
 from ..serde import Rebuild, Signature
+from ..step import Step
 from ..task import Task
 
 if TYPE_CHECKING:
     from ..agent import Agent
     from ..hub import Hub
-    from ..step import Step
     from .kit import Toolkit
 
 GENERATE = "llm.generate"
@@ -38,10 +38,19 @@ class NativeTask(Task[..., Any]):
         self.tool: str | None = tool
         """The tool that it calls; none for a model call."""
 
-    def schedule(self, input: Any, *, key: str | None = None, rebuild: Rebuild | None = None) -> Step[Any] | None:
-        """Schedule it inside an agent; none outside of one."""
+    def schedule(
+        self,
+        input: Any,
+        *,
+        key: str | None = None,
+        rebuild: Rebuild | None = None,
+        made: type[Step[Any]] = Step,
+    ) -> Step[Any] | None:
+        """Schedule it inside an agent; none outside of one. ``made`` is the class of its step."""
         activation = current.get()
-        return None if activation is None else activation.schedule_native(self.kind, input, key=key, rebuild=rebuild)
+        if activation is None:
+            return None
+        return activation.schedule_native(self.kind, input, key=key, rebuild=rebuild, made=made)
 
 
 async def serve_kit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 from ..agent import Agent
 from ..errors import InvalidArgument
@@ -14,7 +14,17 @@ from ..serde import Signature
 from ..task import Task
 from .approvals import ApprovalPolicy
 from .kit import Provider, Toolkit, absolute
+from .output import RETRIES, spec_of, value_of
 from .tool import Tool, made_tool
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as _TypeVar
+
+    T = _TypeVar("T", default=None)
+else:
+    T = TypeVar("T")
+
+O = TypeVar("O")  # noqa: E741 - the output
 
 Thinking = Literal["off", "minimal", "low", "medium", "high", "max"]
 """How long a model thinks."""
@@ -48,7 +58,7 @@ class ModelUsage:
 
 
 @dataclass(frozen=True)
-class RunOutcome:
+class RunOutcome(Generic[T]):
     """What a run of the agent ends with."""
 
     text: str
@@ -60,10 +70,12 @@ class RunOutcome:
     """The model that spoke last, as ``provider/model``."""
     usage: Mapping[str, ModelUsage]
     """Tokens and cost by ``provider/model``."""
+    output: T = None  # pyright: ignore[reportAssignmentType]
+    """The answer as a value of the agent's ``output``; none where the run has stopped before."""
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> RunOutcome:
-        """Make it from what is stored."""
+    def of(cls, found: Mapping[str, Any], output: Any = None) -> RunOutcome[Any]:
+        """Make it from what is stored, the answer as a value of the type ``output``."""
         model = found["model"]
         return cls(
             text=found["text"],
@@ -71,6 +83,7 @@ class RunOutcome:
             turns=found["turns"],
             model=f"{model['provider']}/{model['modelId']}",
             usage={name: ModelUsage.of(usage) for name, usage in found["usage"].items()},
+            output=value_of(output, found.get("output")),
         )
 
 
@@ -118,6 +131,10 @@ class RunInput:
     working_directory: str | os.PathLike[str] | None = None
     approvals: ApprovalPolicy | None = None
     """May be stricter than the agent's, never laxer."""
+    output: Any = None
+    """The form of this run's answer: a type or a JSON Schema."""
+    output_retries: int = RETRIES
+    """How often the model is asked again where its answer does not have it."""
 
     def describe(self) -> dict[str, Any]:
         """Return the input as the agent reads it."""
@@ -136,6 +153,7 @@ class RunInput:
                 fallback=self.fallback,
                 parallel_tools=self.parallel_tools,
                 budget=self.budget,
+                output=spec_of(self.output, self.output_retries),
             )
             or None,
             workingDirectory=absolute(self.working_directory),
@@ -157,6 +175,7 @@ def _config(
     fallback: Sequence[str] | None,
     parallel_tools: int | None,
     budget: Budget | None,
+    output: dict[str, Any] | None,
 ) -> dict[str, Any]:
     return _given(
         mode=mode,
@@ -167,6 +186,7 @@ def _config(
         fallback=None if fallback is None else list(fallback),
         parallelTools=parallel_tools,
         budget=None if budget is None else budget.describe(),
+        output=output,
     )
 
 
@@ -179,12 +199,12 @@ class _Declared:
     tools: list[Tool] = field(default_factory=list[Tool])
 
 
-class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome]):
+class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome[T]]):
     """An agent of the built-in kind; ``react_agent`` makes one."""
 
     is_native = True
 
-    def __init__(self, kind: str, declared: _Declared, description: str | None) -> None:
+    def __init__(self, kind: str, declared: _Declared, description: str | None, output: Any = None) -> None:
         async def native(_: Any, input: Any = "") -> Any:
             raise NotImplementedError(f"agent {kind!r} is native; its worker runs it")
 
@@ -206,10 +226,11 @@ class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome])
             signature=Signature(native, "AgentContext", first_is_context=True),
         )
         self._declared = declared
+        self._output = output
 
     @property
     def rebuild(self) -> Callable[[Any], Any]:
-        return RunOutcome.of
+        return lambda found: RunOutcome.of(found, self._output)
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -241,6 +262,87 @@ class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome])
         return {**self._declared.toolkit.describe(), "agents": [self._declared.agent]}
 
 
+@overload
+def react_agent(
+    name: str = ...,
+    *,
+    model: str | None = ...,
+    tools: Sequence[ToolLike] = ...,
+    system_prompt: str | None = ...,
+    approvals: Literal["ask", "allow", "deny"] | ApprovalPolicy = ...,
+    mode: Mode = ...,
+    max_turns: int | None = ...,
+    max_tokens: int | None = ...,
+    temperature: float | None = ...,
+    thinking: Thinking = ...,
+    fallback: Sequence[str] = ...,
+    parallel_tools: int | None = ...,
+    budget: Budget | None = ...,
+    working_directory: str | os.PathLike[str] | None = ...,
+    roots: Sequence[str | os.PathLike[str]] = ...,
+    sandbox: bool | None = ...,
+    network: bool | None = ...,
+    mcp_servers: Mapping[str, Mapping[str, Any]] | None = ...,
+    providers: Mapping[str, Provider] | None = ...,
+    records: str | os.PathLike[str] | None = ...,
+    description: str | None = ...,
+    output: None = None,
+    output_retries: int = ...,
+) -> ReactAgent[None]: ...
+@overload
+def react_agent(
+    name: str = ...,
+    *,
+    model: str | None = ...,
+    tools: Sequence[ToolLike] = ...,
+    system_prompt: str | None = ...,
+    approvals: Literal["ask", "allow", "deny"] | ApprovalPolicy = ...,
+    mode: Mode = ...,
+    max_turns: int | None = ...,
+    max_tokens: int | None = ...,
+    temperature: float | None = ...,
+    thinking: Thinking = ...,
+    fallback: Sequence[str] = ...,
+    parallel_tools: int | None = ...,
+    budget: Budget | None = ...,
+    working_directory: str | os.PathLike[str] | None = ...,
+    roots: Sequence[str | os.PathLike[str]] = ...,
+    sandbox: bool | None = ...,
+    network: bool | None = ...,
+    mcp_servers: Mapping[str, Mapping[str, Any]] | None = ...,
+    providers: Mapping[str, Provider] | None = ...,
+    records: str | os.PathLike[str] | None = ...,
+    description: str | None = ...,
+    output: type[O],
+    output_retries: int = ...,
+) -> ReactAgent[O]: ...
+@overload
+def react_agent(
+    name: str = ...,
+    *,
+    model: str | None = ...,
+    tools: Sequence[ToolLike] = ...,
+    system_prompt: str | None = ...,
+    approvals: Literal["ask", "allow", "deny"] | ApprovalPolicy = ...,
+    mode: Mode = ...,
+    max_turns: int | None = ...,
+    max_tokens: int | None = ...,
+    temperature: float | None = ...,
+    thinking: Thinking = ...,
+    fallback: Sequence[str] = ...,
+    parallel_tools: int | None = ...,
+    budget: Budget | None = ...,
+    working_directory: str | os.PathLike[str] | None = ...,
+    roots: Sequence[str | os.PathLike[str]] = ...,
+    sandbox: bool | None = ...,
+    network: bool | None = ...,
+    mcp_servers: Mapping[str, Mapping[str, Any]] | None = ...,
+    providers: Mapping[str, Provider] | None = ...,
+    records: str | os.PathLike[str] | None = ...,
+    description: str | None = ...,
+    output: Mapping[str, Any],
+    output_retries: int = ...,
+) -> ReactAgent[Any]: ...
 def react_agent(
     name: str = "react-agent",
     *,
@@ -264,7 +366,9 @@ def react_agent(
     providers: Mapping[str, Provider] | None = None,
     records: str | os.PathLike[str] | None = None,
     description: str | None = None,
-) -> ReactAgent:
+    output: Any = None,
+    output_retries: int = RETRIES,
+) -> ReactAgent[Any]:
     """Declare an agent of the built-in kind: a model that works with tools until it has said what it had to say.
 
     Take it like any agent: ``flovyn.run(assistant, "prompt", id="…")``, ``client.start(assistant, "prompt")``,
@@ -274,6 +378,9 @@ def react_agent(
     ``write``, ``edit``, ``bash``, ``grep``, ``find``, ``run-sandbox``) and MCP tools by name, and tasks of one's own.
     ``approvals`` says which calls need a person: with ``"ask"`` those that change or run something, with ``"allow"``
     none; with ``"deny"`` such calls never run. With ``mode="chat"`` the run waits for the next ``userMessage`` signal.
+    With ``output``, a type (pydantic model, dataclass, ``TypedDict``, ``list[int]``, …) or a JSON Schema, the run's
+    answer is a value of it, ``outcome.output``. An answer that does not fit is asked for again, at most
+    ``output_retries`` times; then the run fails with the type ``invalid_output``.
     The rest says where tools work and what they may use; see ``Toolkit``.
     """
     own: list[Tool] = []
@@ -299,6 +406,7 @@ def react_agent(
             fallback=fallback,
             parallel_tools=parallel_tools,
             budget=budget,
+            output=spec_of(output, output_retries),
         ),
         workingDirectory=absolute(working_directory),
     )
@@ -310,4 +418,4 @@ def react_agent(
         providers=providers or {},
         records=records,
     )
-    return ReactAgent(name, _Declared(agent, toolkit, own), description)
+    return ReactAgent(name, _Declared(agent, toolkit, own), description, output)
