@@ -3,7 +3,7 @@
 use super::ProviderDescription;
 use crate::mcp::McpConfig;
 use crate::provider::ToolSpec;
-use crate::react::{AgentConfig, AgentTool, Budget, KIND, ModelChoice};
+use crate::react::{AgentConfig, AgentTool, Budget, KIND, ModelChoice, OutputSpec};
 use crate::tools::Effect;
 use crate::tools::approval::{ApprovalPolicy, Decision, Otherwise};
 use flovyn_core::error::{Code, Error, Result};
@@ -259,12 +259,19 @@ impl<'de> Deserialize<'de> for Approval {
 /// The configuration of an agent. Unlike that of a run, which may come from a later version, it must not have unknown fields.
 fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentConfig, D::Error> {
     let given = Map::<String, Value>::deserialize(deserializer)?;
+    let AgentConfig { max_turns, thinking, mode, parallel_tools, compaction, .. } = AgentConfig::default();
+    // All fields by name, so that a new one cannot be forgotten here.
     let full = AgentConfig {
+        max_turns,
         max_tokens: Some(1),
         temperature: Some(1.0),
+        thinking,
+        mode,
         fallback: vec![ModelChoice::default()],
+        parallel_tools,
         budget: Some(Budget::default()),
-        ..AgentConfig::default()
+        compaction,
+        output: Some(OutputSpec::new(Value::Null)),
     };
     let known = serde_json::to_value(full).map_err(D::Error::custom)?;
     let known: BTreeSet<_> = known.as_object().into_iter().flat_map(Map::keys).collect();
