@@ -77,7 +77,7 @@ function assistant(edition: string) {
   const says = task("says", async () => edition);
   return reactAgent("assistant", {
     model: `fake/${edition}`,
-    tools: [tool(says, { description: `The edition is ${edition}.` })],
+    tools: [tool(says, { description: `The edition is ${edition}.`, effect: "read" })],
     mode: "chat",
   });
 }

@@ -87,7 +87,7 @@ describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (b
     const assistant = reactAgent("assistant", {
       model: "fake/any",
       systemPrompt: "You know otters.",
-      tools: [lookUp, tool(double, { effect: "read" }), "read"],
+      tools: [tool(lookUp, { effect: "read" }), tool(double, { effect: "read" }), "read"],
       workingDirectory: place,
       records: join(place, "records"),
       providers: fake.providers,
@@ -129,6 +129,26 @@ describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (b
     const [wrong, ...rest] = told(fake);
     expect(wrong).toMatch(/^The arguments of look_up are wrong:/);
     expect(rest).toEqual(['{"sent":"a"}', "The user did not allow this call. They said: not b"]);
+    await client.close();
+  });
+
+  test("a person is asked where no effect is declared", async () => {
+    const erased: string[] = [];
+    const erase = task("erase", { description: "Erases.", sideEffects: "idempotent", retries: 3 }, async () => {
+      erased.push("notes");
+      return "erased";
+    });
+    const fake = model([toolCall("erase", {}), turn("I did not.")]);
+    const assistant = reactAgent("assistant", { model: "fake/any", tools: [erase] });
+    const client = await connect(await backend.open());
+    await client.worker({ agents: [assistant] }).start();
+    const handle = await client.start(assistant, "Erase the notes.");
+    await waits(handle, "approval");
+    const [asked] = (await handle.messages()).flatMap((entry) => ApprovalRequest.of(entry) ?? []);
+    expect([asked?.name, asked?.effect]).toEqual(["erase", "write"]);
+    await asked?.deny(handle);
+    expect((await handle.result()).text).toBe("I did not.");
+    expect([told(fake), erased]).toEqual([["The user did not allow this call."], []]);
     await client.close();
   });
 
@@ -318,14 +338,13 @@ describe("what a worker serves", () => {
 describe("what a model is shown of a task", () => {
   test("follows from the schema of its input", () => {
     const shown = tool(lookUp);
-    expect([shown.name, shown.description, shown.effect]).toEqual(["look_up", "Looks a word up.", "read"]);
+    expect([shown.name, shown.description, shown.effect]).toEqual(["look_up", "Looks a word up.", "write"]);
     expect(shown.parameters).toMatchObject({
       type: "object",
       properties: { word: { type: "string" }, times: { type: "integer", default: 1 } },
       required: ["word"],
     });
     expect(shown.parameters).not.toHaveProperty("$schema");
-    expect(tool(send).effect).toBe("write");
     expect(tool(double).parameters).toEqual({
       type: "object",
       properties: { input: { type: "number" } },
@@ -334,6 +353,16 @@ describe("what a model is shown of a task", () => {
     });
     const nothing = task("ping", { description: "Pings." }, async () => "pong");
     expect(tool(nothing).parameters).toEqual({ type: "object", properties: {}, additionalProperties: false });
+  });
+
+  test("says nothing of its effect, which is a change until it is declared to read", () => {
+    const declarations = [{}, { retries: 5 }, { sideEffects: "idempotent" }, { sideEffects: "at_most_once" }] as const;
+    for (const settings of declarations) {
+      const erase = task("erase", { description: "Erases.", ...settings }, async () => "erased");
+      expect(tool(erase).effect).toBe("write");
+      expect(tool(erase, { effect: "read" }).effect).toBe("read");
+    }
+    expect(() => tool(lookUp, { effect: "reads" as never })).toThrow(/the effect of the tool "look_up" is "reads"/);
   });
 
   test("may be said for it", () => {

@@ -17,7 +17,7 @@ const slow = task("slow", async ({ step }) => {
   return `step ${step} is done`;
 });
 const parameters = { type: "object", properties: { step: { type: "integer" } }, required: ["step"] };
-const tools = [tool(slow, { description: "Takes a step.", parameters })];
+const tools = [tool(slow, { description: "Takes a step.", parameters, effect: "read" })];
 
 /** Works to the end of the one run. */
 async function work() {

@@ -113,7 +113,7 @@ def assistant(edition: str) -> ReactAgent:
     async def says() -> str:
         return edition
 
-    asked = tool(says, description=f"The edition is {edition}.")
+    asked = tool(says, description=f"The edition is {edition}.", effect="read")
     return react_agent("assistant", model=f"fake/{edition}", system_prompt=edition, tools=[asked], mode="chat")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import functools
 import signal
 import subprocess
 import sys
@@ -64,6 +65,9 @@ async def send(ctx: flovyn.TaskContext, to: str, text: str = "hello") -> None:
 
 
 SENT: list[tuple[str, str, str]] = []
+
+# Tools that are said to change nothing, so that nobody is asked.
+SEARCH, ADD = tool(search, effect="read"), tool(add, effect="read")
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +151,7 @@ async def test_a_worker_serves_assistants_beside_functions(url: str, tmp_path: P
 
 def test_a_run_says_more_than_a_prompt(url: str) -> None:
     with fake_llm([tool_call("search"), tool_call("add", {"a": 1, "b": 1}), turn("Done.")]) as fake:
-        assistant = react_agent(model="fake/usual", tools=[search, add], max_turns=1, max_tokens=99)
+        assistant = react_agent(model="fake/usual", tools=[SEARCH, ADD], max_turns=1, max_tokens=99)
         assert flovyn.run(assistant, "Go.", id="usual", url=url).stop_reason == "max_turns"
         given = RunInput("Go.", model="fake/better", max_turns=9, budget=Budget(max_calls=2))
         outcome = flovyn.run(assistant, given, id="better", url=url)
@@ -170,7 +174,7 @@ async def test_tokens_come_while_the_model_speaks(url: str) -> None:
 
 def test_wrong_arguments_go_back_to_the_model(url: str) -> None:
     with fake_llm([tool_call("add", {"a": "one", "c": 2}), tool_call("ad"), turn("I give up.")]) as fake:
-        assistant = react_agent(model=fake.model, tools=[add])
+        assistant = react_agent(model=fake.model, tools=[ADD])
         assert flovyn.run(assistant, "Add.", url=url, timeout=PATIENCE_S).text == "I give up."
         found = told(fake.calls[-1])
         assert "The arguments of add are wrong" in found[0] and '"one" is not of type "integer"' in found[0]
@@ -186,7 +190,7 @@ def test_a_task_that_fails_is_told(url: str) -> None:
 
     attempts: list[int] = []
     with fake_llm([tool_call("broken"), turn("It is broken.")]) as fake:
-        assistant = react_agent(model=fake.model, tools=[broken])
+        assistant = react_agent(model=fake.model, tools=[tool(broken, effect="read")])
         assert flovyn.run(assistant, "Try.", url=url, timeout=PATIENCE_S).text == "It is broken."
         assert told(fake.calls[-1]) == ["ValueError: the disk is full"]
     assert len(attempts) == 2, "the task's own retries hold"
@@ -199,7 +203,7 @@ async def test_a_tool_of_another_queue_runs_there(url: str) -> None:
         return f"rendered {scene}"
 
     with fake_llm([tool_call("render", {"scene": "a lake"}), turn("Done.")]) as fake:
-        assistant = react_agent(model=fake.model, tools=[render])
+        assistant = react_agent(model=fake.model, tools=[tool(render, effect="read")])
         async with flovyn.connect(url) as client, client.worker(agents=[assistant]):
             run = await client.start(assistant, "Render a lake.")
             with pytest.raises(flovyn.Timeout):
@@ -226,6 +230,65 @@ async def test_a_person_decides(url: str, verdict: str) -> None:
         assert [to for to, _, _ in SENT] == (["bob"] if verdict == "approved" else [])
         expected = "Done." if verdict == "approved" else "He is away."
         assert expected in told(fake.calls[-1])[0]
+
+
+def counted(fn: Callable[[str], str]) -> Callable[[str], str]:
+    """Wrap a function as decorators do."""
+
+    @functools.wraps(fn)
+    def wrapped(path: str = "notes") -> str:
+        return fn(path)
+
+    return wrapped
+
+
+def erase(path: str = "notes") -> str:
+    """Erase a file."""
+    SENT.append((path, "", ""))
+    return "erased"
+
+
+@pytest.mark.parametrize(
+    "undeclared",
+    [
+        erase,
+        counted(erase),
+        flovyn.task(erase),
+        flovyn.task(side_effects="idempotent", retries=5)(erase),
+        flovyn.task(side_effects="at_most_once")(erase),
+        tool(erase),
+        tool(name="erase", description="Erase.")(erase),
+    ],
+)
+async def test_a_person_is_asked_where_no_effect_is_declared(url: str, undeclared: Any) -> None:
+    with fake_llm([tool_call("erase"), turn("I did not.")]) as fake:
+        assistant = react_agent(model=fake.model, tools=[undeclared])
+        async with flovyn.connect(url) as client, client.worker(agents=[assistant]):
+            run = await client.start(assistant, "Erase the notes.")
+            async for event in run.stream():
+                request = ApprovalRequest.of(event)
+                if request is not None:
+                    assert (request.name, request.effect) == ("erase", "write")
+                    await request.deny(run)
+            assert (await run.result(timeout=PATIENCE_S)).text == "I did not."
+        assert not SENT
+
+
+def test_the_declaration_decides_the_effect() -> None:
+    assert tool(search).effect == "write" and tool(send).effect == "write"
+    assert tool(search, effect="read").effect == "read" and tool(send, effect="read").effect == "read"
+
+    @tool(effect="read")
+    def count(x: int) -> int:
+        """Count."""
+        return x
+
+    @tool
+    def reset(x: int) -> int:
+        """Reset."""
+        return x
+
+    assert (count.name, count.effect, reset.effect) == ("count", "read", "write")
 
 
 def test_a_policy_denies(url: str) -> None:
@@ -298,7 +361,7 @@ def wait_until(is_so: Callable[[], bool], what: str, process: subprocess.Popen[s
 
 async def test_through_a_server(tmp_path: Path) -> None:
     with served(tmp_path) as server, fake_llm([tool_call("search", {"query": "eels"}), turn("Eels.")]) as fake:
-        assistant = react_agent("eel-finder", model=fake.model, tools=[search, "read"])
+        assistant = react_agent("eel-finder", model=fake.model, tools=[SEARCH, "read"])
         async with flovyn.connect(server["grpc"]) as client, client.worker(agents=[assistant]):
             run = await client.start(assistant, "What swims?", id="eels")
             assert (await run.result(timeout=PATIENCE_S)).text == "Eels."
@@ -479,17 +542,24 @@ def test_a_tool_needs_a_name_a_description_and_types() -> None:
     def many(*x: int) -> None:
         """Take numbers."""
 
+    @functools.wraps(silent)
+    def wrapped(*args: Any, **kwargs: Any) -> int:
+        return silent(*args, **kwargs)
+
     with pytest.raises(InvalidArgument, match="has no description"):
         react_agent(tools=[silent])
     with pytest.raises(InvalidArgument, match=r"the parameter 'x' of task 'strange' holds a complex"):
         react_agent(tools=[strange])
     with pytest.raises(InvalidArgument, match="any number of arguments"):
         tool(many)
+    with pytest.raises(InvalidArgument, match="any number of arguments"):
+        tool(wrapped, description="Be silent.")
     with pytest.raises(InvalidArgument, match="use 1 to 64 letters"):
         tool(silent, description="Be silent.", name="a b")
     made = tool(silent, description="Be silent.", name="hush", effect="exec")
     assert (made.name, made.effect, made.task.kind) == ("hush", "exec", "silent")
-    assert tool(send).effect == "write" and tool(search).effect == "read"
+    with pytest.raises(InvalidArgument, match="the effect of the tool 'search' is 'reads'"):
+        tool(search, effect="reads")  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(InvalidArgument, match="takes a prompt, a RunInput"):
         react_agent().wire(7)
 
@@ -574,7 +644,9 @@ def test_classes_have_schemas_and_are_rebuilt(url: str) -> None:
     assert parameters["$defs"]["Query"]["properties"]["text"]["description"] == "What to find."
     arguments = {"point": {"x": 1.5, "next": {"x": 2}}, "query": {"text": "t"}, "colour": "blue", "day": "2026-01-31"}
     with fake_llm([tool_call("plot", arguments), turn("Plotted.")]) as fake:
-        flovyn.run(react_agent(model=fake.model, tools=[plot]), "Plot.", url=url, timeout=PATIENCE_S)
+        flovyn.run(
+            react_agent(model=fake.model, tools=[tool(plot, effect="read")]), "Plot.", url=url, timeout=PATIENCE_S
+        )
         assert told(fake.calls[-1]) == ["1.5 on 31.01."]
     ((point, query, colour),) = seen
     assert point.x == 1.5 and query == Query(text="t") and colour is Colour.BLUE
@@ -614,7 +686,7 @@ def test_docstrings_of_both_styles_are_read() -> None:
 
 def test_blocking_programs_use_it_too(file_url: str) -> None:
     with fake_llm([tool_call("add", {"a": 2, "b": 2}), turn("Four.")]) as fake:
-        assistant = react_agent(model=fake.model, tools=[add])
+        assistant = react_agent(model=fake.model, tools=[ADD])
         with flovyn.connect_sync(file_url) as client, client.worker(agents=[assistant]):
             assert client.start(assistant, "2 + 2?").result(timeout=PATIENCE_S).text == "Four."
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import flovyn
-from flovyn.toolkit import Provider, react_agent
+from flovyn.toolkit import Provider, react_agent, tool
 
 URL, MODEL_URL, LOG, MARKER = sys.argv[1:5]
 
@@ -29,7 +29,7 @@ def note(text: str) -> str:
 assistant = react_agent(
     "note-taker",
     model="mine/m",
-    tools=[note],
+    tools=[tool(note, effect="read")],
     providers={"mine": Provider("anthropic-messages", MODEL_URL)},
 )
 

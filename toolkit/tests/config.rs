@@ -198,6 +198,30 @@ async fn tasks_of_a_kit_say_how_they_are_scheduled() {
     assert_eq!(tools, [("bash", Effect::Exec), ("read", Effect::Read)]);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_without_a_declared_effect_needs_a_person() {
+    let turns = [Turn::call("ping", json!({})), Turn::text("Done.")];
+    let lab = Lab::new(turns, |fake| {
+        let mut ping = task("ping", &json!({}), &json!({ "options": { "sideEffects": "idempotent", "retries": 3 } }));
+        ping.as_object_mut().expect("an object").remove("effect");
+        json!({
+            "agents": [{ "kind": "assistant", "model": "fake/m", "tools": [ping] }],
+            "providers": providers(fake),
+        })
+    })
+    .await;
+    let run = lab.start(json!("Go on.")).await;
+    let asked = loop {
+        let entries = run.messages().await.expect("entries");
+        let found = entries.into_iter().find(|entry| entry.entry_type == "approval_request");
+        match found {
+            Some(entry) => break entry.content.parse::<Value>().expect("JSON"),
+            None => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    assert_eq!((&asked["name"], &asked["effect"]), (&json!("ping"), &json!("write")));
+}
+
 #[test]
 fn what_cannot_be_read_is_said() {
     let wrong = |text: &str| ToolkitConfig::parse(text).expect_err(text).message().to_owned();

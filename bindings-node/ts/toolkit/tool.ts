@@ -22,7 +22,10 @@ export interface ToolOptions {
   name?: string;
   /** When and how to use it; the task's own `description` unless given, else that of its input's schema. */
   description?: string;
-  /** What approvals go by: a task that is idempotent is taken to `read`, any other to `write`. */
+  /**
+   * What approvals go by; `write` unless given. Only `read` says that a call changes nothing. Whether the task may be
+   * repeated (`sideEffects`, `retries`) says nothing about it.
+   */
   effect?: Effect;
   /** The arguments: zod, another schema with a JSON form, or a JSON Schema; the task's `input` unless given. */
   parameters?: ArgumentsSchema;
@@ -56,8 +59,13 @@ export class Tool implements ToolSpec {
       );
     }
     this.description = description;
-    const { sideEffects = "idempotent", reconciles } = declared.settings;
-    this.effect = options.effect ?? (sideEffects === "idempotent" && !reconciles ? "read" : "write");
+    // The engine may repeat an idempotent task. It may still change something, so this is no reason to run it unasked.
+    this.effect = options.effect ?? "write";
+    if (!["read", "write", "exec"].includes(this.effect)) {
+      throw new InvalidArgument(
+        `the effect of the tool "${this.name}" is "${String(this.effect)}"; write "read", "write" or "exec"`,
+      );
+    }
     if (schema === undefined && declared.fn.length > 0) {
       throw new InvalidArgument(
         `the tool "${this.name}" takes an input that nothing describes, so a model would not know what to give; declare ` +

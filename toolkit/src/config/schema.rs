@@ -96,7 +96,8 @@ pub struct TaskToolConfig {
     pub description: String,
     /// The JSON Schema of its arguments, an object.
     pub parameters: Value,
-    /// What a call does to the world: what approvals go by.
+    /// What a call does to the world: what approvals go by. A task that does not say it counts as a change.
+    #[serde(default = "undeclared")]
     pub effect: Effect,
     /// The one argument whose value is the task's whole input; the input is the object of all unless given.
     #[serde(default)]
@@ -280,6 +281,11 @@ fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentConfig, D::
         return Err(D::Error::custom(format!("unknown field `{stranger}` of a config, which has {known}")));
     }
     serde_json::from_value(Value::Object(given)).map_err(D::Error::custom)
+}
+
+/// The effect of a task that declares none.
+fn undeclared() -> Effect {
+    Effect::Write
 }
 
 impl TaskToolConfig {

@@ -51,7 +51,7 @@ def parameters_of(fn: Callable[..., Any], names: Sequence[str], local: Mapping[s
     """Return the JSON Schema of a function's parameters of these names: an object that takes nothing else."""
     hints = hints_of(fn, local)
     described = _parameter_docs(inspect.getdoc(fn) or "")
-    signature = inspect.signature(fn)
+    signature = inspect.signature(fn, follow_wrapped=False)
     properties: dict[str, Schema] = {}
     required: list[str] = []
     definitions: dict[str, Schema] = {}

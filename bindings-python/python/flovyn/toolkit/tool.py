@@ -8,7 +8,7 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args, overload
 
 from ..errors import InvalidArgument
 from ..task import Task, task
@@ -55,19 +55,40 @@ class Tool:
         return given
 
 
+@overload
 def tool(
     fn: Task[..., Any] | Callable[..., Any],
     *,
     name: str | None = None,
     description: str | None = None,
     effect: Effect | None = None,
-) -> Tool:
-    """Make a tool of a task, or of a function, which becomes a task without retries.
+) -> Tool: ...
+
+
+@overload
+def tool(
+    *, name: str | None = None, description: str | None = None, effect: Effect | None = None
+) -> Callable[[Task[..., Any] | Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    fn: Task[..., Any] | Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect | None = None,
+) -> Tool | Callable[[Task[..., Any] | Callable[..., Any]], Tool]:
+    """Make a tool of a task, or of a function, which becomes a task without retries. Also a decorator.
 
     The name is the task's kind, the description its docstring, the arguments' schema follows from its annotations.
-    ``effect`` is what approvals go by: a task that is idempotent is taken to ``read``, any other to ``write``.
+    ``effect`` is what approvals go by. It is ``write`` unless given: only ``effect="read"`` says that a call changes
+    nothing. Whether the task may be repeated (``side_effects``, ``retries``) says nothing about it.
     """
-    return made_tool(fn, name=name, description=description, effect=effect)
+
+    def make(given: Task[..., Any] | Callable[..., Any]) -> Tool:
+        return made_tool(given, name=name, description=description, effect=effect)
+
+    return make if fn is None else make(fn)
 
 
 def made_tool(
@@ -92,8 +113,11 @@ def made_tool(
         )
     signature = declared.signature
     parameters = parameters_of(declared.fn, signature.names, signature.local)
-    is_safe = declared.native_options()["sideEffects"] == "idempotent"
-    return Tool(declared, shown, told, effect or ("read" if is_safe else "write"), parameters)
+    # The engine may repeat an idempotent task. It may still change something, so this is no reason to run it unasked.
+    stated: Effect = "write" if effect is None else effect
+    if stated not in get_args(Effect):
+        raise InvalidArgument(f"the effect of the tool {shown!r} is {stated!r}; write 'read', 'write' or 'exec'")
+    return Tool(declared, shown, told, stated, parameters)
 
 
 def _declared(fn: Any) -> Task[..., Any]:
