@@ -6,6 +6,8 @@ mod compactions;
 mod crashes;
 mod faults;
 mod growth;
+mod images;
+mod results;
 mod steering;
 mod talk;
 #[path = "../timeless/mod.rs"]
@@ -45,6 +47,7 @@ fn models(fake: &FakeLlm) -> Registry {
         id: "m".into(),
         context_window: Some(WINDOW),
         max_output: Some(MOST_SAID),
+        images: true,
         ..ModelInfo::default()
     };
     let mut models = Registry::new();
