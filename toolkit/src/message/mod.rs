@@ -9,6 +9,7 @@
 pub(crate) mod call_ids;
 mod error;
 mod part;
+pub mod shapes;
 pub mod transform;
 mod usage;
 

@@ -1,15 +1,17 @@
 //! The tools that the agent can offer to a model: host tools of a toolbox, and tasks that are declared as tools.
 
 use crate::mcp::InputRequired;
-use crate::message::{Part, ToolResult};
+use crate::message::shapes::{self, parts_of_value};
+use crate::message::{Content, Part, ToolResult};
 use crate::provider::ToolSpec;
-use crate::tools::{Effect, FilesSeen, Tool, ToolCallInput, ToolOutcome, ToolTask};
+use crate::tools::{Effect, FilesSeen, Tool, ToolCallInput, ToolOutcome, ToolTask, image};
 use flovyn_core::Payload;
 use flovyn_core::context::TaskCall;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::{Failure, TaskOptions};
+use flovyn_core::payload::{Body, Content as PayloadContent, Encoding};
 use jsonschema::Validator;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -47,6 +49,10 @@ pub(super) struct CallContext<'a> {
 
 /// How many errors in the arguments of one call are reported to the model.
 const MOST_FAULTS: usize = 5;
+/// Longer bytes of a task are not looked at as a whole.
+const MOST_BYTES: u64 = 64 << 20;
+/// How many of the first bytes tell what longer ones are.
+const SAMPLE: usize = 512;
 
 impl AgentTool {
     /// Offers a host tool; a worker has to serve its [`ToolTask`].
@@ -142,6 +148,9 @@ impl AgentTool {
 
     /// The outcome of a finished task.
     pub(super) fn outcome(&self, output: &Payload) -> Result<ToolOutcome> {
+        if output.encoding != Encoding::Json {
+            return of_bytes(output);
+        }
         let value: Value = output.parse()?;
         Ok(match (&self.task_arguments, value) {
             // A text as output means that the engine has interrupted the task: it is the text that the task had
@@ -153,9 +162,44 @@ impl AgentTool {
             })?,
             (_, Value::String(text)) => ToolOutcome::text(text),
             (_, Value::Null) => ToolOutcome::text("Done."),
-            (_, value) => ToolOutcome::text(value.to_string()).with_details(value),
+            (_, value) => match parts_of_value(&value) {
+                Some((parts, is_error)) => {
+                    let content = parts.into_iter().map(checked_part).collect();
+                    ToolOutcome { content, is_error, details: Value::Null }
+                }
+                None => ToolOutcome::text(value.to_string()).with_details(value),
+            },
         })
     }
+}
+
+/// Bytes that a task returned: an image if they are one, a text if they are one, and otherwise a line about them.
+fn of_bytes(output: &Payload) -> Result<ToolOutcome> {
+    let content = match &output.body {
+        Body::Source(source) => PayloadContent::Source(source.clone()),
+        Body::Kept { content, .. } => content.clone(),
+        Body::Inline(_) | Body::Stored { .. } | Body::Row { .. } => PayloadContent::Memory(output.bytes()?.clone()),
+    };
+    let size = content.size();
+    let part = match size <= MOST_BYTES {
+        true => image::part_of_bytes(&content.piece(0, size as usize)?),
+        false => Part::text(image::about_bytes(&content.piece(0, SAMPLE)?, size)),
+    };
+    Ok(ToolOutcome { content: vec![part], is_error: false, details: json!({ "bytes": size }) })
+}
+
+/// Checks a part that a user or a tool has given. The error says in words what is wrong with it.
+pub(super) fn accept_part(part: Part) -> Result<Part, String> {
+    let part = shapes::read_part(&part)?;
+    match part.content {
+        Content::Media(media) => Ok(Part { content: Content::Media(image::checked(media)?), ..part }),
+        _ => Ok(part),
+    }
+}
+
+/// A part that a user or a tool has given. One that cannot be used becomes a text that says why.
+pub(super) fn checked_part(part: Part) -> Part {
+    accept_part(part).unwrap_or_else(|why| Part::text(format!("[An attachment was left out: {why}.]")))
 }
 
 /// The outcome of a call whose task failed.

@@ -90,8 +90,15 @@ impl UserMessage {
         let value: Value = payload.parse().unwrap_or_default();
         match value {
             Value::String(text) => Self::new(text),
-            value => {
+            mut value => {
                 let text = value.to_string();
+                // A part that cannot be read is no reason to lose the message.
+                for part in value.get_mut("parts").and_then(Value::as_array_mut).into_iter().flatten() {
+                    if let Err(error) = Part::deserialize(&*part) {
+                        let why = format!("[An attachment was left out: {error}.]");
+                        *part = serde_json::json!({ "type": "text", "text": why });
+                    }
+                }
                 serde_json::from_value(value).unwrap_or_else(|_| Self::new(text))
             }
         }

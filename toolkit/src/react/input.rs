@@ -4,6 +4,7 @@ use super::{Budget, OutputSpec};
 use crate::message::Part;
 use crate::provider::ThinkingLevel;
 use crate::tools::approval::ApprovalPolicy;
+use crate::tools::excerpt;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -73,9 +74,22 @@ pub struct AgentConfig {
     pub budget: Option<Budget>,
     /// How a full window is compacted.
     pub compaction: CompactionConfig,
+    /// How much of the result of one tool call the model is shown.
+    pub results: ResultLimits,
     /// The form that the run's answer has to have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputSpec>,
+}
+
+/// How much of the result of one tool call the model is shown: the first and the last lines. The rest is kept, and the
+/// model can read it with the tool `read_result`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResultLimits {
+    /// The most bytes.
+    pub max_bytes: usize,
+    /// The most lines.
+    pub max_lines: usize,
 }
 
 /// What happens when the model has finished.
@@ -110,6 +124,12 @@ impl Default for CompactionConfig {
     }
 }
 
+impl Default for ResultLimits {
+    fn default() -> Self {
+        Self { max_bytes: excerpt::MAX_BYTES, max_lines: excerpt::MAX_LINES }
+    }
+}
+
 impl Default for AgentConfig {
     fn default() -> Self {
         Self {
@@ -122,6 +142,7 @@ impl Default for AgentConfig {
             parallel_tools: 8,
             budget: None,
             compaction: CompactionConfig::default(),
+            results: ResultLimits::default(),
             output: None,
         }
     }

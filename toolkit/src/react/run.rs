@@ -1,14 +1,15 @@
 //! The agent loop: one turn after another, from the start of a run or its last checkpoint to its end.
 
+use super::agent_tool::{accept_part, checked_part};
 use super::compaction::Compacted;
-use super::inbox;
 use super::output::FINAL_ANSWER;
 use super::transcript::{LlmCall, OfferedTools, Transcript, entry_type, estimate};
 use super::{
     AgentEvent, AgentInput, AgentTool, Delivery, Mode, ModelChoice, Phase, ReactAgent, ReactState, RunOutcome,
     StopReason, USER_MESSAGE, UserMessage,
 };
-use crate::message::{Message, Role};
+use super::{inbox, results};
+use crate::message::{Message, Part, Role};
 use crate::tools::Effect;
 use crate::tools::approval::{Approvals, Decision};
 use flovyn_core::Payload;
@@ -91,7 +92,7 @@ impl<'a> AgentRun<'a> {
         }
         let first = UserMessage {
             text: self.input.user_prompt.clone(),
-            parts: self.input.user_parts.clone(),
+            parts: accepted(&self.input.user_parts)?,
             ..UserMessage::default()
         };
         let silent = first.text.is_empty() && first.parts.is_empty();
@@ -100,12 +101,13 @@ impl<'a> AgentRun<'a> {
             return Ok(());
         }
         self.state.phase = Phase::Working;
-        self.add_user_message(&first)
+        self.state.add_user_message(&first);
+        self.append_message(&first.message())
     }
 
     /// Records the tools that the model may call, unless they are the same as before. A chat that has waited for days may go on in
     /// a process with other tools. They are read in a recorded step, so that a replay after a crash sees the same tools.
-    async fn record_offered_tools_if_changed(&mut self) -> Result<()> {
+    pub(super) async fn record_offered_tools_if_changed(&mut self) -> Result<()> {
         let (offered, last_digest) = (self.offered(), self.state.offered.clone());
         let news = self.ctx.run("offered_tools", async move {
             let digest = format!("{:?}", Payload::of(&offered)?.digest()?);
@@ -127,7 +129,38 @@ impl<'a> AgentRun<'a> {
     }
 
     fn offered(&self) -> OfferedTools {
-        OfferedTools { tools: self.tools.values().map(|tool| tool.spec.clone()).collect() }
+        let own = self.reads_results().then(results::spec);
+        OfferedTools { tools: self.tools.values().map(|tool| tool.spec.clone()).chain(own).collect() }
+    }
+
+    /// Whether the model may read the rest of long results. A tool of the user's with the same name hides the agent's.
+    pub(super) fn reads_results(&self) -> bool {
+        self.state.results_kept && !self.tools.contains_key(results::NAME)
+    }
+
+    /// Keeps the whole text of a long result. Returns whether the store has taken it.
+    pub(super) fn keep_result(&mut self, call_id: &str, text: Payload) -> Result<bool> {
+        let entry = NewMessage {
+            role: "tool_result".to_owned(),
+            content: text,
+            entry_type: entry_type::TOOL_OUTPUT.to_owned(),
+            turn_id: Some(self.state.turn.to_string()),
+            metadata: None,
+        };
+        match self.ctx.thread(&results::thread_of(call_id)).append_message(entry) {
+            Ok(_) => self.state.results_kept = true,
+            // The store was opened with a lower limit for the size of a value.
+            Err(error) if error.code() == Code::PayloadTooLarge => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        Ok(self.reads_results())
+    }
+
+    /// The whole text of an earlier result; none if it was not too long.
+    pub(super) async fn kept_result(&self, call_id: &str) -> Result<Option<String>> {
+        let entries = self.ctx.thread(&results::thread_of(call_id)).messages().await?;
+        let kept = entries.last().filter(|last| last.new.entry_type == entry_type::TOOL_OUTPUT);
+        kept.map(|kept| kept.new.content.parse()).transpose()
     }
 
     /// Waits for a message of the user, however long that takes.
@@ -184,7 +217,9 @@ impl<'a> AgentRun<'a> {
     /// Appends a message of the user to the conversation.
     fn add_user_message(&mut self, message: &UserMessage) -> Result<()> {
         self.state.add_user_message(message);
-        self.append_message(&message.message())
+        let mut said = message.message();
+        said.parts = said.parts.into_iter().map(checked_part).collect();
+        self.append_message(&said)
     }
 
     /// Appends a message to the conversation.
@@ -260,4 +295,16 @@ impl<'a> AgentRun<'a> {
         let ReactState { turn: turns, model, usage, output, .. } = self.state;
         RunOutcome { text, stop_reason, turns, model, usage, output }
     }
+}
+
+/// The images and documents of a run's first message. One that cannot be used is an error: whoever starts the run can
+/// still do something about it.
+fn accepted(given: &[Part]) -> Result<Vec<Part>> {
+    let accept = |(at, part): (usize, &Part)| {
+        accept_part(part.clone()).map_err(|why| {
+            let message = format!("userParts[{at}] of the run cannot be used: {why}");
+            Error::new(Code::InvalidArgument, message)
+        })
+    };
+    given.iter().enumerate().map(accept).collect()
 }

@@ -32,6 +32,9 @@ pub struct ReactState {
     pub queue: Vec<UserMessage>,
     /// Which contents of files the model has seen.
     pub seen: FilesSeen,
+    /// Whether a result was too long to be shown whole. The tool that reads the rest is offered from then on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub results_kept: bool,
     /// The window of the model that has answered last, in tokens, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,

@@ -9,6 +9,7 @@ use super::agent_tool::{self, CallContext};
 use super::approvals::{ApprovalDecision, PendingApprovals};
 use super::elicitation::{PendingElicitations, continue_call};
 use super::events::{AgentEvent, ToolCallEnd, ToolCallRef, ToolCallStart, artifact_type};
+use super::results::{self, Checked};
 use super::run::AgentRun;
 use super::{Delivery, USER_MESSAGE, UserMessage};
 use crate::mcp::InputGiven;
@@ -84,9 +85,22 @@ impl AgentRun<'_> {
     }
 
     async fn run_until_answered(&mut self, tool_calls: &mut ToolCalls, calls: Vec<ToolCall>) -> Result<()> {
+        let had_kept = self.state.results_kept;
         for call in calls {
-            self.admit(tool_calls, call)?;
+            match call.name == results::NAME && self.reads_results() {
+                true => self.read_result(&call).await?,
+                false => self.admit(tool_calls, call)?,
+            }
         }
+        self.answer_all(tool_calls).await?;
+        match self.state.results_kept == had_kept {
+            true => Ok(()),
+            false => self.record_offered_tools_if_changed().await,
+        }
+    }
+
+    /// Runs calls until each has a result.
+    async fn answer_all(&mut self, tool_calls: &mut ToolCalls) -> Result<()> {
         loop {
             self.start_ready(tool_calls).await?;
             self.wait_for_people(tool_calls)?;
@@ -106,7 +120,8 @@ impl AgentRun<'_> {
     /// Decides whether a call runs, is refused, or needs approval.
     fn admit(&mut self, tool_calls: &mut ToolCalls, call: ToolCall) -> Result<()> {
         let Some(tool) = self.tools.get(&call.name) else {
-            let names = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let own = self.reads_results().then_some(results::NAME);
+            let names = self.tools.keys().map(String::as_str).chain(own).collect::<Vec<_>>().join(", ");
             let message = format!("There is no tool {:?}. There are: {names}.", call.name);
             return self.answer(&call, ToolOutcome::error("unknown_tool", message));
         };
@@ -257,8 +272,35 @@ impl AgentRun<'_> {
         Ok(())
     }
 
-    /// Appends the result of a call to the conversation.
+    /// Answers a call that reads more of an earlier result. The agent has the text itself, so no task is needed.
+    async fn read_result(&mut self, call: &ToolCall) -> Result<()> {
+        let ToolCall { id, name, arguments, .. } = call;
+        AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments } }.emit(self.ctx);
+        let outcome = match results::parse(arguments) {
+            Ok(input) => match self.kept_result(&input.call_id).await? {
+                Some(text) => self.input.config.results.read(&input, &text),
+                None => results::not_kept(&input.call_id),
+            },
+            Err(wrong) => wrong,
+        };
+        self.append_result(call, outcome)
+    }
+
+    /// Appends the result of a call to the conversation. Of a long one the whole is kept beside the conversation, and
+    /// the model is shown its beginning and its end.
     pub(super) fn answer(&mut self, call: &ToolCall, outcome: ToolOutcome) -> Result<()> {
+        let limits = &self.input.config.results;
+        let outcome = match limits.check(outcome)? {
+            Checked::Short(outcome) => outcome,
+            Checked::Long(long) => {
+                let can_be_read = self.keep_result(&call.id, long.kept.clone())?;
+                long.shown(limits, can_be_read.then_some(call.id.as_str()))
+            }
+        };
+        self.append_result(call, outcome)
+    }
+
+    fn append_result(&mut self, call: &ToolCall, outcome: ToolOutcome) -> Result<()> {
         let result = outcome.into_result(&call.id, &call.name);
         let (content, is_error) = (agent_tool::text_of(&result), result.is_error);
         self.append_message(&Message::tool([result]))?;

@@ -6,7 +6,9 @@ mod compactions;
 mod crashes;
 mod faults;
 mod growth;
+mod images;
 mod outputs;
+mod results;
 mod steering;
 mod talk;
 #[path = "../timeless/mod.rs"]
@@ -46,6 +48,7 @@ fn models(fake: &FakeLlm) -> Registry {
         id: "m".into(),
         context_window: Some(WINDOW),
         max_output: Some(MOST_SAID),
+        images: true,
         ..ModelInfo::default()
     };
     let mut models = Registry::new();
