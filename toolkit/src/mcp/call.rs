@@ -52,8 +52,8 @@ pub(super) struct CallEnvironment {
 /// The answer of a server.
 pub(super) enum Answer {
     Result(Box<CallToolResult>),
-    /// It asks a person for input first.
-    InputRequired(InputRequiredResult),
+    /// It asks a person for input first. What it asked besides has these answers.
+    InputRequired(InputRequiredResult, InputResponses),
 }
 
 /// Why a request has no answer.
@@ -72,12 +72,17 @@ impl CallEnvironment {
         Self { stop, terminal, longest: environment.limits.longest }
     }
 
+    /// The environment of a request that nobody stops.
+    pub(super) fn alone() -> Self {
+        Self { stop: None, terminal: None, longest: Duration::MAX }
+    }
+
     fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop())
     }
 
     /// Resolves when the call is to stop.
-    async fn stopped(&self) {
+    pub(super) async fn stopped(&self) {
         if self.stop.is_none() {
             std::future::pending::<()>().await;
         }
@@ -140,13 +145,17 @@ pub(super) async fn call(
             Err(unavailable) => return Err(fault("unavailable", &unavailable.why)),
         };
         match send(connection, &live, &request, environment).await {
-            Ok(Answer::InputRequired(again)) if again.input_requests.as_ref().is_none_or(|asks| asks.is_empty()) => {
+            Ok(Answer::InputRequired(mut again, _)) => {
+                let given = without_a_person(connection, &mut again);
+                if again.input_requests.as_ref().is_some_and(|asks| !asks.is_empty()) {
+                    return Ok(Answer::InputRequired(again, given));
+                }
                 requeries += 1;
                 if requeries > MAX_REQUERIES {
                     let message = format!("The MCP server {:?} asked for this call again and again.", connection.name);
                     return Err(Fault::for_model("mcp_error", message));
                 }
-                (request.state, request.responses) = (again.request_state, None);
+                (request.state, request.responses) = (again.request_state, (!given.is_empty()).then_some(given));
                 attempt = 0;
                 pause(requeries, environment).await?;
             }
@@ -168,6 +177,21 @@ pub(super) async fn call(
             }
         }
     }
+}
+
+/// Takes out the requests that need no person, and returns their answers.
+fn without_a_person(connection: &Connection, required: &mut InputRequiredResult) -> InputResponses {
+    let mut given = InputResponses::new();
+    if let Some(requests) = required.input_requests.as_mut().filter(|_| !connection.roots().is_empty()) {
+        requests.retain(|key, request| {
+            let is_list = serde_json::to_value(request).is_ok_and(|request| request["method"] == "roots/list");
+            if is_list {
+                given.insert(key.clone(), connection.roots().listed());
+            }
+            !is_list
+        });
+    }
+    given
 }
 
 async fn pause(attempt: u32, environment: &CallEnvironment) -> Result<(), Fault> {
@@ -222,7 +246,7 @@ async fn send(
     }
     match answered {
         Ok(ServerResult::CallToolResult(result)) => Ok(Answer::Result(Box::new(result))),
-        Ok(ServerResult::InputRequiredResult(required)) => Ok(Answer::InputRequired(required)),
+        Ok(ServerResult::InputRequiredResult(required)) => Ok(Answer::InputRequired(required, InputResponses::new())),
         Ok(other) => match serde_json::to_value(other).ok().and_then(super::outcome::lenient_result) {
             Some(result) => Ok(Answer::Result(Box::new(result))),
             None => Err(CallError::Final(Fault::for_model(

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How long a server may be silent in a call unless it is configured.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a server may take to become ready unless it is configured; some download their own program first.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// MCP servers by name.
 ///
@@ -41,6 +43,8 @@ pub struct McpServerConfig {
     pub transport: McpTransport,
     /// How long it may be silent in a call. Every report of progress starts this time again.
     pub timeout: Duration,
+    /// How long it may take to become ready.
+    pub startup_timeout: Duration,
 }
 
 /// How a server is reached. Its `Debug` form shows neither arguments nor values, nor more of an address than its host.
@@ -82,8 +86,8 @@ impl McpConfig {
 
     /// Reads `{"mcpServers": {NAME: {…}}}`.
     ///
-    /// A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`; either may have `type`, `timeout`
-    /// (milliseconds) and `disabled`. In texts `${VAR}`, `${env:VAR}` and `${VAR:-default}` stand for variables. Other
+    /// A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`; either may have `type`, `timeout` and
+    /// `startupTimeout` (milliseconds), and `disabled`. In texts `${VAR}`, `${env:VAR}` and `${VAR:-default}` stand for variables. Other
     /// keys belong to other clients and are ignored.
     ///
     /// # Errors
@@ -119,7 +123,7 @@ impl McpConfig {
 impl McpServerConfig {
     /// A server with the usual limits.
     pub fn new(transport: McpTransport) -> Self {
-        Self { transport, timeout: TIMEOUT }
+        Self { transport, timeout: TIMEOUT, startup_timeout: STARTUP_TIMEOUT }
     }
 
     /// Its secrets, which no message may contain.
@@ -169,6 +173,8 @@ struct ServerEntry {
     #[serde(default)]
     headers: BTreeMap<String, String>,
     timeout: Option<f64>,
+    #[serde(rename = "startupTimeout")]
+    startup_timeout: Option<f64>,
     #[serde(default)]
     disabled: bool,
 }
@@ -215,15 +221,18 @@ fn server(
             ));
         }
     };
-    let timeout = match written.timeout {
-        None => TIMEOUT,
-        // Languages with one kind of number write 5000.0 too.
-        Some(given) => match Duration::try_from_secs_f64(given / 1_000.0) {
-            Ok(timeout) if !timeout.is_zero() => timeout,
-            _ => return Err(format!("its timeout is {given}; give milliseconds or leave it out")),
-        },
-    };
-    Ok(Some(McpServerConfig { transport, timeout }))
+    let timeout = duration("timeout", written.timeout, TIMEOUT)?;
+    let startup_timeout = duration("startupTimeout", written.startup_timeout, STARTUP_TIMEOUT)?;
+    Ok(Some(McpServerConfig { transport, timeout, startup_timeout }))
+}
+
+/// A time in milliseconds. Languages with one kind of number write 5000.0 too.
+fn duration(field: &str, given: Option<f64>, usual: Duration) -> Result<Duration, String> {
+    let Some(given) = given else { return Ok(usual) };
+    match Duration::try_from_secs_f64(given / 1_000.0) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(format!("its {field} is {given}; give milliseconds or leave it out")),
+    }
 }
 
 fn address(text: &str) -> Result<Url, String> {
@@ -301,10 +310,11 @@ mod tests {
     fn both_transports_are_read_with_their_variables() {
         let server = parse(
             r#"{ "command": "${SHELL_OF:-sh}", "args": ["-c", "x${KEY}y", "$KEY"], "env": { "A": "${env:KEY}", "B": "${EMPTY:-b}" },
-                 "cwd": "/tmp", "timeout": 1500.0, "alwaysAllow": ["x"] }"#,
+                 "cwd": "/tmp", "timeout": 1500.0, "startupTimeout": 250, "alwaysAllow": ["x"] }"#,
         )
         .expect("it is read");
         assert_eq!(server.timeout, Duration::from_millis(1500));
+        assert_eq!(server.startup_timeout, Duration::from_millis(250));
         let McpTransport::Stdio { command, args, env, cwd } = &server.transport else { panic!("{server:?}") };
         assert_eq!((command.as_str(), cwd.as_deref()), ("sh", Some(Path::new("/tmp"))));
         assert_eq!(args, &["-c", "xk-123456789y", "$KEY"]);
@@ -340,6 +350,7 @@ mod tests {
             (r#"{ "command": "x", "env": { "A": "${NONE}" } }"#, "its env \"A\": the variable NONE is not set"),
             (r#"{ "command": "x", "args": ["${KEY"] }"#, "has no \"}\""),
             (r#"{ "command": "x", "timeout": 0 }"#, "its timeout is 0"),
+            (r#"{ "command": "x", "startupTimeout": -1 }"#, "its startupTimeout is -1"),
             (r#"{ "type": "sse", "url": "http://h" }"#, "gave up for streamable HTTP"),
             (r#"{ "type": "stdio", "url": "http://h" }"#, "write \"stdio\" with a \"command\""),
             (r#"{ "type": "ws", "url": "http://h" }"#, "its type is \"ws\""),

@@ -9,7 +9,7 @@ use crate::tools::ToolOutcome;
 use crate::tools::approval::CallHash;
 use crate::tools::fault::Fault;
 use flovyn_core::error::{Code, Error, Result};
-use rmcp::model::InputRequiredResult;
+use rmcp::model::{InputRequiredResult, InputResponses};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -34,6 +34,9 @@ pub struct InputRequired {
     /// The state of the server, which it wants back unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// The answers to what the server asked besides and no person has to answer, by its keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub given: BTreeMap<String, Value>,
     /// Whether the call may be sent again if its answer is lost.
     #[serde(default)]
     pub may_repeat: bool,
@@ -147,7 +150,7 @@ impl InputRequired {
     }
 
     /// The request for input that a server has answered a call with.
-    pub(super) fn new(call: CallOrigin, result: InputRequiredResult) -> Result<Self, Fault> {
+    pub(super) fn new(call: CallOrigin, result: InputRequiredResult, given: InputResponses) -> Result<Self, Fault> {
         let CallOrigin { server, tool, name, arguments, may_repeat } = call;
         let unsupported = |what: String| {
             Fault::for_model(
@@ -172,7 +175,7 @@ impl InputRequired {
         let state = result.request_state;
         let bound = json!({ "arguments": arguments, "questions": questions, "state": state });
         let hash = CallHash::of(&name, &bound).map_err(Fault::Machine)?;
-        Ok(Self { server, tool, name, arguments, questions, state, may_repeat, hash })
+        Ok(Self { server, tool, name, arguments, questions, state, given, may_repeat, hash })
     }
 }
 
@@ -212,7 +215,8 @@ mod tests {
             "name": { "method": "elicitation/create", "params": { "mode": "form", "message": "Your name?", "requestedSchema": schema } },
             "site": { "method": "elicitation/create", "params": { "mode": "url", "message": "Log in", "url": "https://h/login" } },
         }});
-        InputRequired::new(call, serde_json::from_value(written).expect("a result")).expect("questions")
+        InputRequired::new(call, serde_json::from_value(written).expect("a result"), InputResponses::new())
+            .expect("questions")
     }
 
     #[test]
@@ -265,7 +269,7 @@ mod tests {
         };
         let written = json!({ "resultType": "input_required", "inputRequests": { "x": { "method": "sampling/createMessage",
             "params": { "messages": [], "maxTokens": 5 } } } });
-        let refused = InputRequired::new(call, serde_json::from_value(written).unwrap());
+        let refused = InputRequired::new(call, serde_json::from_value(written).unwrap(), InputResponses::new());
         assert!(
             matches!(refused, Err(Fault::ForModel("mcp_error", message)) if message.contains("sampling/createMessage"))
         );

@@ -53,7 +53,7 @@ impl TaskDefinition for McpInputTask {
 
     async fn execute(&self, ctx: &TaskContext, given: InputGiven) -> Result<ToolOutcome> {
         let InputGiven { required, responses } = given;
-        let InputRequired { server, tool, name, arguments, state, may_repeat, .. } = required;
+        let InputRequired { server, tool, name, arguments, state, may_repeat, given, .. } = required;
         let Some(connection) = self.servers.connection(&server) else {
             let message = format!(
                 "The MCP server {server:?} is not configured on this worker; there are: {}.",
@@ -64,6 +64,7 @@ impl TaskDefinition for McpInputTask {
         let written: InputResponses = responses
             .into_iter()
             .map(|(key, response)| Ok((key, serde_json::to_value(response)?)))
+            .chain(given.into_iter().map(Ok))
             .collect::<Result<_, serde_json::Error>>()
             .map_err(|error| Error::new(Code::NotSerializable, format!("an answer has no JSON form: {error}")))?;
         let request = ToolRequest {
@@ -85,8 +86,10 @@ impl TaskDefinition for McpInputTask {
         };
         let ended = call(&connection, request, &environment).await;
         let origin = CallOrigin { server: server.clone(), tool: tool.clone(), name, arguments, may_repeat };
-        outcome(ended, &CallIdentity { server: &server, tool: &tool }, |result| InputRequired::new(origin, result))
-            .await
+        outcome(ended, &CallIdentity { server: &server, tool: &tool }, |result, given| {
+            InputRequired::new(origin, result, given)
+        })
+        .await
     }
 
     async fn reconcile(&self, _: &TaskContext, given: InputGiven) -> Result<Option<ToolOutcome>> {

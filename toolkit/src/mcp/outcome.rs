@@ -6,7 +6,7 @@ use crate::message::Part;
 use crate::tools::fault::Fault;
 use crate::tools::{ToolOutcome, excerpt, image};
 use base64::Engine;
-use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use rmcp::model::{CallToolResult, ContentBlock, InputRequiredResult, InputResponses, ResourceContents};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -26,11 +26,11 @@ pub(super) struct CallIdentity<'a> {
 pub(super) async fn outcome(
     ended: Result<Answer, Fault>,
     called: &CallIdentity<'_>,
-    required: impl FnOnce(rmcp::model::InputRequiredResult) -> Result<InputRequired, Fault>,
+    required: impl FnOnce(InputRequiredResult, InputResponses) -> Result<InputRequired, Fault>,
 ) -> flovyn_core::error::Result<ToolOutcome> {
     let settled = match ended {
         Ok(Answer::Result(result)) => of_result(*result).await,
-        Ok(Answer::InputRequired(asked)) => required(asked).map(|required| required.into_outcome()),
+        Ok(Answer::InputRequired(asked, given)) => required(asked, given).map(|required| required.into_outcome()),
         Err(fault) => Err(fault),
     };
     let outcome = Fault::into_outcome(settled)?;
@@ -63,6 +63,28 @@ async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {
         details["error"] = Value::from("tool_error");
     }
     Ok(ToolOutcome { content: model_content.parts, is_error, details })
+}
+
+/// The outcome of reading a resource, which may have several contents.
+pub(super) async fn of_resource(contents: &[Value]) -> ToolOutcome {
+    let mut model_content = ModelContent::default();
+    for content in contents {
+        model_content.block(lenient_block(json!({ "type": "resource", "resource": content }))).await;
+    }
+    if model_content.parts.is_empty() {
+        model_content.text("(empty)");
+    }
+    let details = json!({ "bytes": model_content.bytes, "cut": model_content.is_cut });
+    ToolOutcome { content: model_content.parts, is_error: false, details }
+}
+
+/// The parts of a message of a server: one block of content, or a list of them.
+pub(super) async fn of_blocks(content: &Value) -> Vec<Part> {
+    let mut model_content = ModelContent::default();
+    for block in content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice) {
+        model_content.block(lenient_block(block.clone())).await;
+    }
+    model_content.parts
 }
 
 /// Reads a result that the library could not read, for instance because it has a kind of content that is newer than the

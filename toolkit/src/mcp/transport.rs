@@ -1,6 +1,7 @@
 //! The transports of a connection: the pipes of a process, or streamable HTTP.
 
 use super::lenient_http::LenientHttpClient;
+use super::lines::MAX_LENGTH;
 use crate::provider::client_builder;
 use flovyn_core::error::{Code, Error, Result};
 use reqwest::Url;
@@ -80,5 +81,6 @@ pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClien
     let headers: HashMap<_, _> = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
     config.retry_config = Arc::new(Resumption);
+    config.max_sse_event_size = MAX_LENGTH;
     Ok(StreamableHttpClientTransport::with_client(LenientHttpClient(client), config))
 }

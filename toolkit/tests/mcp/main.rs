@@ -5,9 +5,12 @@ mod asking;
 mod caller;
 mod durability;
 mod ends;
+mod failing;
+mod instructions;
 mod listing;
 mod odd;
 mod questions;
+mod reference;
 mod server;
 #[path = "../timeless/mod.rs"]
 mod timeless;

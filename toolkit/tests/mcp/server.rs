@@ -35,6 +35,8 @@ pub(crate) const PORT: &str = "FLOVYN_MCP_TEST_PORT";
 /// The header without which it answers 401 over HTTP.
 pub(crate) const KEY: &str = "Bearer k-0123456789";
 
+/// What it says about the use of its tools, with a character that nobody sees.
+const INSTRUCTIONS: &str = "Look for \u{e0041}otters first.";
 /// How many tools it has that do nothing.
 pub(crate) const FILLERS: usize = 70;
 const PAGE: usize = 20;
@@ -130,6 +132,19 @@ impl Probe {
                     text(serde_json::to_string(&responses).expect("JSON"))
                 }
             },
+            "asks_where" => match request.input_responses {
+                None => {
+                    let form = json!({ "type": "object", "properties": { "branch": { "type": "string" } } });
+                    let mut asked = json!({ "where": { "method": "roots/list" } });
+                    if arguments.contains_key("branch") {
+                        asked["branch"] = json!({ "method": "elicitation/create",
+                            "params": { "mode": "form", "message": "Which branch?", "requestedSchema": form } });
+                    }
+                    let requests = serde_json::from_value(asked).expect("requests");
+                    Ok(InputRequiredResult::new(Some(requests), None).into())
+                }
+                Some(responses) => text(serde_json::to_string(&responses).expect("JSON")),
+            },
             "asks_later" => match request.request_state {
                 None => Ok(InputRequiredResult::from_request_state("later").into()),
                 Some(state) => text(state),
@@ -198,6 +213,7 @@ fn tools() -> Vec<Tool> {
         tool("asks_safely", &any).with_annotations(ToolAnnotations::new().idempotent(true)),
         tool("asks_much", &any),
         tool("asks_later", &any),
+        tool("asks_where", &any),
         tool("a/b", &any),
         tool("a.b", &any),
         tool("a_b", &any),
@@ -209,7 +225,7 @@ fn tools() -> Vec<Tool> {
 
 impl ServerHandler for Probe {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build()).with_instructions(INSTRUCTIONS)
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
