@@ -47,7 +47,9 @@ impl Toolkit {
     /// As [`open`](Self::open), with these models in place of the described providers.
     pub async fn open_with(description: ToolkitConfig, store: &str, models: Registry) -> Result<Self> {
         let servers = McpServers::new(description.mcp()?);
+        let models = Arc::new(models);
         servers.set_roots(&description.shown_roots()).await;
+        servers.set_models(&models);
         let (toolbox, problems) = servers.add_to(Toolbox::host()?).await;
         let mut selection = ToolSelection { toolbox, servers, problems, selected: BTreeSet::new() };
         for name in &description.tools {

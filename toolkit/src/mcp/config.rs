@@ -45,6 +45,28 @@ pub struct McpServerConfig {
     pub timeout: Duration,
     /// How long it may take to become ready.
     pub startup_timeout: Duration,
+    /// Whether and how it may ask a model; it may not unless given.
+    pub sampling: Option<McpSampling>,
+}
+
+/// How a server may ask a model (`sampling/createMessage`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpSampling {
+    /// The model, by its provider and its id. What the server would like has no say.
+    pub model: String,
+    /// How many calls it may make while this process runs.
+    pub max_calls: u32,
+    /// How many tokens its calls may use in all while this process runs, prompts included.
+    pub max_tokens: u64,
+    /// Whether a person is asked before each call.
+    pub asks: bool,
+}
+
+impl McpSampling {
+    /// The model may be asked ten times and for 100,000 tokens, and a person is asked before each call.
+    pub fn new(model: impl Into<String>) -> Self {
+        Self { model: model.into(), max_calls: 10, max_tokens: 100_000, asks: true }
+    }
 }
 
 /// How a server is reached. Its `Debug` form shows neither arguments nor values, nor more of an address than its host.
@@ -87,7 +109,8 @@ impl McpConfig {
     /// Reads `{"mcpServers": {NAME: {…}}}`.
     ///
     /// A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`; either may have `type`, `timeout` and
-    /// `startupTimeout` (milliseconds), and `disabled`. In texts `${VAR}`, `${env:VAR}` and `${VAR:-default}` stand for variables. Other
+    /// `startupTimeout` (milliseconds), `disabled`, and `sampling` with `model`, `maxCalls`, `maxTokens` and `approvals` (`"ask"`
+    /// or `"allow"`). In texts `${VAR}`, `${env:VAR}` and `${VAR:-default}` stand for variables. Other
     /// keys belong to other clients and are ignored.
     ///
     /// # Errors
@@ -123,7 +146,7 @@ impl McpConfig {
 impl McpServerConfig {
     /// A server with the usual limits.
     pub fn new(transport: McpTransport) -> Self {
-        Self { transport, timeout: TIMEOUT, startup_timeout: STARTUP_TIMEOUT }
+        Self { transport, timeout: TIMEOUT, startup_timeout: STARTUP_TIMEOUT, sampling: None }
     }
 
     /// Its secrets, which no message may contain.
@@ -175,8 +198,39 @@ struct ServerEntry {
     timeout: Option<f64>,
     #[serde(rename = "startupTimeout")]
     startup_timeout: Option<f64>,
+    sampling: Option<SamplingEntry>,
     #[serde(default)]
     disabled: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SamplingEntry {
+    model: String,
+    max_calls: Option<u32>,
+    max_tokens: Option<u64>,
+    #[serde(default)]
+    approvals: SamplingApprovals,
+}
+
+#[derive(Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum SamplingApprovals {
+    #[default]
+    Ask,
+    Allow,
+}
+
+impl From<SamplingEntry> for McpSampling {
+    fn from(written: SamplingEntry) -> Self {
+        let usual = Self::new(written.model);
+        Self {
+            max_calls: written.max_calls.unwrap_or(usual.max_calls),
+            max_tokens: written.max_tokens.unwrap_or(usual.max_tokens),
+            asks: written.approvals == SamplingApprovals::Ask,
+            ..usual
+        }
+    }
 }
 
 fn server(
@@ -223,7 +277,8 @@ fn server(
     };
     let timeout = duration("timeout", written.timeout, TIMEOUT)?;
     let startup_timeout = duration("startupTimeout", written.startup_timeout, STARTUP_TIMEOUT)?;
-    Ok(Some(McpServerConfig { transport, timeout, startup_timeout }))
+    let sampling = written.sampling.map(McpSampling::from);
+    Ok(Some(McpServerConfig { transport, timeout, startup_timeout, sampling }))
 }
 
 /// A time in milliseconds. Languages with one kind of number write 5000.0 too.
@@ -328,6 +383,16 @@ mod tests {
     }
 
     #[test]
+    fn a_server_may_ask_a_model_only_as_its_configuration_says() {
+        let sampling = |given: &str| parse(given).expect("it is read").sampling;
+        assert_eq!(sampling(r#"{ "command": "x" }"#), None);
+        let usual = McpSampling { model: "p/m".into(), max_calls: 10, max_tokens: 100_000, asks: true };
+        assert_eq!(sampling(r#"{ "command": "x", "sampling": { "model": "p/m" } }"#), Some(usual.clone()));
+        let given = r#"{ "command": "x", "sampling": { "model": "p/m", "maxCalls": 1, "maxTokens": 9, "approvals": "allow" } }"#;
+        assert_eq!(sampling(given), Some(McpSampling { max_calls: 1, max_tokens: 9, asks: false, ..usual }));
+    }
+
+    #[test]
     fn no_secret_is_shown() {
         for server in [
             r#"{ "command": "run", "args": ["--token=${KEY}"], "env": { "TOKEN": "${KEY}" } }"#,
@@ -351,6 +416,8 @@ mod tests {
             (r#"{ "command": "x", "args": ["${KEY"] }"#, "has no \"}\""),
             (r#"{ "command": "x", "timeout": 0 }"#, "its timeout is 0"),
             (r#"{ "command": "x", "startupTimeout": -1 }"#, "its startupTimeout is -1"),
+            (r#"{ "command": "x", "sampling": {} }"#, "missing field `model`"),
+            (r#"{ "command": "x", "sampling": { "model": "m", "approvals": "deny" } }"#, "unknown variant `deny`"),
             (r#"{ "type": "sse", "url": "http://h" }"#, "gave up for streamable HTTP"),
             (r#"{ "type": "stdio", "url": "http://h" }"#, "write \"stdio\" with a \"command\""),
             (r#"{ "type": "ws", "url": "http://h" }"#, "its type is \"ws\""),

@@ -4,9 +4,10 @@ use super::config::{McpServerConfig, McpTransport};
 use super::handler::Handler;
 use super::outcome::clean;
 use super::roots::Roots;
+use super::sampling::Sampler;
 use super::secrets::Secrets;
 use super::stdio::{StderrTail, StdioTransport};
-use super::transport::{NoElicitation, http};
+use super::transport::{NobodyAsked, http};
 use crate::tools::excerpt;
 use flovyn_core::error::Error;
 use rmcp::model::ProtocolVersion;
@@ -46,6 +47,7 @@ pub(super) struct Connection {
     pub(super) is_listed: AtomicBool,
     about: parking_lot::Mutex<About>,
     roots: Arc<Roots>,
+    sampler: Option<Arc<Sampler>>,
 }
 
 /// What a server said about itself when it was last connected.
@@ -99,6 +101,7 @@ pub(super) enum ConnectFailure {
 impl Connection {
     pub(super) fn new(name: String, config: McpServerConfig) -> Self {
         let secrets = config.secrets();
+        let sampler = config.sampling.clone().map(|sampling| Arc::new(Sampler::new(sampling)));
         Self {
             name,
             config,
@@ -108,6 +111,7 @@ impl Connection {
             is_listed: AtomicBool::default(),
             about: parking_lot::Mutex::default(),
             roots: Arc::default(),
+            sampler,
         }
     }
 
@@ -156,6 +160,11 @@ impl Connection {
     /// What the server said about itself when it was last connected.
     pub(super) fn about(&self) -> About {
         self.about.lock().clone()
+    }
+
+    /// What the server may ask of models, if it may.
+    pub(super) fn sampler(&self) -> Option<&Arc<Sampler>> {
+        self.sampler.as_ref()
     }
 
     /// The directories that the server is told of.
@@ -232,16 +241,17 @@ impl Connection {
 
     async fn connect_as(&self, mode: ClientLifecycleMode) -> Result<LiveConnection, Unavailable> {
         let closed = |error: Error| Unavailable { why: self.redact(error.message()), kind: ConnectFailure::Closed };
-        let handler = Handler::new(self.roots.clone());
+        let handler = Handler::new(self.roots.clone(), self.sampler.clone());
+        let asks = self.sampler.as_ref().is_some_and(|sampler| sampler.config.asks);
         let (served, stderr_tail) = match &self.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let started = StdioTransport::start(command, args, env, cwd.as_deref(), &self.secrets);
                 let (transport, stderr_tail) = started.map_err(closed)?;
-                (serve_client_with_lifecycle(handler, NoElicitation(transport), mode).await, Some(stderr_tail))
+                (serve_client_with_lifecycle(handler, NobodyAsked { transport, asks }, mode).await, Some(stderr_tail))
             }
             McpTransport::Http { url, headers } => {
                 let transport = http(url, headers).map_err(closed)?;
-                (serve_client_with_lifecycle(handler, NoElicitation(transport), mode).await, None)
+                (serve_client_with_lifecycle(handler, NobodyAsked { transport, asks }, mode).await, None)
             }
         };
         match served {

@@ -1,12 +1,13 @@
 //! The outcome of a call: text and images of the server's answer for the model, the rest for people and programs.
 
-use super::call::Answer;
+use super::call::{Answer, Asked};
 use super::input::InputRequired;
+use super::sampling::{SAMPLED, Sampler};
 use crate::message::Part;
 use crate::tools::fault::Fault;
 use crate::tools::{ToolOutcome, excerpt, image};
 use base64::Engine;
-use rmcp::model::{CallToolResult, ContentBlock, InputRequiredResult, InputResponses, ResourceContents};
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -20,21 +21,29 @@ pub(super) struct CallIdentity<'a> {
     pub server: &'a str,
     /// The tool's name at its server.
     pub tool: &'a str,
+    pub sampler: Option<&'a Sampler>,
 }
 
 /// The outcome of a call that has ended.
 pub(super) async fn outcome(
     ended: Result<Answer, Fault>,
     called: &CallIdentity<'_>,
-    required: impl FnOnce(InputRequiredResult, InputResponses) -> Result<InputRequired, Fault>,
+    required: impl FnOnce(Asked) -> Result<InputRequired, Fault>,
 ) -> flovyn_core::error::Result<ToolOutcome> {
     let settled = match ended {
         Ok(Answer::Result(result)) => of_result(*result).await,
-        Ok(Answer::InputRequired(asked, given)) => required(asked, given).map(|required| required.into_outcome()),
+        Ok(Answer::Asked(asked)) => required(*asked).map(|required| required.into_outcome()),
+        // A call follows its task to the end.
+        Ok(Answer::Task(..)) => Err(Fault::for_model("mcp_error", "The call ended while its task went on.")),
         Err(fault) => Err(fault),
     };
     let outcome = Fault::into_outcome(settled)?;
-    Ok(outcome.with_details(json!({ "server": called.server, "tool": called.tool })))
+    let mut details = json!({ "server": called.server, "tool": called.tool });
+    let sampled = called.sampler.map(Sampler::take_uncounted).unwrap_or_default();
+    if !sampled.is_empty() {
+        details[SAMPLED] = serde_json::to_value(sampled).unwrap_or_default();
+    }
+    Ok(outcome.with_details(details))
 }
 
 async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {

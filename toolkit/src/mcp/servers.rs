@@ -7,6 +7,7 @@ use super::names::{distinct, is_exact, tool_name};
 use super::resources::ResourceTool;
 use super::stand_in::StandIn;
 use super::tool::McpTool;
+use crate::provider::Registry;
 use crate::tools::Toolbox;
 use futures::future::join_all;
 use rmcp::model::JsonObject;
@@ -149,6 +150,11 @@ impl McpServers {
     /// connected learn that they have changed. A server that is connected while there are none is not told that it may ask.
     pub async fn set_roots(&self, roots: &[PathBuf]) {
         join_all(self.0.values().map(|connection| connection.set_roots(roots))).await;
+    }
+
+    /// Sets the models that servers may ask, as far as their configuration allows it.
+    pub fn set_models(&self, models: &Arc<Registry>) {
+        self.0.values().filter_map(|connection| connection.sampler()).for_each(|sampler| sampler.set_models(models));
     }
 
     /// Closes all connections, and waits until the servers that were started have ended. A later call starts them

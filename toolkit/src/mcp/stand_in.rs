@@ -94,12 +94,22 @@ impl Tool for StandIn {
             arguments: given.as_object().cloned().unwrap_or_default(),
             responses: None,
             state: None,
+            task: None,
             may_repeat: false,
         };
         let ended = call(&self.connection, request, &CallEnvironment::of(environment)).await;
         let (tool, name) = (tool.to_owned(), self.name.clone());
-        let origin = CallOrigin { server, tool: tool.clone(), name, arguments: given, may_repeat: false };
-        let called = CallIdentity { server: &self.connection.name, tool: &tool };
-        outcome(ended, &called, |result, given| InputRequired::new(origin, result, given)).await
+        let origin = CallOrigin {
+            server,
+            tool: tool.clone(),
+            name,
+            arguments: given,
+            may_repeat: false,
+            sampler: self.connection.sampler().cloned(),
+        };
+        let sampler = self.connection.sampler();
+        let called =
+            CallIdentity { server: &self.connection.name, tool: &tool, sampler: sampler.map(|sampler| &**sampler) };
+        outcome(ended, &called, |asked| InputRequired::new(origin, asked)).await
     }
 }

@@ -124,12 +124,19 @@ impl Tool for McpTool {
             arguments: arguments.as_object().cloned().unwrap_or_default(),
             responses: None,
             state: None,
+            task: None,
             may_repeat,
         };
         let ended = call(&self.connection, request, &CallEnvironment::of(environment)).await;
         let (server, tool, name) = (self.connection.name.clone(), self.tool.clone(), self.name.clone());
-        let origin = CallOrigin { server, tool, name, arguments, may_repeat };
-        let called = CallIdentity { server: &self.connection.name, tool: &self.tool };
-        outcome(ended, &called, |result, given| InputRequired::new(origin, result, given)).await
+        let origin =
+            CallOrigin { server, tool, name, arguments, may_repeat, sampler: self.connection.sampler().cloned() };
+        let sampler = self.connection.sampler();
+        let called = CallIdentity {
+            server: &self.connection.name,
+            tool: &self.tool,
+            sampler: sampler.map(|sampler| &**sampler),
+        };
+        outcome(ended, &called, |asked| InputRequired::new(origin, asked)).await
     }
 }

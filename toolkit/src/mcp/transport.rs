@@ -25,11 +25,16 @@ const REDIRECTS: usize = 5;
 const RESUMPTIONS: usize = 4;
 const RESUME: Duration = Duration::from_millis(250);
 
-/// A transport that does not offer elicitation in the older handshake. With the handshake, questions come while a call
-/// runs and would be lost with the process. In the stateless protocol they are results, which are durable.
-pub(super) struct NoElicitation<T>(pub T);
+/// A transport that offers nothing in the older handshake for which a person would be asked. With the handshake,
+/// questions come while a call runs and would be lost with the process. In the stateless protocol they are results,
+/// which are durable.
+pub(super) struct NobodyAsked<T> {
+    pub transport: T,
+    /// Whether a person is asked before the server may ask a model.
+    pub asks: bool,
+}
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for NoElicitation<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for NobodyAsked<T> {
     type Error = T::Error;
 
     fn send(
@@ -40,16 +45,21 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for NoElicitation<T> {
             && let ClientRequest::InitializeRequest(initialize) = &mut request.request
         {
             initialize.params.capabilities.elicitation = None;
+            // Tasks of the handshake are others.
+            initialize.params.capabilities.extensions = None;
+            if self.asks {
+                initialize.params.capabilities.sampling = None;
+            }
         }
-        self.0.send(message)
+        self.transport.send(message)
     }
 
     fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
-        self.0.receive()
+        self.transport.receive()
     }
 
     fn close(&mut self) -> impl Future<Output = Result<(), T::Error>> + Send {
-        self.0.close()
+        self.transport.close()
     }
 }
 

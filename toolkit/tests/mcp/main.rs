@@ -11,7 +11,9 @@ mod listing;
 mod odd;
 mod questions;
 mod reference;
+mod sampling;
 mod server;
+mod tasks;
 #[path = "../timeless/mod.rs"]
 mod timeless;
 #[path = "../worker_process/mod.rs"]

@@ -40,7 +40,12 @@ async fn run(probe: &Probe, arguments: Value, response: InputResponse) -> Result
     run_of(probe, "asks", arguments, response).await
 }
 
-async fn run_of(probe: &Probe, tool: &str, arguments: Value, response: InputResponse) -> Result<ToolOutcome> {
+pub(crate) async fn run_of(
+    probe: &Probe,
+    tool: &str,
+    arguments: Value,
+    response: InputResponse,
+) -> Result<ToolOutcome> {
     let host = ToolHost::new(probe.environment.clone(), CallRecords::open(probe.folder.path().join("records"))?);
     let tool = format!("mcp__probe__{tool}");
     let asks = ToolTask::new(&probe.toolbox, &tool, &host).expect("the tool");

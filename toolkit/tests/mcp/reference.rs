@@ -1,14 +1,17 @@
 //! The public reference servers, as `make setup` installs them: over pipes, and over streamable HTTP on the loopback.
 
 use crate::{environment, wait_for};
+use flovyn_toolkit::fake_llm::{FakeLlm, Script, Turn};
 use flovyn_toolkit::mcp::{McpConfig, McpServers};
 use flovyn_toolkit::message::{Content, Message};
+use flovyn_toolkit::provider::{Api, Endpoint, Registry};
 use flovyn_toolkit::tools::{Effect, ToolOutcome, Toolbox};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The program of a reference server.
@@ -48,10 +51,11 @@ impl Drop for Everything {
     }
 }
 
-async fn open(servers: Value, roots: &[PathBuf]) -> (McpServers, Toolbox) {
+async fn open(servers: Value, roots: &[PathBuf], models: &Arc<Registry>) -> (McpServers, Toolbox) {
     let config = json!({ "mcpServers": servers }).to_string();
     let servers = McpServers::new(McpConfig::parse(&config, |_| None).expect("a configuration"));
     servers.set_roots(roots).await;
+    servers.set_models(models);
     let (toolbox, problems) = servers.add_to(Toolbox::new()).await;
     assert!(problems.is_empty(), "{problems:?}");
     (servers, toolbox)
@@ -67,9 +71,14 @@ async fn call(toolbox: &Toolbox, folder: &Path, tool: &str, arguments: Value) ->
 async fn everything_is_used_over_both_transports() {
     let folder = tempfile::tempdir().unwrap();
     let http = Everything::start();
+    let fake = FakeLlm::start(Script::new((0..2).map(|_| Turn::text("An otter says hello.")))).expect("a server");
+    let mut models = Registry::new();
+    models.add(Api::AnthropicMessages, Endpoint::new("fake", fake.url())).expect("an address");
+    let models = Arc::new(models);
     let configs = [json!({ "command": "node", "args": [program("everything"), "stdio"] }), json!({ "url": http.url })];
-    for config in configs {
-        let (servers, toolbox) = open(json!({ "e": config }), &["/work/lake".into()]).await;
+    for mut config in configs {
+        config["sampling"] = json!({ "model": "fake/m", "approvals": "allow" });
+        let (servers, toolbox) = open(json!({ "e": config }), &["/work/lake".into()], &models).await;
         let call =
             async |tool: &str, arguments| call(&toolbox, folder.path(), &format!("mcp__e__{tool}"), arguments).await;
         assert_eq!(call("echo", json!({ "message": "hi" })).await.plain_text(), "Echo: hi");
@@ -115,6 +124,9 @@ async fn everything_is_used_over_both_transports() {
         assert!(error.message().contains("write /mcp__e__args-prompt city [state]"), "{error}");
         let said = servers.instructions();
         assert!(said["e"].starts_with("# Everything Server"), "{said:?}");
+        let sampled = call("trigger-sampling-request", json!({ "prompt": "Say hello.", "maxTokens": 40 })).await;
+        assert!(sampled.plain_text().contains("An otter says hello."), "{sampled:?}");
+        assert!(sampled.details["sampled"][0]["meta"]["usage"]["output"].as_u64() > Some(0), "{:?}", sampled.details);
         // The directories, and that they have changed. The server has this tool only after it has learned of them.
         let told = call("get-roots-list", json!({})).await.plain_text();
         assert!(told.contains("file:///work/lake"), "{told}");
@@ -140,7 +152,7 @@ async fn files_are_written_and_read_and_facts_are_kept() {
         "fs": { "command": "node", "args": [program("filesystem"), root] },
         "memory": { "command": "node", "args": [program("memory")], "env": { "MEMORY_FILE_PATH": root.join("memory.jsonl") } },
     });
-    let (servers, toolbox) = open(config, &[]).await;
+    let (servers, toolbox) = open(config, &[], &Arc::default()).await;
     let call = async |tool: &str, arguments| call(&toolbox, &root, tool, arguments).await;
     let path = root.join("otters.md");
     call("mcp__fs__write_file", json!({ "path": path, "content": "They hold hands.\n" })).await;
