@@ -12,6 +12,7 @@ RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' '*.pr
 PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt tests/openapi/requirements.txt
 NODE := bindings-node
 NODE_LTS := 26
+MCP_SERVERS := toolkit/tests/mcp/reference
 NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; process.platform + "-" + process.arch + (process.platform !== "linux" ? "" : r?.glibcVersionRuntime ? "-gnu" : "-musl")')
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
@@ -47,6 +48,12 @@ $(NODE)/node_modules/.installed: $(NODE)/package-lock.json
 	@cd $(NODE) && npm ci --silent
 	@touch $@
 
+# The public reference servers of MCP, which the tests of its client talk to.
+$(MCP_SERVERS)/node_modules/.installed: $(MCP_SERVERS)/package-lock.json
+	@echo "==> MCP servers into $(MCP_SERVERS)/node_modules"
+	@cd $(MCP_SERVERS) && npm ci --silent
+	@touch $@
+
 $(NODE)/native/.built: $(RUST_SOURCES)
 	@echo "==> building the Node addon"
 	@cargo build --quiet -p flovyn-node $(SHARED)
@@ -79,7 +86,7 @@ system: | $(VENV)/.tools
 	{ [ "$$(id -u)" = 0 ] && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 "$${missing[@]}" >/dev/null; } \
 	  || { echo "The tests need what is not here: apt-get install $${missing[*]}"; exit 1; }
 
-setup: system $(VENV)/.flovyn $(NODE)/dist/.built ## Install what a fresh machine needs and build the packages
+setup: system $(VENV)/.flovyn $(NODE)/dist/.built $(MCP_SERVERS)/node_modules/.installed ## Install what a fresh machine needs and build the packages
 
 # ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -122,7 +129,7 @@ rust-build:
 	@echo "==> building the Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run
 
-rust-test: system
+rust-test: system $(MCP_SERVERS)/node_modules/.installed
 	@echo "==> Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
 

@@ -245,10 +245,6 @@ async fn what_cannot_be_served_is_said() {
     for (given, said) in [
         (json!({"tools": ["reed"]}), "there is no tool \"reed\"; there are bash, edit,"),
         (json!({"tools": ["mcp__fs__*"]}), "mcp__SERVER__TOOL"),
-        (
-            json!({"tools": ["mcp__fs__*"], "mcpServers": {"fs": {"command": "/no/such/program"}}}),
-            "the MCP server \"fs\"",
-        ),
         (json!({"providers": {"mine": {}}}), "the provider \"mine\": it is none of those that are known (anthropic,"),
         (
             json!({"providers": {"openai": {"keyVariable": "FLOVYN_TEST_NO_SUCH_KEY"}}}),
@@ -267,6 +263,22 @@ async fn what_cannot_be_served_is_said() {
         assert_eq!(error.code(), Code::InvalidArgument, "{error}");
         assert!(error.message().contains(said), "{given}: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_used_does_not_keep_a_worker_from_the_rest() {
+    let gone = json!({"fs": {"command": "/no/such/program"}});
+    let given = json!({"tools": ["read", "mcp__fs__*", "mcp__fs__find_it"], "mcpServers": gone,
+        "agents": [{"kind": "a", "tools": ["grep", "mcp__fs__search"]}]});
+    let toolkit = Toolkit::open(ToolkitConfig::parse(&given.to_string()).expect("a description"), "memory:").await;
+    let toolkit = toolkit.expect("everything else is served");
+    let names: Vec<_> = toolkit.tools().iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["grep", "mcp__fs__find_it", "mcp__fs__search", "mcp__fs__try_again", "read"]);
+    assert!(
+        matches!(toolkit.problems(), [only] if only.message.contains("\"/no/such/program\" could not be started")),
+        "{:?}",
+        toolkit.problems()
+    );
 }
 
 #[test]

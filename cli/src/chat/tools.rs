@@ -2,7 +2,7 @@
 
 use super::approval_rules::ApprovalRules;
 use super::screen::style::{Row, Style, span, wrap};
-use flovyn_toolkit::mcp::{McpProblem, tool_name};
+use flovyn_toolkit::mcp::{McpProblem, TRY_AGAIN, tool_name};
 use flovyn_toolkit::provider::ToolSpec;
 use flovyn_toolkit::tools::approval::Decision;
 use flovyn_toolkit::tools::{ToolDefinition, Toolbox};
@@ -123,10 +123,11 @@ impl ApprovalRules {
     }
 }
 
-/// How many tools each MCP server has.
+/// How many tools each MCP server has. The tool that stands for a server that cannot be used does not count.
 pub(crate) fn counts(tools: &[ToolDefinition]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
-    for server in tools.iter().filter_map(|tool| ToolName::of(&tool.name).server) {
+    let names = tools.iter().map(|tool| ToolName::of(&tool.name)).filter(|name| name.tool != TRY_AGAIN);
+    for server in names.filter_map(|name| name.server) {
         *counts.entry(server).or_default() += 1;
     }
     counts
@@ -183,6 +184,7 @@ mod tests {
             tool("mcp__lake__close", Effect::Exec),
             tool("mcp__lake__depth", Effect::Read),
             tool("mcp__lake__open", Effect::Exec),
+            tool("mcp__sea__try_again", Effect::Exec),
             tool("read", Effect::Read),
         ];
         let rules = ApprovalRules::read("reads").expect("a policy");
@@ -199,6 +201,8 @@ mod tests {
             "lake",
             "  without asking  depth",
             "  asked first     close, open",
+            "sea",
+            "  asked first     try_again",
             "! The MCP server \"sea\": it is dry. It goes on without it.",
             "! The MCP server \"lake\": a tool is left out.",
         ];

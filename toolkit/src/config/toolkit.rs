@@ -27,6 +27,7 @@ pub struct Toolkit {
 /// The available tools, and which of them are served.
 struct ToolSelection {
     toolbox: Toolbox,
+    servers: McpServers,
     problems: Vec<McpProblem>,
     selected: BTreeSet<String>,
 }
@@ -46,8 +47,11 @@ impl Toolkit {
     /// As [`open`](Self::open), with these models in place of the described providers.
     pub async fn open_with(description: ToolkitConfig, store: &str, models: Registry) -> Result<Self> {
         let servers = McpServers::new(description.mcp()?);
+        let models = Arc::new(models);
+        servers.set_roots(&description.shown_roots()).await;
+        servers.set_models(&models);
         let (toolbox, problems) = servers.add_to(Toolbox::host()?).await;
-        let mut selection = ToolSelection { toolbox, problems, selected: BTreeSet::new() };
+        let mut selection = ToolSelection { toolbox, servers, problems, selected: BTreeSet::new() };
         for name in &description.tools {
             selection.select(name)?;
         }
@@ -59,7 +63,7 @@ impl Toolkit {
         let generate = LlmGenerate::new(models);
         let mut options = BTreeMap::from([(LlmGenerate::KIND.to_owned(), LlmGenerate::call_options())]);
         host = host.task(generate)?;
-        let ToolSelection { toolbox, problems, selected } = selection;
+        let ToolSelection { toolbox, servers, problems, selected } = selection;
         let served = |tool: &ToolDefinition| selected.contains(&tool.name);
         let tools = toolbox.definitions().into_iter().filter(served).collect();
         if !selected.is_empty() {
@@ -109,6 +113,11 @@ impl Toolkit {
         &self.problems
     }
 
+    /// The MCP servers, for their prompts.
+    pub fn mcp_servers(&self) -> &McpServers {
+        &self.servers
+    }
+
     /// Ends the connections to MCP servers, and the processes that were started for them.
     pub async fn close(&self) {
         self.servers.close().await;
@@ -128,7 +137,11 @@ impl ToolSelection {
             self.toolbox.names().filter(|known| *known == name).map(str::to_owned).collect()
         };
         if found.is_empty() {
-            return Err(self.unknown(name));
+            // A server that cannot be used now does not keep a worker from serving everything else.
+            let Some(tool) = self.servers.unlisted(name) else { return Err(self.unknown(name)) };
+            self.toolbox = self.toolbox.clone().with(tool)?;
+            self.selected.insert(name.to_owned());
+            return Ok(vec![name.to_owned()]);
         }
         self.selected.extend(found.iter().cloned());
         Ok(found)
@@ -169,7 +182,8 @@ impl ToolSelection {
                 }
             }
         }
-        Ok(agent)
+        let said = self.servers.instructions();
+        Ok(said.into_iter().fold(agent, |agent, (server, said)| agent.with_server_instructions(server, said)))
     }
 }
 
@@ -183,6 +197,19 @@ impl ToolkitConfig {
     fn all_roots(&self) -> Vec<PathBuf> {
         let of_agents = self.agents.iter().filter_map(|agent| agent.working_directory.clone());
         self.roots.iter().cloned().chain(of_agents).collect()
+    }
+
+    /// The directories that MCP servers are told of: where tools work, each once.
+    fn shown_roots(&self) -> Vec<PathBuf> {
+        let mut shown = Vec::new();
+        for root in std::iter::once(self.directory()).chain(self.all_roots()) {
+            // One that is not there is an error of its own, later.
+            let Ok(root) = root.canonicalize() else { continue };
+            if !shown.contains(&root) {
+                shown.push(root);
+            }
+        }
+        shown
     }
 
     fn environment(&self, directory: &Path) -> Result<ToolEnvironment> {

@@ -2,6 +2,8 @@
 
 use super::connection::{ConnectFailure, Connection, LiveConnection, Unavailable, is_unsent};
 use super::parsing::is_unreadable;
+use super::sampling::Sampler;
+use super::tasks::ServerTask;
 use crate::tools::fault::Fault;
 use crate::tools::{StopSignal, Stream, TerminalEvent, TerminalSink, ToolEnvironment};
 use rmcp::model::{
@@ -10,6 +12,7 @@ use rmcp::model::{
     RequestId, ServerResult,
 };
 use rmcp::service::{Peer, PeerRequestOptions, RoleClient, ServiceError};
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
@@ -37,6 +40,8 @@ pub(super) struct ToolRequest {
     pub responses: Option<InputResponses>,
     /// The server's state, sent back unchanged.
     pub state: Option<String>,
+    /// The task of the server that the responses are for, in place of a new call.
+    pub task: Option<String>,
     /// Whether it may be sent again if its answer is lost.
     pub may_repeat: bool,
 }
@@ -53,7 +58,18 @@ pub(super) struct CallEnvironment {
 pub(super) enum Answer {
     Result(Box<CallToolResult>),
     /// It asks a person for input first.
-    InputRequired(InputRequiredResult),
+    Asked(Box<Asked>),
+    /// It works on a task; its id, and the pause until its state should be asked for.
+    Task(String, Option<u64>),
+}
+
+/// What a server asks before a call goes on.
+pub(super) struct Asked {
+    pub required: InputRequiredResult,
+    /// The answers to what it asked besides.
+    pub given: InputResponses,
+    /// The task of the server that goes on with the answers, in place of the call.
+    pub task: Option<String>,
 }
 
 /// Why a request has no answer.
@@ -72,12 +88,17 @@ impl CallEnvironment {
         Self { stop, terminal, longest: environment.limits.longest }
     }
 
+    /// The environment of a request that nobody stops.
+    pub(super) fn alone() -> Self {
+        Self { stop: None, terminal: None, longest: Duration::MAX }
+    }
+
     fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop())
     }
 
     /// Resolves when the call is to stop.
-    async fn stopped(&self) {
+    pub(super) async fn stopped(&self) {
         if self.stop.is_none() {
             std::future::pending::<()>().await;
         }
@@ -85,6 +106,13 @@ impl CallEnvironment {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.is_stopped() {
             ticks.tick().await;
+        }
+    }
+
+    /// Reports what a server says about its work.
+    pub(super) fn report(&self, message: &str) {
+        if let Some(terminal) = &self.terminal {
+            terminal(TerminalEvent { stream: Stream::Stderr, data: format!("{}\n", super::outcome::clean(message)) });
         }
     }
 
@@ -122,6 +150,11 @@ pub(super) async fn call(
         };
         Fault::for_model(code, message)
     };
+    if let Some(id) = request.task {
+        let mut task = ServerTask::new(connection, id, environment);
+        task.update(request.responses.unwrap_or_default()).await?;
+        return task.ends(None).await;
+    }
     let mut requeries = 0;
     let mut attempt = 0;
     loop {
@@ -140,16 +173,22 @@ pub(super) async fn call(
             Err(unavailable) => return Err(fault("unavailable", &unavailable.why)),
         };
         match send(connection, &live, &request, environment).await {
-            Ok(Answer::InputRequired(again)) if again.input_requests.as_ref().is_none_or(|asks| asks.is_empty()) => {
+            Ok(Answer::Asked(asked)) => {
+                let mut again = asked.required;
+                let given = without_a_person(connection, &mut again).await?;
+                if again.input_requests.as_ref().is_some_and(|asks| !asks.is_empty()) {
+                    return Ok(Answer::Asked(Box::new(Asked { required: again, given, task: None })));
+                }
                 requeries += 1;
                 if requeries > MAX_REQUERIES {
                     let message = format!("The MCP server {:?} asked for this call again and again.", connection.name);
                     return Err(Fault::for_model("mcp_error", message));
                 }
-                (request.state, request.responses) = (again.request_state, None);
+                (request.state, request.responses) = (again.request_state, (!given.is_empty()).then_some(given));
                 attempt = 0;
                 pause(requeries, environment).await?;
             }
+            Ok(Answer::Task(id, pause)) => return ServerTask::new(connection, id, environment).ends(pause).await,
             Ok(answer) => return Ok(answer),
             Err(CallError::Final(fault)) => return Err(fault),
             Err(CallError::NotSent(why)) => {
@@ -168,6 +207,41 @@ pub(super) async fn call(
             }
         }
     }
+}
+
+/// Takes out the requests that need no person, and returns their answers.
+pub(super) async fn without_a_person(
+    connection: &Connection,
+    required: &mut InputRequiredResult,
+) -> Result<InputResponses, Fault> {
+    let mut given = InputResponses::new();
+    let sampler = connection.sampler().filter(|sampler| !sampler.config.asks);
+    let mut others = rmcp::model::InputRequests::new();
+    for (key, asked) in required.input_requests.take().unwrap_or_default() {
+        let written = serde_json::to_value(&asked).unwrap_or_default();
+        match (written["method"].as_str(), sampler) {
+            (Some("roots/list"), _) if !connection.roots().is_empty() => {
+                given.insert(key, connection.roots().listed());
+            }
+            (Some("sampling/createMessage"), Some(sampler)) => {
+                given.insert(key, sampled(&connection.name, sampler, &written["params"]).await?);
+            }
+            _ => {
+                others.insert(key, asked);
+            }
+        }
+    }
+    required.input_requests = Some(others);
+    Ok(given)
+}
+
+/// The answer of a model that a server asks in the middle of a call.
+pub(super) async fn sampled(server: &str, sampler: &Sampler, parameters: &Value) -> Result<Value, Fault> {
+    sampler.answer(parameters).await.map_err(|why| {
+        let message =
+            format!("The MCP server {server:?} asks a model in the middle of this call, which went no further: {why}.");
+        Fault::for_model("mcp_error", message)
+    })
 }
 
 async fn pause(attempt: u32, environment: &CallEnvironment) -> Result<(), Fault> {
@@ -222,7 +296,10 @@ async fn send(
     }
     match answered {
         Ok(ServerResult::CallToolResult(result)) => Ok(Answer::Result(Box::new(result))),
-        Ok(ServerResult::InputRequiredResult(required)) => Ok(Answer::InputRequired(required)),
+        Ok(ServerResult::InputRequiredResult(required)) => {
+            Ok(Answer::Asked(Box::new(Asked { required, given: InputResponses::new(), task: None })))
+        }
+        Ok(ServerResult::CreateTaskResult(begun)) => Ok(Answer::Task(begun.task.task_id, begun.task.poll_interval_ms)),
         Ok(other) => match serde_json::to_value(other).ok().and_then(super::outcome::lenient_result) {
             Some(result) => Ok(Answer::Result(Box::new(result))),
             None => Err(CallError::Final(Fault::for_model(

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How long a server may be silent in a call unless it is configured.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a server may take to become ready unless it is configured; some download their own program first.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// MCP servers by name.
 ///
@@ -41,6 +43,30 @@ pub struct McpServerConfig {
     pub transport: McpTransport,
     /// How long it may be silent in a call. Every report of progress starts this time again.
     pub timeout: Duration,
+    /// How long it may take to become ready.
+    pub startup_timeout: Duration,
+    /// Whether and how it may ask a model; it may not unless given.
+    pub sampling: Option<McpSampling>,
+}
+
+/// How a server may ask a model (`sampling/createMessage`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpSampling {
+    /// The model, by its provider and its id. What the server would like has no say.
+    pub model: String,
+    /// How many calls it may make while this process runs.
+    pub max_calls: u32,
+    /// How many tokens its calls may use in all while this process runs, prompts included.
+    pub max_tokens: u64,
+    /// Whether a person is asked before each call.
+    pub asks: bool,
+}
+
+impl McpSampling {
+    /// The model may be asked ten times and for 100,000 tokens, and a person is asked before each call.
+    pub fn new(model: impl Into<String>) -> Self {
+        Self { model: model.into(), max_calls: 10, max_tokens: 100_000, asks: true }
+    }
 }
 
 /// How a server is reached. Its `Debug` form shows neither arguments nor values, nor more of an address than its host.
@@ -82,8 +108,9 @@ impl McpConfig {
 
     /// Reads `{"mcpServers": {NAME: {…}}}`.
     ///
-    /// A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`; either may have `type`, `timeout`
-    /// (milliseconds) and `disabled`. In texts `${VAR}`, `${env:VAR}` and `${VAR:-default}` stand for variables. Other
+    /// A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`; either may have `type`, `timeout` and
+    /// `startupTimeout` (milliseconds), `disabled`, and `sampling` with `model`, `maxCalls`, `maxTokens` and `approvals` (`"ask"`
+    /// or `"allow"`). In texts `${VAR}`, `${env:VAR}` and `${VAR:-default}` stand for variables. Other
     /// keys belong to other clients and are ignored.
     ///
     /// # Errors
@@ -119,7 +146,7 @@ impl McpConfig {
 impl McpServerConfig {
     /// A server with the usual limits.
     pub fn new(transport: McpTransport) -> Self {
-        Self { transport, timeout: TIMEOUT }
+        Self { transport, timeout: TIMEOUT, startup_timeout: STARTUP_TIMEOUT, sampling: None }
     }
 
     /// Its secrets, which no message may contain.
@@ -169,8 +196,41 @@ struct ServerEntry {
     #[serde(default)]
     headers: BTreeMap<String, String>,
     timeout: Option<f64>,
+    #[serde(rename = "startupTimeout")]
+    startup_timeout: Option<f64>,
+    sampling: Option<SamplingEntry>,
     #[serde(default)]
     disabled: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SamplingEntry {
+    model: String,
+    max_calls: Option<u32>,
+    max_tokens: Option<u64>,
+    #[serde(default)]
+    approvals: SamplingApprovals,
+}
+
+#[derive(Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum SamplingApprovals {
+    #[default]
+    Ask,
+    Allow,
+}
+
+impl From<SamplingEntry> for McpSampling {
+    fn from(written: SamplingEntry) -> Self {
+        let usual = Self::new(written.model);
+        Self {
+            max_calls: written.max_calls.unwrap_or(usual.max_calls),
+            max_tokens: written.max_tokens.unwrap_or(usual.max_tokens),
+            asks: written.approvals == SamplingApprovals::Ask,
+            ..usual
+        }
+    }
 }
 
 fn server(
@@ -215,15 +275,19 @@ fn server(
             ));
         }
     };
-    let timeout = match written.timeout {
-        None => TIMEOUT,
-        // Languages with one kind of number write 5000.0 too.
-        Some(given) => match Duration::try_from_secs_f64(given / 1_000.0) {
-            Ok(timeout) if !timeout.is_zero() => timeout,
-            _ => return Err(format!("its timeout is {given}; give milliseconds or leave it out")),
-        },
-    };
-    Ok(Some(McpServerConfig { transport, timeout }))
+    let timeout = duration("timeout", written.timeout, TIMEOUT)?;
+    let startup_timeout = duration("startupTimeout", written.startup_timeout, STARTUP_TIMEOUT)?;
+    let sampling = written.sampling.map(McpSampling::from);
+    Ok(Some(McpServerConfig { transport, timeout, startup_timeout, sampling }))
+}
+
+/// A time in milliseconds. Languages with one kind of number write 5000.0 too.
+fn duration(field: &str, given: Option<f64>, usual: Duration) -> Result<Duration, String> {
+    let Some(given) = given else { return Ok(usual) };
+    match Duration::try_from_secs_f64(given / 1_000.0) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err(format!("its {field} is {given}; give milliseconds or leave it out")),
+    }
 }
 
 fn address(text: &str) -> Result<Url, String> {
@@ -301,10 +365,11 @@ mod tests {
     fn both_transports_are_read_with_their_variables() {
         let server = parse(
             r#"{ "command": "${SHELL_OF:-sh}", "args": ["-c", "x${KEY}y", "$KEY"], "env": { "A": "${env:KEY}", "B": "${EMPTY:-b}" },
-                 "cwd": "/tmp", "timeout": 1500.0, "alwaysAllow": ["x"] }"#,
+                 "cwd": "/tmp", "timeout": 1500.0, "startupTimeout": 250, "alwaysAllow": ["x"] }"#,
         )
         .expect("it is read");
         assert_eq!(server.timeout, Duration::from_millis(1500));
+        assert_eq!(server.startup_timeout, Duration::from_millis(250));
         let McpTransport::Stdio { command, args, env, cwd } = &server.transport else { panic!("{server:?}") };
         assert_eq!((command.as_str(), cwd.as_deref()), ("sh", Some(Path::new("/tmp"))));
         assert_eq!(args, &["-c", "xk-123456789y", "$KEY"]);
@@ -315,6 +380,16 @@ mod tests {
         let McpTransport::Http { url, headers } = &server.transport else { panic!("{server:?}") };
         assert_eq!(url.query(), Some("key=k-123456789"));
         assert_eq!(headers["authorization"], "Bearer k-123456789");
+    }
+
+    #[test]
+    fn a_server_may_ask_a_model_only_as_its_configuration_says() {
+        let sampling = |given: &str| parse(given).expect("it is read").sampling;
+        assert_eq!(sampling(r#"{ "command": "x" }"#), None);
+        let usual = McpSampling { model: "p/m".into(), max_calls: 10, max_tokens: 100_000, asks: true };
+        assert_eq!(sampling(r#"{ "command": "x", "sampling": { "model": "p/m" } }"#), Some(usual.clone()));
+        let given = r#"{ "command": "x", "sampling": { "model": "p/m", "maxCalls": 1, "maxTokens": 9, "approvals": "allow" } }"#;
+        assert_eq!(sampling(given), Some(McpSampling { max_calls: 1, max_tokens: 9, asks: false, ..usual }));
     }
 
     #[test]
@@ -340,6 +415,9 @@ mod tests {
             (r#"{ "command": "x", "env": { "A": "${NONE}" } }"#, "its env \"A\": the variable NONE is not set"),
             (r#"{ "command": "x", "args": ["${KEY"] }"#, "has no \"}\""),
             (r#"{ "command": "x", "timeout": 0 }"#, "its timeout is 0"),
+            (r#"{ "command": "x", "startupTimeout": -1 }"#, "its startupTimeout is -1"),
+            (r#"{ "command": "x", "sampling": {} }"#, "missing field `model`"),
+            (r#"{ "command": "x", "sampling": { "model": "m", "approvals": "deny" } }"#, "unknown variant `deny`"),
             (r#"{ "type": "sse", "url": "http://h" }"#, "gave up for streamable HTTP"),
             (r#"{ "type": "stdio", "url": "http://h" }"#, "write \"stdio\" with a \"command\""),
             (r#"{ "type": "ws", "url": "http://h" }"#, "its type is \"ws\""),

@@ -2,9 +2,12 @@
 
 use super::config::{McpServerConfig, McpTransport};
 use super::handler::Handler;
+use super::outcome::clean;
+use super::roots::Roots;
+use super::sampling::Sampler;
 use super::secrets::Secrets;
 use super::stdio::{StderrTail, StdioTransport};
-use super::transport::{NoElicitation, http};
+use super::transport::{NobodyAsked, http};
 use crate::tools::excerpt;
 use flovyn_core::error::Error;
 use rmcp::model::ProtocolVersion;
@@ -14,25 +17,61 @@ use rmcp::service::{
 };
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-/// How long a server may take to become ready; some download their own program first.
-const READY: Duration = Duration::from_secs(60);
+/// The pause after the first attempt that failed. Each further attempt that fails doubles it.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How much of a pause a call waits for. If more is left, the call is told at once why the last attempt failed.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How many characters of an error are reported at most.
 const MAX_ERROR_LENGTH: usize = 1_000;
+/// The longest instructions of a server that a model is given, in bytes.
+const MAX_INSTRUCTIONS: usize = 4 * 1024;
 
 /// A server, and the connection to it if there is one.
 pub(super) struct Connection {
     pub name: String,
     pub config: McpServerConfig,
     secrets: Secrets,
-    live: Mutex<Option<Arc<LiveConnection>>>,
+    slot: Mutex<Slot>,
     // Whether the last connection used the handshake. The next one tries that first.
     speaks_handshake: AtomicBool,
+    /// Whether the server has listed its tools.
+    pub(super) is_listed: AtomicBool,
+    about: parking_lot::Mutex<About>,
+    roots: Arc<Roots>,
+    sampler: Option<Arc<Sampler>>,
+}
+
+/// What a server said about itself when it was last connected.
+#[derive(Debug, Clone, Default)]
+pub(super) struct About {
+    /// How its tools are meant.
+    pub instructions: Option<String>,
+    pub has_resources: bool,
+    pub has_prompts: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    live: Option<Arc<LiveConnection>>,
+    failed: Option<FailedAttempt>,
+}
+
+/// The last attempt to connect, which failed, as did those before it.
+struct FailedAttempt {
+    unavailable: Unavailable,
+    times: u32,
+    ended: Instant,
+    /// The pause until the next attempt.
+    pause: Duration,
 }
 
 /// An open connection. It may have ended since it was last used.
@@ -62,38 +101,95 @@ pub(super) enum ConnectFailure {
 impl Connection {
     pub(super) fn new(name: String, config: McpServerConfig) -> Self {
         let secrets = config.secrets();
-        Self { name, config, secrets, live: Mutex::default(), speaks_handshake: AtomicBool::new(false) }
+        let sampler = config.sampling.clone().map(|sampling| Arc::new(Sampler::new(sampling)));
+        Self {
+            name,
+            config,
+            secrets,
+            slot: Mutex::default(),
+            speaks_handshake: AtomicBool::default(),
+            is_listed: AtomicBool::default(),
+            about: parking_lot::Mutex::default(),
+            roots: Arc::default(),
+            sampler,
+        }
     }
 
-    /// The open connection. If there is none or it has ended, a new one is made.
+    /// The open connection. If there is none or it has ended, a new one is made. After an attempt that failed there is a
+    /// pause: a server that cannot be used is not started again for each call.
     pub(super) async fn live(&self) -> Result<Arc<LiveConnection>, Unavailable> {
-        let mut slot = self.live.lock().await;
-        if let Some(live) = slot.as_ref().filter(|live| !live.has_ended()) {
+        let asked = Instant::now();
+        let mut slot = self.slot.lock().await;
+        if let Some(live) = slot.live.as_ref().filter(|live| !live.has_ended()) {
             return Ok(live.clone());
         }
-        *slot = None;
-        let live = match timeout(READY, self.connect()).await {
-            Ok(live) => Arc::new(live?),
-            Err(_) => {
-                let why = format!("it was not ready within {} seconds", READY.as_secs());
+        slot.live = None;
+        if let Some(failed) = &slot.failed {
+            // An attempt that failed while this one waited for its turn is the answer to both.
+            if asked < failed.ended {
+                return Err(failed.unavailable.clone());
+            }
+            let rest = failed.pause.saturating_sub(failed.ended.elapsed());
+            if rest > PATIENCE {
+                let why = format!("{}; it is tried again in {} seconds", failed.unavailable.why, rest.as_secs().max(1));
                 return Err(Unavailable { why, kind: ConnectFailure::Closed });
             }
-        };
-        *slot = Some(live.clone());
-        Ok(live)
+            sleep(rest).await;
+        }
+        let ready = self.config.startup_timeout;
+        let connected = timeout(ready, self.connect()).await.unwrap_or_else(|_| {
+            let why = format!("it was not ready within {} seconds", ready.as_secs_f64());
+            Err(Unavailable { why, kind: ConnectFailure::Closed })
+        });
+        match connected {
+            Ok(live) => {
+                let live = Arc::new(live);
+                *slot = Slot { live: Some(live.clone()), failed: None };
+                Ok(live)
+            }
+            Err(unavailable) => {
+                let before = slot.failed.as_ref().map_or(0, |failed| failed.times);
+                let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(before)).min(LONGEST_PAUSE);
+                let (times, ended) = (before.saturating_add(1), Instant::now());
+                slot.failed = Some(FailedAttempt { unavailable: unavailable.clone(), times, ended, pause });
+                Err(unavailable)
+            }
+        }
+    }
+
+    /// What the server said about itself when it was last connected.
+    pub(super) fn about(&self) -> About {
+        self.about.lock().clone()
+    }
+
+    /// What the server may ask of models, if it may.
+    pub(super) fn sampler(&self) -> Option<&Arc<Sampler>> {
+        self.sampler.as_ref()
+    }
+
+    /// The directories that the server is told of.
+    pub(super) fn roots(&self) -> &Roots {
+        &self.roots
+    }
+
+    /// Sets the directories that the server is told of. A server that is connected learns that they have changed.
+    pub(super) async fn set_roots(&self, roots: &[PathBuf]) {
+        let is_new = self.roots.set(roots);
+        let live = self.slot.lock().await.live.clone();
+        if let Some(live) = live.filter(|live| is_new && !live.has_ended()) {
+            live.announce_roots().await;
+        }
     }
 
     /// Makes sure that a connection is not used again.
     pub(super) async fn forget(&self, live: &Arc<LiveConnection>) {
-        let mut slot = self.live.lock().await;
-        if slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, live)) {
-            *slot = None;
-        }
+        let mut slot = self.slot.lock().await;
+        slot.live.take_if(|current| Arc::ptr_eq(current, live));
     }
 
     /// Closes the connection and waits until the server has ended.
     pub(super) async fn close(&self) {
-        if let Some(live) = self.live.lock().await.take() {
+        if let Some(live) = self.slot.lock().await.live.take() {
             match Arc::try_unwrap(live) {
                 Ok(LiveConnection { mut service, .. }) => {
                     let _ = service.close().await;
@@ -128,23 +224,34 @@ impl Connection {
             }
             other => other?,
         };
-        let version = live.service.peer_info().map(|info| info.protocol_version.clone());
+        let info = live.service.peer_info();
+        let version = info.as_ref().map(|info| info.protocol_version.clone());
         self.speaks_handshake.store(version.is_some_and(|version| version.has_initialize()), Ordering::Relaxed);
+        *self.about.lock() = info.map_or_else(About::default, |info| {
+            let said = info.instructions.as_deref().unwrap_or_default().trim();
+            let said = clean(excerpt::prefix(said, MAX_INSTRUCTIONS)).into_owned();
+            About {
+                instructions: (!said.is_empty()).then_some(said),
+                has_resources: info.capabilities.resources.is_some(),
+                has_prompts: info.capabilities.prompts.is_some(),
+            }
+        });
         Ok(live)
     }
 
     async fn connect_as(&self, mode: ClientLifecycleMode) -> Result<LiveConnection, Unavailable> {
         let closed = |error: Error| Unavailable { why: self.redact(error.message()), kind: ConnectFailure::Closed };
-        let handler = Handler::new();
+        let handler = Handler::new(self.roots.clone(), self.sampler.clone());
+        let asks = self.sampler.as_ref().is_some_and(|sampler| sampler.config.asks);
         let (served, stderr_tail) = match &self.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let started = StdioTransport::start(command, args, env, cwd.as_deref(), &self.secrets);
                 let (transport, stderr_tail) = started.map_err(closed)?;
-                (serve_client_with_lifecycle(handler, NoElicitation(transport), mode).await, Some(stderr_tail))
+                (serve_client_with_lifecycle(handler, NobodyAsked { transport, asks }, mode).await, Some(stderr_tail))
             }
             McpTransport::Http { url, headers } => {
                 let transport = http(url, headers).map_err(closed)?;
-                (serve_client_with_lifecycle(handler, NoElicitation(transport), mode).await, None)
+                (serve_client_with_lifecycle(handler, NobodyAsked { transport, asks }, mode).await, None)
             }
         };
         match served {
@@ -195,6 +302,11 @@ impl LiveConnection {
 
     pub(super) fn handler(&self) -> &Handler {
         self.service.service()
+    }
+
+    /// Tells the server that the directories have changed. One that has ended does not need to know.
+    async fn announce_roots(&self) {
+        let _ = self.peer().notify_roots_list_changed().await;
     }
 
     fn has_ended(&self) -> bool {

@@ -1,25 +1,36 @@
 //! The client's side of a connection: it says what the client can do, and takes notifications of the server.
 
+use super::roots::Roots;
+use super::sampling::Sampler;
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
-    ClientCapabilities, ClientConfig, ElicitationCapability, FormElicitationCapability, Implementation,
-    ProgressNotificationParam, UrlElicitationCapability,
+    ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ElicitationCapability, ErrorCode, ErrorData,
+    FormElicitationCapability, Implementation, ProgressNotificationParam, RootsCapabilities, SamplingCapability,
+    UrlElicitationCapability,
 };
-use rmcp::service::{NotificationContext, RoleClient};
+use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+use std::sync::Arc;
 use tokio::sync::broadcast;
 
 /// How many reports of progress may wait for a call. If there are more, the oldest are lost. That is fine, because they
 /// are previews.
 const PROGRESS_QUEUE: usize = 256;
 
+/// The code of the error for a request that the user's configuration does not allow.
+const REFUSED: ErrorCode = ErrorCode(-1);
+/// The requests of servers that have an answer of their own.
+const KNOWN: &[&str] = &["ping", "sampling/createMessage", "roots/list", "elicitation/create"];
+
 /// Passes reports of progress to the calls that wait.
 pub(super) struct Handler {
     progress: broadcast::Sender<ProgressNotificationParam>,
+    roots: Arc<Roots>,
+    sampler: Option<Arc<Sampler>>,
 }
 
 impl Handler {
-    pub(super) fn new() -> Self {
-        Self { progress: broadcast::Sender::new(PROGRESS_QUEUE) }
+    pub(super) fn new(roots: Arc<Roots>, sampler: Option<Arc<Sampler>>) -> Self {
+        Self { progress: broadcast::Sender::new(PROGRESS_QUEUE), roots, sampler }
     }
 
     /// All reports of progress from now on, of every call.
@@ -28,13 +39,57 @@ impl Handler {
     }
 }
 
+#[expect(deprecated, reason = "servers of the handshake have no other way to ask for directories and models")]
 impl ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let form = FormElicitationCapability::default();
-        let mut capabilities = ClientCapabilities::default();
+        let mut capabilities = ClientCapabilities::builder().enable_tasks().build();
         capabilities.elicitation =
             Some(ElicitationCapability::new().with_form(form).with_url(UrlElicitationCapability::default()));
+        capabilities.sampling = self.sampler.as_ref().map(|_| SamplingCapability::default());
+        if !self.roots.is_empty() {
+            let mut roots = RootsCapabilities::default();
+            roots.list_changed = Some(true);
+            capabilities.roots = Some(roots);
+        }
         ClientConfig::new(capabilities, Implementation::new("flovyn", env!("CARGO_PKG_VERSION")))
+    }
+
+    /// The answer of a model to a server of the handshake. In the stateless protocol the request is a result of a call.
+    async fn create_message(
+        &self,
+        request: rmcp::model::CreateMessageRequestParams,
+        _: RequestContext<RoleClient>,
+    ) -> Result<rmcp::model::CreateMessageResult, ErrorData> {
+        let refused = |why: &str| ErrorData::new(REFUSED, why.to_owned(), None);
+        let Some(sampler) = &self.sampler else {
+            let why = "this client lets the server ask no model; \"sampling\" in the server's configuration would";
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, why, None));
+        };
+        if sampler.config.asks {
+            return Err(refused("a person has to be asked first, and with this version of the protocol nobody can be"));
+        }
+        let internal = |error: serde_json::Error| ErrorData::internal_error(error.to_string(), None);
+        let parameters = serde_json::to_value(request).map_err(internal)?;
+        let answer = sampler.answer(&parameters).await.map_err(|why| refused(&why))?;
+        serde_json::from_value(answer).map_err(internal)
+    }
+
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        serde_json::from_value(self.roots.listed()).map_err(|error| ErrorData::internal_error(error.to_string(), None))
+    }
+
+    /// The answer to a request that is not supported, or whose parameters the library cannot read.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleClient>,
+    ) -> Result<CustomResult, ErrorData> {
+        let method = request.method;
+        Err(match KNOWN.contains(&method.as_str()) {
+            true => ErrorData::invalid_params(format!("the parameters of {method} cannot be read"), None),
+            false => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("this client has no {method}"), None),
+        })
     }
 
     async fn on_progress(&self, progress: ProgressNotificationParam, _: NotificationContext<RoleClient>) {

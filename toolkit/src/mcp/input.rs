@@ -5,14 +5,16 @@
 //! outcome, so no connection stays open meanwhile. A run may wait for days, move to another machine, and go on with
 //! [`InputGiven`].
 
+use super::call::Asked;
+use super::sampling::Sampler;
 use crate::tools::ToolOutcome;
 use crate::tools::approval::CallHash;
 use crate::tools::fault::Fault;
 use flovyn_core::error::{Code, Error, Result};
-use rmcp::model::InputRequiredResult;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The error code of an outcome that asks for input ([`ToolOutcome::error_code`]), and the field of its details with the request.
 const INPUT_REQUIRED: (&str, &str) = ("input_required", "inputRequired");
@@ -34,6 +36,15 @@ pub struct InputRequired {
     /// The state of the server, which it wants back unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// The answers to what the server asked besides and no person has to answer, by its keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub given: BTreeMap<String, Value>,
+    /// The task of the server that goes on with the answers, in place of the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// The requests to a model that a person is asked about, by the server's keys.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sampling: BTreeMap<String, Value>,
     /// Whether the call may be sent again if its answer is lost.
     #[serde(default)]
     pub may_repeat: bool,
@@ -147,32 +158,44 @@ impl InputRequired {
     }
 
     /// The request for input that a server has answered a call with.
-    pub(super) fn new(call: CallOrigin, result: InputRequiredResult) -> Result<Self, Fault> {
-        let CallOrigin { server, tool, name, arguments, may_repeat } = call;
+    pub(super) fn new(call: CallOrigin, asked: Asked) -> Result<Self, Fault> {
+        let Asked { required: result, given, task } = asked;
+        let CallOrigin { server, tool, name, arguments, may_repeat, sampler } = call;
         let unsupported = |what: String| {
             Fault::for_model(
                 "mcp_error",
                 format!("The MCP server {server:?} asks for {what} in the middle of this call, which it is not given."),
             )
         };
-        let mut questions = BTreeMap::new();
+        let (mut questions, mut sampling) = (BTreeMap::new(), BTreeMap::new());
         for (key, request) in result.input_requests.unwrap_or_default() {
             let written = serde_json::to_value(&request).unwrap_or_default();
             let text = |field: &str| written["params"][field].as_str().unwrap_or_default().to_owned();
             let message = text("message");
-            let question = match (written["method"].as_str(), written["params"]["mode"].as_str()) {
-                (Some("elicitation/create"), Some("url")) => InputQuestion::Url { message, url: text("url") },
-                (Some("elicitation/create"), _) => {
+            let question = match (written["method"].as_str(), written["params"]["mode"].as_str(), &sampler) {
+                (Some("elicitation/create"), Some("url"), _) => InputQuestion::Url { message, url: text("url") },
+                (Some("elicitation/create"), ..) => {
                     InputQuestion::Form { message, schema: written["params"]["requestedSchema"].clone() }
                 }
-                (method, _) => return Err(unsupported(method.unwrap_or("something unknown").to_owned())),
+                (Some("sampling/createMessage"), _, Some(sampler)) => {
+                    let message = sampler.question(&server, &written["params"]);
+                    sampling.insert(key.clone(), written["params"].clone());
+                    InputQuestion::Form { message, schema: allowed_schema() }
+                }
+                (method, ..) => return Err(unsupported(method.unwrap_or("something unknown").to_owned())),
             };
             questions.insert(key, question);
         }
         let state = result.request_state;
-        let bound = json!({ "arguments": arguments, "questions": questions, "state": state });
+        let mut bound = json!({ "arguments": arguments, "questions": questions, "state": state });
+        if !sampling.is_empty() {
+            bound["sampling"] = json!(sampling);
+        }
+        if let Some(task) = &task {
+            bound["task"] = json!(task);
+        }
         let hash = CallHash::of(&name, &bound).map_err(Fault::Machine)?;
-        Ok(Self { server, tool, name, arguments, questions, state, may_repeat, hash })
+        Ok(Self { server, tool, name, arguments, questions, state, given, task, sampling, may_repeat, hash })
     }
 }
 
@@ -193,11 +216,32 @@ pub(super) struct CallOrigin {
     pub name: String,
     pub arguments: Value,
     pub may_repeat: bool,
+    /// What the server may ask of models, if it may.
+    pub sampler: Option<Arc<Sampler>>,
+}
+
+/// The field of the form that lets a server ask a model.
+const ALLOWED: &str = "allow";
+
+fn allowed_schema() -> Value {
+    let allow = json!({ "type": "boolean", "title": "Allow it", "default": false });
+    json!({ "type": "object", "properties": { ALLOWED: allow }, "required": [ALLOWED] })
+}
+
+impl InputResponse {
+    /// Whether a person lets a server ask a model.
+    pub(super) fn allows(&self) -> bool {
+        matches!(self, Self::Accept { content: Some(content) } if content[ALLOWED] == true)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn asked(written: Value) -> Asked {
+        Asked { required: serde_json::from_value(written).expect("a result"), given: BTreeMap::new(), task: None }
+    }
 
     fn required() -> InputRequired {
         let call = CallOrigin {
@@ -206,13 +250,14 @@ mod tests {
             name: "mcp__s__t".into(),
             arguments: json!({ "a": 1 }),
             may_repeat: false,
+            sampler: None,
         };
         let schema = json!({ "type": "object", "properties": { "n": { "type": "string" } }, "required": ["n"] });
         let written = json!({ "resultType": "input_required", "requestState": "opaque", "inputRequests": {
             "name": { "method": "elicitation/create", "params": { "mode": "form", "message": "Your name?", "requestedSchema": schema } },
             "site": { "method": "elicitation/create", "params": { "mode": "url", "message": "Log in", "url": "https://h/login" } },
         }});
-        InputRequired::new(call, serde_json::from_value(written).expect("a result")).expect("questions")
+        InputRequired::new(call, asked(written)).expect("questions")
     }
 
     #[test]
@@ -262,10 +307,11 @@ mod tests {
             name: "n".into(),
             arguments: json!({}),
             may_repeat: true,
+            sampler: None,
         };
         let written = json!({ "resultType": "input_required", "inputRequests": { "x": { "method": "sampling/createMessage",
             "params": { "messages": [], "maxTokens": 5 } } } });
-        let refused = InputRequired::new(call, serde_json::from_value(written).unwrap());
+        let refused = InputRequired::new(call, asked(written));
         assert!(
             matches!(refused, Err(Fault::ForModel("mcp_error", message)) if message.contains("sampling/createMessage"))
         );

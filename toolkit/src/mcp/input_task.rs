@@ -1,10 +1,11 @@
 //! The task that continues a call after its questions were answered. It is durable, and follows the same rules as the
 //! call.
 
-use super::call::{CallEnvironment, ToolRequest, call};
+use super::call::{CallEnvironment, ToolRequest, call, sampled};
 use super::input::{CallOrigin, InputGiven, InputRequired};
 use super::outcome::{CallIdentity, outcome};
 use super::servers::McpServers;
+use crate::tools::fault::Fault;
 use crate::tools::{Limits, ToolOutcome};
 use async_trait::async_trait;
 use flovyn_core::error::{Code, Error, Result};
@@ -52,8 +53,9 @@ impl TaskDefinition for McpInputTask {
     }
 
     async fn execute(&self, ctx: &TaskContext, given: InputGiven) -> Result<ToolOutcome> {
-        let InputGiven { required, responses } = given;
-        let InputRequired { server, tool, name, arguments, state, may_repeat, .. } = required;
+        let InputGiven { required, mut responses } = given;
+        let InputRequired { server, tool, name, arguments, state, may_repeat, mut given, sampling, task, .. } =
+            required;
         let Some(connection) = self.servers.connection(&server) else {
             let message = format!(
                 "The MCP server {server:?} is not configured on this worker; there are: {}.",
@@ -61,9 +63,27 @@ impl TaskDefinition for McpInputTask {
             );
             return Ok(ToolOutcome::error("unavailable", message));
         };
+        let identity =
+            CallIdentity { server: &server, tool: &tool, sampler: connection.sampler().map(|sampler| &**sampler) };
+        for (key, parameters) in sampling {
+            let answer = match (connection.sampler(), responses.remove(&key)) {
+                (Some(sampler), Some(response)) if response.allows() => sampled(&server, sampler, &parameters).await,
+                _ => {
+                    let message = format!(
+                        "A person did not let the MCP server {server:?} ask a model, so the call did not go on."
+                    );
+                    Err(Fault::for_model("declined", message))
+                }
+            };
+            match answer {
+                Ok(answer) => drop(given.insert(key, answer)),
+                Err(fault) => return outcome(Err(fault), &identity, |_| Err(Fault::stopped())).await,
+            }
+        }
         let written: InputResponses = responses
             .into_iter()
             .map(|(key, response)| Ok((key, serde_json::to_value(response)?)))
+            .chain(given.into_iter().map(Ok))
             .collect::<Result<_, serde_json::Error>>()
             .map_err(|error| Error::new(Code::NotSerializable, format!("an answer has no JSON form: {error}")))?;
         let request = ToolRequest {
@@ -71,6 +91,7 @@ impl TaskDefinition for McpInputTask {
             arguments: arguments.as_object().cloned().unwrap_or_default(),
             responses: Some(written),
             state,
+            task,
             may_repeat,
         };
         let (stops, streams) = (ctx.clone(), ctx.clone());
@@ -84,9 +105,9 @@ impl TaskDefinition for McpInputTask {
             longest: self.limits.longest,
         };
         let ended = call(&connection, request, &environment).await;
-        let origin = CallOrigin { server: server.clone(), tool: tool.clone(), name, arguments, may_repeat };
-        outcome(ended, &CallIdentity { server: &server, tool: &tool }, |result| InputRequired::new(origin, result))
-            .await
+        let sampler = connection.sampler().cloned();
+        let origin = CallOrigin { server: server.clone(), tool: tool.clone(), name, arguments, may_repeat, sampler };
+        outcome(ended, &identity, |asked| InputRequired::new(origin, asked)).await
     }
 
     async fn reconcile(&self, _: &TaskContext, given: InputGiven) -> Result<Option<ToolOutcome>> {

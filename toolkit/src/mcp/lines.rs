@@ -1,12 +1,12 @@
 //! Reads the messages in a server's standard output. The rule is one message in a line, but some servers break it.
 
-use super::parsing::{Message, Parsed, Scan, parse, unreadable};
+use super::parsing::{Message, Parsed, Scan, parse, too_long, unreadable};
 use rmcp::model::RequestId;
 use std::collections::VecDeque;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
 /// The longest message, in bytes. The call of a longer one fails.
-const MAX_LENGTH: usize = 64 << 20;
+pub(super) const MAX_LENGTH: usize = 64 << 20;
 
 /// Reads messages. A read can be cancelled: the next one goes on where it was dropped.
 pub(super) struct Lines<R> {
@@ -79,8 +79,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             self.partial_message = None;
             match scan.id().filter(|id| open.contains(id)) {
                 Some(id) => {
-                    let why = format!("it is longer than {} MB", self.longest >> 20);
-                    self.ready.push_back(unreadable(id, &why));
+                    self.ready.push_back(unreadable(id, &too_long(self.longest)));
                 }
                 None => tracing::debug!("a line of an MCP server was longer than a message may be"),
             }

@@ -1,7 +1,8 @@
 //! The outcome of a call: text and images of the server's answer for the model, the rest for people and programs.
 
-use super::call::Answer;
+use super::call::{Answer, Asked};
 use super::input::InputRequired;
+use super::sampling::{SAMPLED, Sampler};
 use crate::message::Part;
 use crate::tools::fault::Fault;
 use crate::tools::{ToolOutcome, excerpt, image};
@@ -20,21 +21,29 @@ pub(super) struct CallIdentity<'a> {
     pub server: &'a str,
     /// The tool's name at its server.
     pub tool: &'a str,
+    pub sampler: Option<&'a Sampler>,
 }
 
 /// The outcome of a call that has ended.
 pub(super) async fn outcome(
     ended: Result<Answer, Fault>,
     called: &CallIdentity<'_>,
-    required: impl FnOnce(rmcp::model::InputRequiredResult) -> Result<InputRequired, Fault>,
+    required: impl FnOnce(Asked) -> Result<InputRequired, Fault>,
 ) -> flovyn_core::error::Result<ToolOutcome> {
     let settled = match ended {
         Ok(Answer::Result(result)) => of_result(*result).await,
-        Ok(Answer::InputRequired(asked)) => required(asked).map(|required| required.into_outcome()),
+        Ok(Answer::Asked(asked)) => required(*asked).map(|required| required.into_outcome()),
+        // A call follows its task to the end.
+        Ok(Answer::Task(..)) => Err(Fault::for_model("mcp_error", "The call ended while its task went on.")),
         Err(fault) => Err(fault),
     };
     let outcome = Fault::into_outcome(settled)?;
-    Ok(outcome.with_details(json!({ "server": called.server, "tool": called.tool })))
+    let mut details = json!({ "server": called.server, "tool": called.tool });
+    let sampled = called.sampler.map(Sampler::take_uncounted).unwrap_or_default();
+    if !sampled.is_empty() {
+        details[SAMPLED] = serde_json::to_value(sampled).unwrap_or_default();
+    }
+    Ok(outcome.with_details(details))
 }
 
 async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {
@@ -63,6 +72,28 @@ async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {
         details["error"] = Value::from("tool_error");
     }
     Ok(ToolOutcome { content: model_content.parts, is_error, details })
+}
+
+/// The outcome of reading a resource, which may have several contents.
+pub(super) async fn of_resource(contents: &[Value]) -> ToolOutcome {
+    let mut model_content = ModelContent::default();
+    for content in contents {
+        model_content.block(lenient_block(json!({ "type": "resource", "resource": content }))).await;
+    }
+    if model_content.parts.is_empty() {
+        model_content.text("(empty)");
+    }
+    let details = json!({ "bytes": model_content.bytes, "cut": model_content.is_cut });
+    ToolOutcome { content: model_content.parts, is_error: false, details }
+}
+
+/// The parts of a message of a server: one block of content, or a list of them.
+pub(super) async fn of_blocks(content: &Value) -> Vec<Part> {
+    let mut model_content = ModelContent::default();
+    for block in content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice) {
+        model_content.block(lenient_block(block.clone())).await;
+    }
+    model_content.parts
 }
 
 /// Reads a result that the library could not read, for instance because it has a kind of content that is newer than the

@@ -5,7 +5,7 @@
 //! library; this file handles the others.
 
 use rmcp::RoleClient;
-use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
+use rmcp::model::{CustomRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerRequest};
 use rmcp::service::RxJsonRpcMessage;
 use serde_json::{Deserializer, Map, Value, json};
 use std::borrow::Cow;
@@ -109,10 +109,12 @@ fn message(value: Value, open: &[RequestId]) -> Option<Message> {
     let Value::Object(fields) = value else { return None };
     let is_marked = fields.contains_key("jsonrpc");
     if fields.contains_key("method") {
-        return serde_json::from_value(Value::Object(fields)).ok().filter(|_| is_marked);
+        return is_marked.then(|| sent_by_server(fields)).flatten();
     }
     if !fields.contains_key("result") && !fields.contains_key("error") {
-        return None;
+        let id = request_id(fields.get("id")?)?;
+        let is_empty = is_marked && open.contains(&id);
+        return is_empty.then(|| unreadable(id, "it has neither a result nor an error"));
     }
     let id = match (fields.get("id").filter(|id| !id.is_null()), open) {
         (Some(id), _) => request_id(id)?,
@@ -126,6 +128,21 @@ fn message(value: Value, open: &[RequestId]) -> Option<Message> {
         return None;
     }
     Some(answer(fields, id))
+}
+
+/// A request or a notification of the server. A request always comes to the handler, which answers it, even if only its
+/// method can be read.
+fn sent_by_server(mut fields: Map<String, Value>) -> Option<Message> {
+    if let Ok(message) = serde_json::from_value(Value::Object(fields.clone())) {
+        return Some(message);
+    }
+    let method = fields.remove("method")?.as_str()?.to_owned();
+    let id = match fields.remove("id")? {
+        Value::String(text) => RequestId::String(text.into()),
+        id => request_id(&id)?,
+    };
+    let request = ServerRequest::CustomRequest(CustomRequest::new(method, fields.remove("params")));
+    Some(JsonRpcMessage::request(request, id))
 }
 
 /// An id in the form in which it was sent. Some servers send numbers back as texts or as floating-point numbers.
@@ -175,6 +192,24 @@ fn error_data(error: Value) -> ErrorData {
 pub(super) fn unreadable(id: RequestId, why: &str) -> Message {
     let error = ErrorData::new(ErrorCode::PARSE_ERROR, why.to_owned(), Some(json!({ "is": UNREADABLE })));
     JsonRpcMessage::error(error, Some(id))
+}
+
+/// Why an answer that is too long cannot be read.
+pub(super) fn too_long(most: usize) -> String {
+    format!("it is longer than {} MB", most >> 20)
+}
+
+/// What is wrong with an answer that came under an id of no request.
+pub(super) fn stray(message: &Message) -> String {
+    let id = match message {
+        JsonRpcMessage::Response(answer) => Some(&answer.id),
+        JsonRpcMessage::Error(error) => error.id.as_ref(),
+        JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+    };
+    match id {
+        Some(id) => format!("it has the id {}, which no request has", id.clone().into_json_value()),
+        None => "it has no id".to_owned(),
+    }
 }
 
 /// Whether an error was made by [`unreadable`].

@@ -1,21 +1,21 @@
 //! All configured servers: their tools under distinct names, and their problems.
 
 use super::config::McpConfig;
-use super::connection::{Connection, LiveConnection};
-use super::names::{distinct, is_exact};
+use super::connection::Connection;
+use super::listing::tools_of;
+use super::names::{distinct, is_exact, tool_name};
+use super::resources::ResourceTool;
+use super::stand_in::StandIn;
 use super::tool::McpTool;
+use crate::provider::Registry;
 use crate::tools::Toolbox;
 use futures::future::join_all;
-use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams};
-use rmcp::service::ServiceError;
-use serde_json::{Value, json};
+use rmcp::model::JsonObject;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::time::timeout;
-
-/// How many tools one server may have.
-const MAX_TOOLS: usize = 2_000;
+use std::sync::atomic::Ordering;
 
 /// MCP servers and the connections to them. Cheap to clone. When the last clone and the last of the tools are dropped,
 /// the connections are closed and the processes that were started for them end.
@@ -51,9 +51,15 @@ impl McpServers {
 
     /// Asks all servers at the same time which tools they have. The same servers and tools always get the same names.
     pub async fn tools(&self) -> (Vec<McpTool>, Vec<McpProblem>) {
+        let (tools, problems, _) = self.list().await;
+        (tools, problems)
+    }
+
+    /// The tools, the problems, and the servers that could not be used.
+    async fn list(&self) -> (Vec<McpTool>, Vec<McpProblem>, Vec<Arc<Connection>>) {
         let lists =
-            join_all(self.0.values().map(|connection| async move { (connection, list(connection).await) })).await;
-        let (mut found, mut problems) = (Vec::new(), Vec::new());
+            join_all(self.0.values().map(|connection| async move { (connection, tools_of(connection).await) })).await;
+        let (mut found, mut problems, mut failed) = (Vec::new(), Vec::new(), Vec::new());
         for (connection, listed) in lists {
             match listed {
                 Ok((tools, messages)) => {
@@ -62,7 +68,10 @@ impl McpServers {
                         messages.into_iter().map(|message| McpProblem { server: connection.name.clone(), message });
                     problems.extend(listed_problems);
                 }
-                Err(message) => problems.push(McpProblem { server: connection.name.clone(), message }),
+                Err(message) => {
+                    problems.push(McpProblem { server: connection.name.clone(), message });
+                    failed.push(connection.clone());
+                }
             }
         }
         // Tools whose names need no change come first, so that none of them loses its name to another.
@@ -72,19 +81,34 @@ impl McpServers {
         for (connection, tool) in found {
             let server = connection.name.clone();
             let (name, is_renamed) = distinct(&mut taken, &server, &tool.name);
+            let mut told = |message| problems.push(McpProblem { server: server.clone(), message });
             if is_renamed {
-                let message = format!("the name of its tool {:?} is taken by another, so it is {name}", tool.name);
-                problems.push(McpProblem { server, message });
+                told(format!("the name of its tool {:?} is taken by another, so it is {name}", tool.name));
             }
-            tools.push(McpTool::new(name, tool, connection.clone()));
+            let called = tool.name.clone();
+            match McpTool::new(name, tool, connection.clone()) {
+                Ok(tool) => tools.push(tool),
+                Err(why) => told(format!("its tool {called:?} is left out, for {why}")),
+            }
         }
         tools.sort_by(|one, other| crate::tools::Tool::name(one).cmp(crate::tools::Tool::name(other)));
-        (tools, problems)
+        (tools, problems, failed)
     }
 
     /// Adds the tools of all servers to a toolbox. A tool that cannot be added is left out, and is one of the problems.
+    /// For a server that cannot be used there is one tool, `mcp__server__try_again`, which tries it again. A server with
+    /// resources also gets `mcp__server__list_resources` and `mcp__server__read_resource`.
     pub async fn add_to(&self, mut toolbox: Toolbox) -> (Toolbox, Vec<McpProblem>) {
-        let (tools, mut problems) = self.tools().await;
+        let (tools, mut problems, failed) = self.list().await;
+        for connection in failed {
+            let server = connection.name.clone();
+            match toolbox.clone().with(StandIn::new(connection)) {
+                Ok(more) => toolbox = more,
+                Err(error) => {
+                    problems.push(McpProblem { server, message: format!("it is left out: {}", error.message()) });
+                }
+            }
+        }
         for tool in tools {
             let server = tool.server().to_owned();
             match toolbox.clone().with(tool) {
@@ -94,7 +118,43 @@ impl McpServers {
                 }
             }
         }
+        for connection in self.0.values().filter(|connection| connection.about().has_resources) {
+            // A server that has tools of these names has its own way to its resources.
+            for tool in ResourceTool::all(connection) {
+                toolbox = toolbox.clone().with(tool).unwrap_or(toolbox);
+            }
+        }
         (toolbox, problems)
+    }
+
+    /// A tool that was asked for by its name, of a server that could not be used when the tools were listed. A call of it
+    /// tries the server again. None for a name of no such server.
+    pub(crate) fn unlisted(&self, name: &str) -> Option<McpTool> {
+        let unlisted = self.0.values().filter(|connection| !connection.is_listed.load(Ordering::Relaxed));
+        unlisted.into_iter().find_map(|connection| {
+            let tool = name.strip_prefix(&tool_name(&connection.name, "")).filter(|tool| !tool.is_empty())?;
+            let listed = rmcp::model::Tool::new(tool.to_owned(), "", JsonObject::new());
+            McpTool::new(name.to_owned(), listed, connection.clone()).ok()
+        })
+    }
+
+    /// What the servers say about the use of their tools, by the servers' names. A server says it when it is connected, so
+    /// this is known after [`add_to`](Self::add_to).
+    pub fn instructions(&self) -> BTreeMap<String, String> {
+        let said =
+            |(name, connection): (&String, &Arc<Connection>)| Some((name.clone(), connection.about().instructions?));
+        self.0.iter().filter_map(said).collect()
+    }
+
+    /// Sets the directories that servers are told of when they ask: those where the tools of runs work. Servers that are
+    /// connected learn that they have changed. A server that is connected while there are none is not told that it may ask.
+    pub async fn set_roots(&self, roots: &[PathBuf]) {
+        join_all(self.0.values().map(|connection| connection.set_roots(roots))).await;
+    }
+
+    /// Sets the models that servers may ask, as far as their configuration allows it.
+    pub fn set_models(&self, models: &Arc<Registry>) {
+        self.0.values().filter_map(|connection| connection.sampler()).for_each(|sampler| sampler.set_models(models));
     }
 
     /// Closes all connections, and waits until the servers that were started have ended. A later call starts them
@@ -103,84 +163,11 @@ impl McpServers {
         join_all(self.0.values().map(|connection| connection.close())).await;
     }
 
+    pub(super) fn connections(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.0.values()
+    }
+
     pub(super) fn connection(&self, name: &str) -> Option<Arc<Connection>> {
         self.0.get(name).cloned()
     }
-}
-
-/// All tools of a server, from all pages of its list, and the problems of tools that cannot be used.
-async fn list(connection: &Connection) -> Result<(Vec<rmcp::model::Tool>, Vec<String>), String> {
-    let live = connection.live().await.map_err(|unavailable| unavailable.why)?;
-    let (mut tools, mut problems): (Vec<rmcp::model::Tool>, Vec<String>) = Default::default();
-    let (mut names, mut cursors) = (BTreeSet::new(), BTreeSet::new());
-    let mut cursor = None;
-    loop {
-        let page = match timeout(connection.config.timeout, page(&live, cursor)).await {
-            Ok(Ok(page)) => page,
-            Ok(Err(error)) => {
-                return Err(format!("it did not list its tools: {}", connection.describe_failure(&error, &live).await));
-            }
-            Err(_) => return Err(format!("it did not list its tools within {:?}", connection.config.timeout)),
-        };
-        problems.extend(page.problems.iter().map(|problem| connection.redact(problem)));
-        // A tool that is listed twice is added once.
-        tools.extend(page.tools.into_iter().filter(|tool| names.insert(tool.name.clone())));
-        if tools.len() > MAX_TOOLS {
-            return Err(format!("it lists more than {MAX_TOOLS} tools"));
-        }
-        cursor = page.next.filter(|next| !next.is_empty());
-        match &cursor {
-            None => return Ok((tools, problems)),
-            Some(next) if !cursors.insert(next.clone()) => {
-                problems.push(
-                    "its list of tools does not end: a page comes again, and what is behind it is not known".into(),
-                );
-                return Ok((tools, problems));
-            }
-            Some(_) => {}
-        }
-    }
-}
-
-struct Page {
-    tools: Vec<rmcp::model::Tool>,
-    problems: Vec<String>,
-    next: Option<String>,
-}
-
-async fn page(live: &LiveConnection, cursor: Option<String>) -> Result<Page, ServiceError> {
-    let parameters = PaginatedRequestParams::default().with_cursor(cursor);
-    match live.peer().list_tools(Some(parameters.clone())).await {
-        Ok(page) => Ok(Page { tools: page.tools, problems: Vec::new(), next: page.next_cursor }),
-        // One invalid tool makes the library reject the whole list; the other tools can still be used.
-        Err(ServiceError::UnexpectedResponse) => {
-            let request = ListToolsRequest::with_param(parameters);
-            let answer = live.peer().send_request(ClientRequest::ListToolsRequest(request)).await?;
-            let answer = serde_json::to_value(answer).unwrap_or_default();
-            lenient_page(&answer).ok_or(ServiceError::UnexpectedResponse)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn lenient_page(answer: &Value) -> Option<Page> {
-    let next = answer.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
-    let mut page = Page { tools: Vec::new(), problems: Vec::new(), next };
-    for listed in answer.get("tools")?.as_array()? {
-        let mut repaired = listed.clone();
-        // Some servers list tools without parameters like this.
-        if let Some(fields) =
-            repaired.as_object_mut().filter(|fields| fields.get("inputSchema").is_none_or(Value::is_null))
-        {
-            fields.insert("inputSchema".into(), json!({ "type": "object" }));
-        }
-        match serde_json::from_value(repaired) {
-            Ok(tool) => page.tools.push(tool),
-            Err(error) => {
-                let name = listed.get("name").and_then(Value::as_str).unwrap_or_default();
-                page.problems.push(format!("its tool {name:?} is left out, for it cannot be read: {error}"));
-            }
-        }
-    }
-    Some(page)
 }

@@ -2,6 +2,7 @@
 //! with all its children.
 
 use super::lines::Lines;
+use super::parsing::{stray, unreadable};
 use super::secrets::Secrets;
 use flovyn_core::error::{Code, Error, Result};
 use parking_lot::Mutex;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, Empty};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// The variables that a server inherits. It must not get the keys of this process for other services.
@@ -43,6 +44,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(10);
 /// How long to wait for the last lines of standard error.
 const STDERR_WAIT: Duration = Duration::from_millis(500);
+/// How long the answer to a request is waited for after one came under an unknown id.
+const STRAY_WAIT: Duration = Duration::from_secs(2);
 /// How many bytes of the end of standard error are kept.
 const MAX_STDERR_TAIL: usize = 2 * 1024;
 
@@ -79,7 +82,18 @@ pub(super) struct StdioTransport {
     output: Lines<ChildStdout>,
     /// The requests that wait for an answer.
     open: Vec<RequestId>,
+    /// The highest number that a request has had.
+    last: i64,
+    stray: Option<StrayAnswer>,
     process: Process,
+}
+
+/// An answer under an id that no request has ever had, when one request only waited for an answer.
+struct StrayAnswer {
+    /// That request. It fails unless its own answer comes soon.
+    request: RequestId,
+    until: Instant,
+    why: String,
 }
 
 struct Process {
@@ -121,7 +135,8 @@ impl StdioTransport {
         let stderr_tail = StderrTail::default();
         tokio::spawn(collect_stderr(stderr, stderr_tail.clone(), secrets.clone()));
         let input = AsyncRwTransport::new_client(tokio::io::empty(), stdin);
-        Ok((Self { input, output: Lines::new(stdout), open: Vec::new(), process }, stderr_tail))
+        let output = Lines::new(stdout);
+        Ok((Self { input, output, open: Vec::new(), last: -1, stray: None, process }, stderr_tail))
     }
 }
 
@@ -182,7 +197,12 @@ impl Transport<RoleClient> for StdioTransport {
 
     fn send(&mut self, message: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = io::Result<()>> + Send + 'static {
         match &message {
-            JsonRpcMessage::Request(request) => self.open.push(request.id.clone()),
+            JsonRpcMessage::Request(request) => {
+                if let RequestId::Number(number) = &request.id {
+                    self.last = self.last.max(*number);
+                }
+                self.open.push(request.id.clone());
+            }
             JsonRpcMessage::Notification(notification) => {
                 if let ClientNotification::CancelledNotification(cancelled) = &notification.notification {
                     self.close_request(cancelled.params.request_id.as_ref());
@@ -194,13 +214,29 @@ impl Transport<RoleClient> for StdioTransport {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let message = self.output.next(&self.open).await?;
-        match &message {
-            JsonRpcMessage::Response(answer) => self.close_request(Some(&answer.id)),
-            JsonRpcMessage::Error(error) => self.close_request(error.id.as_ref()),
-            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => {}
+        loop {
+            let until = self.stray.as_ref().map(|stray| stray.until);
+            let message = tokio::select! {
+                message = self.output.next(&self.open) => message?,
+                () = reached(until) => {
+                    let StrayAnswer { request, why, .. } = self.stray.take()?;
+                    self.close_request(Some(&request));
+                    return Some(unreadable(request, &why));
+                }
+            };
+            let answered = match &message {
+                JsonRpcMessage::Response(answer) => Some(&answer.id),
+                JsonRpcMessage::Error(error) => error.id.as_ref(),
+                JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+            };
+            match answered {
+                Some(id) if !self.open.contains(id) => self.note_stray(id, &message),
+                answered => {
+                    self.close_request(answered);
+                    return Some(message);
+                }
+            }
         }
-        Some(message)
     }
 
     async fn close(&mut self) -> io::Result<()> {
@@ -210,8 +246,27 @@ impl Transport<RoleClient> for StdioTransport {
     }
 }
 
+/// Resolves at a time, if there is one.
+async fn reached(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl StdioTransport {
     fn close_request(&mut self, id: Option<&RequestId>) {
         self.open.retain(|open| Some(open) != id);
+        self.stray.take_if(|stray| Some(&stray.request) == id);
+    }
+
+    /// Takes note of an answer to no open request. It may be late, for a request that was cancelled. Under an id that was
+    /// never sent it may be meant for the one request that there is.
+    fn note_stray(&mut self, id: &RequestId, message: &RxJsonRpcMessage<RoleClient>) {
+        let was_sent = matches!(id, RequestId::Number(number) if (0..=self.last).contains(number));
+        if let ([only], false, None) = (&*self.open, was_sent, &self.stray) {
+            let until = Instant::now() + STRAY_WAIT;
+            self.stray = Some(StrayAnswer { request: only.clone(), until, why: stray(message) });
+        }
     }
 }

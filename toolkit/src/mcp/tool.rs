@@ -7,7 +7,7 @@ use super::input::{CallOrigin, InputRequired};
 use super::outcome::{CallIdentity, clean, outcome};
 use crate::tools::{Effect, Recovery, Tool, ToolEnvironment, ToolOutcome, excerpt};
 use async_trait::async_trait;
-use flovyn_core::error::Result;
+use flovyn_core::error;
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ pub struct McpTool {
 }
 
 impl McpTool {
-    pub(super) fn new(name: String, listed: rmcp::model::Tool, connection: Arc<Connection>) -> Self {
+    /// A tool as its server lists it. The error says why no model can be offered it.
+    pub(super) fn new(name: String, listed: rmcp::model::Tool, connection: Arc<Connection>) -> Result<Self, String> {
         let server = &connection.name;
         let annotations = listed.annotations.unwrap_or_default();
         let effect = match (annotations.read_only_hint, annotations.idempotent_hint) {
@@ -48,9 +49,17 @@ impl McpTool {
             false => described,
         };
         let mut input_schema = Value::Object((*listed.input_schema).clone());
-        if input_schema.get("type").is_none() {
-            input_schema["type"] = Value::from("object");
+        // A provider refuses the whole request for one tool whose arguments are no object.
+        let is_object = match input_schema.get("type") {
+            None => true,
+            Some(Value::String(kind)) => kind == "object",
+            Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+            Some(_) => false,
+        };
+        if !is_object {
+            return Err(format!("its input schema is of the type {}, not of an object", input_schema["type"]));
         }
+        input_schema["type"] = Value::from("object");
         let output_schema = listed.output_schema.map(|schema| {
             let mut schema = (*schema).clone();
             // With an id of its own, the references inside a schema still point into it when it becomes a part of
@@ -58,7 +67,8 @@ impl McpTool {
             schema.entry("$id").or_insert_with(|| Value::from(format!("urn:flovyn:mcp:{name}")));
             json!({ "type": "object", "properties": { "structuredContent": schema } })
         });
-        Self { name, tool: listed.name.into_owned(), description, input_schema, output_schema, effect, connection }
+        let tool = listed.name.into_owned();
+        Ok(Self { name, tool, description, input_schema, output_schema, effect, connection })
     }
 
     /// The server's name in the configuration.
@@ -107,19 +117,26 @@ impl Tool for McpTool {
         }
     }
 
-    async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
+    async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> error::Result<ToolOutcome> {
         let may_repeat = self.recovery() == Recovery::Again;
         let request = ToolRequest {
             tool: self.tool.clone(),
             arguments: arguments.as_object().cloned().unwrap_or_default(),
             responses: None,
             state: None,
+            task: None,
             may_repeat,
         };
         let ended = call(&self.connection, request, &CallEnvironment::of(environment)).await;
         let (server, tool, name) = (self.connection.name.clone(), self.tool.clone(), self.name.clone());
-        let origin = CallOrigin { server, tool, name, arguments, may_repeat };
-        let called = CallIdentity { server: &self.connection.name, tool: &self.tool };
-        outcome(ended, &called, |result| InputRequired::new(origin, result)).await
+        let origin =
+            CallOrigin { server, tool, name, arguments, may_repeat, sampler: self.connection.sampler().cloned() };
+        let sampler = self.connection.sampler();
+        let called = CallIdentity {
+            server: &self.connection.name,
+            tool: &self.tool,
+            sampler: sampler.map(|sampler| &**sampler),
+        };
+        outcome(ended, &called, |asked| InputRequired::new(origin, asked)).await
     }
 }

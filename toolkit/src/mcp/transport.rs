@@ -1,6 +1,7 @@
 //! The transports of a connection: the pipes of a process, or streamable HTTP.
 
 use super::lenient_http::LenientHttpClient;
+use super::lines::MAX_LENGTH;
 use crate::provider::client_builder;
 use flovyn_core::error::{Code, Error, Result};
 use reqwest::Url;
@@ -24,11 +25,16 @@ const REDIRECTS: usize = 5;
 const RESUMPTIONS: usize = 4;
 const RESUME: Duration = Duration::from_millis(250);
 
-/// A transport that does not offer elicitation in the older handshake. With the handshake, questions come while a call
-/// runs and would be lost with the process. In the stateless protocol they are results, which are durable.
-pub(super) struct NoElicitation<T>(pub T);
+/// A transport that offers nothing in the older handshake for which a person would be asked. With the handshake,
+/// questions come while a call runs and would be lost with the process. In the stateless protocol they are results,
+/// which are durable.
+pub(super) struct NobodyAsked<T> {
+    pub transport: T,
+    /// Whether a person is asked before the server may ask a model.
+    pub asks: bool,
+}
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for NoElicitation<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for NobodyAsked<T> {
     type Error = T::Error;
 
     fn send(
@@ -39,16 +45,21 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for NoElicitation<T> {
             && let ClientRequest::InitializeRequest(initialize) = &mut request.request
         {
             initialize.params.capabilities.elicitation = None;
+            // Tasks of the handshake are others.
+            initialize.params.capabilities.extensions = None;
+            if self.asks {
+                initialize.params.capabilities.sampling = None;
+            }
         }
-        self.0.send(message)
+        self.transport.send(message)
     }
 
     fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
-        self.0.receive()
+        self.transport.receive()
     }
 
     fn close(&mut self) -> impl Future<Output = Result<(), T::Error>> + Send {
-        self.0.close()
+        self.transport.close()
     }
 }
 
@@ -80,5 +91,6 @@ pub(super) fn http(url: &Url, headers: &HeaderMap) -> Result<StreamableHttpClien
     let headers: HashMap<_, _> = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str()).custom_headers(headers);
     config.retry_config = Arc::new(Resumption);
+    config.max_sse_event_size = MAX_LENGTH;
     Ok(StreamableHttpClientTransport::with_client(LenientHttpClient(client), config))
 }

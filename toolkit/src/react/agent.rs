@@ -23,6 +23,8 @@ pub struct ReactAgent {
     pub(super) tools: Arc<BTreeMap<String, AgentTool>>,
     pub(super) approvals: ApprovalPolicy,
     pub(super) system_prompt: String,
+    /// What MCP servers say about the use of their tools, by the servers' names.
+    pub(super) server_instructions: BTreeMap<String, String>,
     defaults: Defaults,
 }
 
@@ -46,6 +48,7 @@ impl Default for ReactAgent {
             tools: Arc::default(),
             approvals: ApprovalPolicy::default(),
             system_prompt: SYSTEM_PROMPT.to_owned(),
+            server_instructions: BTreeMap::new(),
             defaults: Defaults::default(),
         }
     }
@@ -90,6 +93,14 @@ impl ReactAgent {
     #[must_use]
     pub fn with_system_prompt(mut self, prompt: impl Into<String>) -> Self {
         self.system_prompt = prompt.into();
+        self
+    }
+
+    /// Adds to the system prompt what an MCP server says about the use of its tools
+    /// ([`McpServers::instructions`](crate::mcp::McpServers::instructions)). Runs without tools of the server do not get it.
+    #[must_use]
+    pub fn with_server_instructions(mut self, server: impl Into<String>, said: impl Into<String>) -> Self {
+        self.server_instructions.insert(server.into(), said.into());
         self
     }
 

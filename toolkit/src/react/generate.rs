@@ -154,8 +154,8 @@ impl LlmGenerate {
 
     /// A task that asks the models of a registry. A call that fails before it has shown anything is made again within
     /// the attempt.
-    pub fn new(models: Registry) -> Self {
-        Self { models: Arc::new(models), policy: RetryPolicy::default() }
+    pub fn new(models: impl Into<Arc<Registry>>) -> Self {
+        Self { models: models.into(), policy: RetryPolicy::default() }
     }
 
     /// Sets how often a call is made again within an attempt.

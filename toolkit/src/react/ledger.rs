@@ -86,6 +86,11 @@ impl Ledger {
         self.cost_micros = self.cost_micros.saturating_add(usage.and_then(Usage::cost_micros).unwrap_or(0));
     }
 
+    /// Counts a call that was made without a reservation.
+    pub(super) fn count(&mut self, usage: &Usage) {
+        self.settle(Reservation { tokens: 0, answer: None }, Some(usage), 1);
+    }
+
     /// Whether the agent has to be warned that little is left. True once.
     pub(super) fn runs_low(&mut self, budget: Option<&Budget>) -> bool {
         let Some(budget) = budget else { return false };

@@ -9,6 +9,7 @@ use super::{
     StopReason, USER_MESSAGE, UserMessage,
 };
 use super::{inbox, results};
+use crate::mcp::tool_name;
 use crate::message::{Message, Part, Role};
 use crate::tools::Effect;
 use crate::tools::approval::{Approvals, Decision};
@@ -82,7 +83,9 @@ impl<'a> AgentRun<'a> {
     /// Records the system prompt, the tools and the first message.
     async fn begin(&mut self) -> Result<()> {
         self.state.begin(self.input);
-        let prompt = self.input.system_prompt.as_ref().unwrap_or(&self.agent.system_prompt);
+        let mut prompt = self.input.system_prompt.as_ref().unwrap_or(&self.agent.system_prompt).clone();
+        prompt.push_str(&self.server_instructions().await?);
+        let prompt = prompt.trim_start();
         if !prompt.is_empty() {
             self.append_message(&Message::system(prompt))?;
         }
@@ -103,6 +106,24 @@ impl<'a> AgentRun<'a> {
         self.state.phase = Phase::Working;
         self.state.add_user_message(&first);
         self.append_message(&first.message())
+    }
+
+    /// What MCP servers say about the use of the tools of this run. It is read in a recorded step, for after a crash the
+    /// run may be in a process whose servers say something else, or cannot be used.
+    async fn server_instructions(&self) -> Result<String> {
+        if !self.tools.keys().any(|name| name.starts_with("mcp__")) {
+            return Ok(String::new());
+        }
+        let mut said = String::new();
+        for (server, instructions) in &self.agent.server_instructions {
+            let prefix = tool_name(server, "");
+            if self.tools.keys().any(|name| name.starts_with(&prefix)) {
+                said.push_str(&format!(
+                    "\n\nThe MCP server {server:?} says about the use of its tools ({prefix}*):\n{instructions}"
+                ));
+            }
+        }
+        self.ctx.run("server_instructions", async move { Ok(said) })?.await
     }
 
     /// Records the tools that the model may call, unless they are the same as before. A chat that has waited for days may go on in

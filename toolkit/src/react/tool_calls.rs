@@ -11,8 +11,9 @@ use super::elicitation::{PendingElicitations, continue_call};
 use super::events::{AgentEvent, ToolCallEnd, ToolCallRef, ToolCallStart, artifact_type};
 use super::results::{self, Checked};
 use super::run::AgentRun;
-use super::{Delivery, USER_MESSAGE, UserMessage};
-use crate::mcp::InputGiven;
+use super::transcript::LlmCall;
+use super::{Delivery, ModelChoice, USER_MESSAGE, UserMessage};
+use crate::mcp::{InputGiven, SAMPLED, SampledCall};
 use crate::message::{Message, ToolCall};
 use crate::tools::approval::Decision;
 use crate::tools::{Effect, ToolOutcome};
@@ -258,6 +259,7 @@ impl AgentRun<'_> {
             Outcome::Failed(failure) => agent_tool::failed(failure),
             other => ToolOutcome::error("task_failed", format!("The task ended with {other:?}.")),
         };
+        self.count_sampled(&outcome)?;
         if let Some(required) = self.tools[&call.name].asks(&outcome) {
             return tool_calls.elicitations.ask(self, call, required);
         }
@@ -268,6 +270,17 @@ impl AgentRun<'_> {
         self.answer(&call, outcome)?;
         if let Some(path) = &path {
             AgentEvent::Artifact { path, action: &call.name, artifact_type: artifact_type(path) }.emit(self.ctx);
+        }
+        Ok(())
+    }
+
+    /// Counts the model calls that an MCP server has made in the middle of a call as calls of this run.
+    fn count_sampled(&mut self, outcome: &ToolOutcome) -> Result<()> {
+        let Some(sampled) = outcome.details.get(SAMPLED) else { return Ok(()) };
+        let sampled: Vec<SampledCall> = serde_json::from_value(sampled.clone()).unwrap_or_default();
+        for SampledCall { model, meta } in sampled {
+            self.state.ledger.count(&meta.usage);
+            self.record_call(&LlmCall::of(&ModelChoice::parse(&model), "sampling", &meta))?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 //! people. No model gets them. A `tool_output` is the whole text of a long result, on a thread of its own.
 
 use super::{Compacted, ModelChoice};
-use crate::message::{Content, Media, Message, Part, Role, Stop, Usage};
+use crate::message::{AssistantMeta, Content, Media, Message, Part, Role, Stop, Usage};
 use crate::provider::ToolSpec;
 use flovyn_core::error::Result;
 use flovyn_core::id::EntryId;
@@ -42,7 +42,7 @@ pub(super) mod entry_type {
 pub struct LlmCall {
     /// The model that was asked.
     pub model: ModelChoice,
-    /// `turn` or `compaction`.
+    /// `turn`, `compaction`, or `sampling` for the call of an MCP server.
     pub purpose: String,
     /// Tokens and cost; absent if the call was interrupted before the provider gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,6 +54,20 @@ pub struct LlmCall {
     pub first_token_ms: Option<u32>,
     /// Why the model stopped.
     pub stop_reason: Stop,
+}
+
+impl LlmCall {
+    /// The call that an answer came from.
+    pub(super) fn of(model: &ModelChoice, purpose: &str, meta: &AssistantMeta) -> Self {
+        Self {
+            model: model.clone(),
+            purpose: purpose.to_owned(),
+            usage: Some(meta.usage.clone()),
+            latency_ms: meta.duration_ms,
+            first_token_ms: meta.first_token_ms,
+            stop_reason: meta.stop,
+        }
+    }
 }
 
 /// The content of a `tools` entry.

@@ -100,7 +100,7 @@ impl AgentRun<'_> {
         self.state.window = context_window;
         self.append_message(&message)?;
         if let Some(meta) = &message.assistant {
-            self.record_call(&call_of(model, "turn", meta))?;
+            self.record_call(&LlmCall::of(model, "turn", meta))?;
             if meta.usage.total() > 0 {
                 self.state.context_tokens = meta.usage.total();
             }
@@ -139,7 +139,7 @@ impl AgentRun<'_> {
         let parts = if text.is_empty() { Vec::new() } else { vec![Part::text(text)] };
         self.state.since_user += 1;
         self.append_message(&Message { role: Role::Assistant, parts, assistant: Some(meta.clone()) })?;
-        self.record_call(&LlmCall { usage: None, ..call_of(&model, "turn", &meta) })
+        self.record_call(&LlmCall { usage: None, ..LlmCall::of(&model, "turn", &meta) })
     }
 
     /// Records why no model answered. A chat goes on with the user's next message; a one-shot run fails.
@@ -216,7 +216,7 @@ impl AgentRun<'_> {
         self.settle(reservation, &generated);
         if let Generated::Failed { error: ModelError { usage: Some(usage), .. } } = &generated {
             let meta = AssistantMeta { usage: (**usage).clone(), stop: Stop::Error, ..AssistantMeta::default() };
-            self.record_call(&call_of(model, "turn", &meta))?;
+            self.record_call(&LlmCall::of(model, "turn", &meta))?;
         }
         Ok(match generated {
             Generated::Reply(reply) => ModelOutcome::Reply(reply, model.clone()),
@@ -302,7 +302,7 @@ impl AgentRun<'_> {
             match generated {
                 Generated::Reply(reply) => {
                     if let Some(meta) = &reply.message.assistant {
-                        self.record_call(&call_of(&model, "compaction", meta))?;
+                        self.record_call(&LlmCall::of(&model, "compaction", meta))?;
                         add(&mut usage, &meta.usage);
                     }
                     summaries.push((extract.clone(), reply.message.text()));
@@ -340,17 +340,6 @@ fn generated(outcome: Outcome) -> Result<Generated> {
         }
         Outcome::Cancelled => Err(Error::new(Code::Cancelled, "the run was asked to stop")),
         other => Err(Error::new(Code::InvalidArgument, format!("a model call ended with {other:?}"))),
-    }
-}
-
-fn call_of(model: &ModelChoice, purpose: &str, meta: &AssistantMeta) -> LlmCall {
-    LlmCall {
-        model: model.clone(),
-        purpose: purpose.to_owned(),
-        usage: Some(meta.usage.clone()),
-        latency_ms: meta.duration_ms,
-        first_token_ms: meta.first_token_ms,
-        stop_reason: meta.stop,
     }
 }
 

@@ -5,10 +5,15 @@ mod asking;
 mod caller;
 mod durability;
 mod ends;
+mod failing;
+mod instructions;
 mod listing;
 mod odd;
 mod questions;
+mod reference;
+mod sampling;
 mod server;
+mod tasks;
 #[path = "../timeless/mod.rs"]
 mod timeless;
 #[path = "../worker_process/mod.rs"]

@@ -45,14 +45,50 @@ async fn a_tool_that_is_listed_badly_does_not_take_the_others_with_it() {
         ("list_of_odd_tools", vec!["its tool \"\" is left out", "its tool \"bad\" is left out"]),
         ("page_again", vec!["a page comes again"]),
         ("page_without_name", vec![]),
+        ("page_fails", vec!["it did not list all of its tools: Mcp error: -32000: out of pages"]),
+        ("endless_pages", vec!["it has more than 500 pages"]),
+        ("listed_twice", vec!["its tool \"say\" is listed twice, and the first of them is used"]),
+        (
+            "odd_schemas",
+            vec![
+                "its tool \"a_text\" is left out, for its input schema is of the type \"string\"",
+                "the input schema of the tool \"mcp__probe__bad_pattern\"",
+                "the input schema of the tool \"mcp__probe__far_away\"",
+                "its tool \"no_such_type\" is left out, for its input schema is of the type \"objekt\"",
+                "its tool \"\" is left out, for it has no name",
+            ],
+        ),
     ] {
         for config in [on_its_pipes(quirk), at_its_address(quirk)] {
             let (toolbox, problems) = servers(config, Duration::from_secs(60)).add_to(Toolbox::new()).await;
             let names: Vec<_> = toolbox.names().collect();
             assert_eq!(names, ["mcp__probe__none", "mcp__probe__say"], "{quirk}: {problems:?}");
-            let told = problems.iter().zip(&words).all(|(problem, words)| problem.message.contains(words));
+            let told = words.iter().all(|words| problems.iter().any(|problem| problem.message.contains(words)));
             assert!(told && problems.len() == words.len(), "{quirk}: {problems:?}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_too_many_tools_the_first_are_used() {
+    let (toolbox, problems) = servers(on_its_pipes("too_many"), Duration::from_secs(60)).add_to(Toolbox::new()).await;
+    assert_eq!(toolbox.names().count(), 2_000);
+    assert!(
+        matches!(&*problems, [only] if only.message.contains("more than 2000 tools; those from \"t2000\" on")),
+        "{problems:?}"
+    );
+}
+
+/// What a server asks in the middle of a call is answered, though nobody here can do it.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_of_a_server_is_left_without_an_answer() {
+    for (quirk, expected) in [
+        ("asks_the_unknown", "-32601 this client has no weird/thing"),
+        ("asks_without_words", "-32602 the parameters of sampling/createMessage cannot be read"),
+        ("asks_by_a_float", "-32601 this client has no weird/thing"),
+    ] {
+        let (outcome, _) = said(quirk, on_its_pipes(quirk)).await;
+        assert_eq!(outcome.plain_text(), expected, "{quirk}");
     }
 }
 
@@ -75,6 +111,15 @@ async fn over_http_no_answer_is_lost_either() {
         ("error_is_text", "the error -32603: the disk is full"),
         ("error_for_nobody", "the error -32700: Parse error"),
         ("error_as_json", "the error -32700: Parse error"),
+        ("neither", "its answer cannot be read: it has neither a result nor an error"),
+        ("other_id", "its answer cannot be read: it has the id 99999, which no request has"),
+        ("other_first", "hi"),
+        ("other_id_json", "its answer cannot be read: it has the id 99999, which no request has"),
+        ("id_text_json", "hi"),
+        ("no_message_json", "its answer cannot be read: could not parse JSON"),
+        ("long", "[Cut after 2000 lines"),
+        ("too_long", "its answer cannot be read: it is longer than 64 MB. The call may have taken effect."),
+        ("long_json", "its answer cannot be read: it is longer than 16 MB. The call may have taken effect."),
     ] {
         let (outcome, _) = said(quirk, at_its_address(quirk)).await;
         assert!(outcome.plain_text().contains(expected), "{quirk}: {outcome:?}");
@@ -95,6 +140,9 @@ async fn no_answer_is_lost_because_of_how_it_is_written() {
         ("error_null", "hi"),
         ("batch", "hi"),
         ("twice", "hi"),
+        ("other_first", "hi"),
+        ("crlf", "hi"),
+        ("odd_notification", "hi"),
         ("log", "hi"),
         ("log_without_end", "hi"),
         ("ends_without_end", "hi"),
@@ -120,6 +168,8 @@ async fn an_answer_that_cannot_be_read_ends_its_call_and_says_why() {
         ("error_for_nobody", "the error -32700: Parse error"),
         ("too_long", "its answer cannot be read: it is longer than 64 MB. The call may have taken effect."),
         ("no_object", "no result of a tool"),
+        ("neither", "its answer cannot be read: it has neither a result nor an error"),
+        ("other_id", "its answer cannot be read: it has the id 99999, which no request has"),
     ] {
         let (outcome, took) = said(quirk, on_its_pipes(quirk)).await;
         let text = outcome.plain_text();
@@ -151,7 +201,16 @@ fn answer(quirk: &str, id: &Value) -> Vec<u8> {
         "surrogate" => raw(b"a\\ud83d"),
         "pretty" => serde_json::to_vec_pretty(&hi()).expect("JSON"),
         "no_jsonrpc" => line(json!({ "id": id, "result": result("hi") })),
-        "id_text" => with("id", Value::from(id.to_string())),
+        "id_text" | "id_text_json" => with("id", Value::from(id.to_string())),
+        "other_id" | "other_id_json" => with("id", json!(99_999)),
+        "other_first" => [with("id", json!(99_999)), b"\n".to_vec(), line(hi())].concat(),
+        "neither" => line(json!({ "jsonrpc": "2.0", "id": id })),
+        "no_message_json" => b"[1, 2]".to_vec(),
+        "crlf" => [line(hi()), b"\r".to_vec()].concat(),
+        "odd_notification" => {
+            let odd = |params| line(json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }));
+            [odd(json!([1])), b"\n".to_vec(), odd(json!("x")), b"\n".to_vec(), line(hi())].concat()
+        }
         "id_float" => with("id", json!(id.as_f64())),
         "id_null" => with("id", Value::Null),
         "error_null" => with("error", Value::Null),
@@ -170,7 +229,7 @@ fn answer(quirk: &str, id: &Value) -> Vec<u8> {
         "later_kind" => {
             line(whole(json!({ "content": [{ "type": "text", "text": "hi" }, { "type": "hologram", "data": "?" }] })))
         }
-        "long" => line(whole(result(&"y".repeat(20 << 20)))),
+        "long" | "long_json" => line(whole(result(&"y".repeat(20 << 20)))),
         "too_long" => line(whole(result(&"y".repeat(65 << 20)))),
         "error_without_message" => error(json!({ "code": -1 })),
         "error_is_text" => error(json!("the disk is full")),
@@ -182,9 +241,23 @@ fn answer(quirk: &str, id: &Value) -> Vec<u8> {
     }
 }
 
+/// What the server asks in the middle of a call.
+fn asked(quirk: &str) -> Value {
+    let of = |id: Value, method: &str, params: Value| json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+    match quirk {
+        "asks_without_words" => of(json!("7"), "sampling/createMessage", json!({ "messages": 5 })),
+        "asks_by_a_float" => of(json!(9.0), "weird/thing", json!({})),
+        _ => of(json!("7"), "weird/thing", json!([1])),
+    }
+}
+
 /// What it answers to all but calls; none to what is no request.
 fn other(request: &Value, quirk: &str) -> Option<Value> {
     let id = request.get("id")?;
+    let error = |code: i32, message: &str| {
+        Some(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": message } }))
+    };
+    let cursor = request["params"]["cursor"].as_str();
     let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
     let method = request["method"].as_str().unwrap_or_default();
     let result = match (method, quirk) {
@@ -196,8 +269,32 @@ fn other(request: &Value, quirk: &str) -> Option<Value> {
         }
         ("tools/list", "page_again") => json!({ "tools": [tool("say"), tool("none")], "nextCursor": "8" }),
         ("tools/list", "page_without_name") => json!({ "tools": [tool("say"), tool("none")], "nextCursor": "" }),
+        ("tools/list", "page_fails") if cursor.is_some() => return error(-32_000, "out of pages"),
+        ("tools/list", "page_fails") => json!({ "tools": [tool("say"), tool("none")], "nextCursor": "2" }),
+        ("tools/list", "endless_pages") => {
+            let page = cursor.and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
+            let tools = if page == 0 { vec![tool("say"), tool("none")] } else { Vec::new() };
+            json!({ "tools": tools, "nextCursor": (page + 1).to_string() })
+        }
+        ("tools/list", "listed_twice") => {
+            let mut second = tool("say");
+            second["description"] = "Says something else.".into();
+            json!({ "tools": [tool("say"), second, tool("none")] })
+        }
+        ("tools/list", "too_many") => {
+            json!({ "tools": (0..2_100).map(|number| tool(&format!("t{number:04}"))).collect::<Vec<_>>() })
+        }
+        ("tools/list", "odd_schemas") => {
+            let with = |name: &str, schema: Value| json!({ "name": name, "inputSchema": schema });
+            let pattern =
+                json!({ "type": "object", "properties": { "t": { "type": "string", "pattern": "(?<!a)\\p{L}[" } } });
+            let far = json!({ "type": "object", "properties": { "t": { "$ref": "http://127.0.0.1:9/x.json" } } });
+            json!({ "tools": [with("a_text", json!({ "type": "string" })), with("no_such_type", json!({ "type": "objekt" })),
+                with("bad_pattern", pattern), with("far_away", far), with("say", json!({ "type": ["object", "null"] })),
+                with("none", json!({ "$ref": "#" })), with("", json!({})),] })
+        }
         ("tools/list", _) => json!({ "tools": [tool("say")] }),
-        _ => return Some(json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": method } })),
+        _ => return error(-32_601, method),
     };
     Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
 }
@@ -208,9 +305,21 @@ fn other(request: &Value, quirk: &str) -> Option<Value> {
 fn on_pipes() {
     let Ok(quirk) = std::env::var(QUIRK) else { return };
     let mut output = OpenOptions::new().write(true).open("/dev/fd/3").expect("descriptor 3 is open");
-    for line in std::io::stdin().lock().lines() {
+    let mut lines = std::io::stdin().lock().lines();
+    while let Some(line) = lines.next() {
         let request: Value = serde_json::from_str(&line.expect("a line")).expect("JSON");
         let written = match request["method"].as_str() {
+            Some("tools/call") if quirk.starts_with("asks_") => {
+                let asked = asked(&quirk).to_string();
+                output.write_all(asked.as_bytes()).and_then(|()| output.write_all(b"\n")).expect("it is read");
+                let reply: Value =
+                    serde_json::from_str(&lines.next().expect("an answer").expect("a line")).expect("JSON");
+                let error = &reply["error"];
+                let text = format!("{} {}", error["code"], error["message"].as_str().unwrap_or_default());
+                json!({ "jsonrpc": "2.0", "id": request["id"], "result": { "content": [{ "type": "text", "text": text }] } })
+                    .to_string()
+                    .into_bytes()
+            }
             Some("tools/call") => {
                 let written = answer(&quirk, &request["id"]);
                 if quirk == "ends_without_end" {
@@ -246,7 +355,7 @@ fn over_http(listener: &TcpListener, quirk: &str) -> std::io::Result<()> {
         let request: Value = serde_json::from_slice(&body).unwrap_or_default();
         let is_call = request["method"] == "tools/call";
         let written = if is_call { answer(quirk, &request["id"]) } else { Vec::new() };
-        let (status, kind, body) = if quirk == "error_as_json" && is_call {
+        let (status, kind, body) = if quirk.ends_with("_json") && is_call {
             ("200 OK", "application/json", written)
         } else if is_call {
             let mut events = Vec::new();

@@ -18,15 +18,15 @@ struct Answerer;
 #[async_trait]
 impl AgentDefinition for Answerer {
     type State = ();
-    type Input = (Value, InputResponse);
+    type Input = (String, Value, InputResponse);
     type Output = ToolOutcome;
 
     fn kind(&self) -> &str {
         "answerer"
     }
 
-    async fn execute(&self, ctx: &dyn AgentContext, (arguments, response): Self::Input) -> Result<ToolOutcome> {
-        let kind = ToolTask::kind_of("mcp__probe__asks");
+    async fn execute(&self, ctx: &dyn AgentContext, (tool, arguments, response): Self::Input) -> Result<ToolOutcome> {
+        let kind = ToolTask::kind_of(&tool);
         let outcome = ctx.schedule::<ToolOutcome>(&kind, &ToolCallInput::new(arguments))?.await?;
         let Some(required) = InputRequired::of(&outcome) else { return Ok(outcome) };
         let responses = required.questions.keys().map(|key| (key.clone(), response.clone())).collect();
@@ -37,12 +37,22 @@ impl AgentDefinition for Answerer {
 }
 
 async fn run(probe: &Probe, arguments: Value, response: InputResponse) -> Result<ToolOutcome> {
+    run_of(probe, "asks", arguments, response).await
+}
+
+pub(crate) async fn run_of(
+    probe: &Probe,
+    tool: &str,
+    arguments: Value,
+    response: InputResponse,
+) -> Result<ToolOutcome> {
     let host = ToolHost::new(probe.environment.clone(), CallRecords::open(probe.folder.path().join("records"))?);
-    let asks = ToolTask::new(&probe.toolbox, "mcp__probe__asks", &host).expect("the tool");
+    let tool = format!("mcp__probe__{tool}");
+    let asks = ToolTask::new(&probe.toolbox, &tool, &host).expect("the tool");
     let goes_on = McpInputTask::new(probe.servers.clone(), Limits::default());
     let executor = LocalTaskExecutor::new().register(asks)?.register(goes_on)?;
     let agents = AgentBuilder::new().storage("memory:").task_executor(executor).build().await?;
-    let outcome = agents.execute_with(Answerer, &(arguments, response), StartOptions::with_id("run")).await;
+    let outcome = agents.execute_with(Answerer, &(tool, arguments, response), StartOptions::with_id("run")).await;
     agents.close().await?;
     outcome
 }
@@ -85,4 +95,22 @@ async fn servers_of_the_handshake_are_not_told_that_they_may_ask() {
     let probe = Probe::new(Over::Pipes, "handshake").await;
     let outcome = probe.call("asks", json!({})).await;
     assert_eq!(outcome.error_code(), Some("mcp_error"), "the older protocol has no such result: {outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_run_works_is_told_without_a_person() {
+    let probe = Probe::new(Over::Pipes, "stateless").await;
+    let refused = probe.call("asks_where", json!({})).await;
+    assert!(refused.plain_text().contains("asks for roots/list"), "nothing is known yet: {refused:?}");
+    probe.servers.close().await;
+    probe.servers.set_roots(&["/work/lake".into()]).await;
+    let root = json!({ "roots": [{ "uri": "file:///work/lake", "name": "lake" }] });
+    let told = probe.call("asks_where", json!({})).await;
+    assert_eq!(told.plain_text(), json!({ "where": root }).to_string());
+    probe.servers.set_roots(&["/work/pond".into()]).await;
+    let accept = InputResponse::Accept { content: Some(json!({ "branch": "main" })) };
+    let outcome = run_of(&probe, "asks_where", json!({ "branch": true }), accept).await.expect("a run");
+    let pond = json!({ "roots": [{ "uri": "file:///work/pond", "name": "pond" }] });
+    let expected = json!({ "branch": { "action": "accept", "content": { "branch": "main" } }, "where": pond });
+    assert_eq!(serde_json::from_str::<Value>(&outcome.plain_text()).expect("JSON"), expected);
 }

@@ -9,9 +9,10 @@ use hyper_util::server::conn::auto::Builder;
 use rmcp::ErrorData;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, DiscoverResult, ErrorCode,
-    InputRequiredResult, JsonObject, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-    ProtocolVersion, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, CreateTaskResult,
+    DetailedTask, DiscoverResult, ErrorCode, GetTaskParams, GetTaskResult, InputRequiredResult, JsonObject,
+    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, ServerCapabilities,
+    ServerConfig, Task, TaskPayload, TaskStatus, Tool, ToolAnnotations, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, RoleServer, ServiceExt};
 use rmcp::transport::streamable_http_server::{
@@ -35,6 +36,8 @@ pub(crate) const PORT: &str = "FLOVYN_MCP_TEST_PORT";
 /// The header without which it answers 401 over HTTP.
 pub(crate) const KEY: &str = "Bearer k-0123456789";
 
+/// What it says about the use of its tools, with a character that nobody sees.
+const INSTRUCTIONS: &str = "Look for \u{e0041}otters first.";
 /// How many tools it has that do nothing.
 pub(crate) const FILLERS: usize = 70;
 const PAGE: usize = 20;
@@ -130,11 +133,85 @@ impl Probe {
                     text(serde_json::to_string(&responses).expect("JSON"))
                 }
             },
+            "takes_days" | "asks_in_days" | "fails_in_days" => {
+                self.note(&request.name);
+                let id = format!("{}-{}", request.name, arguments.get("id").and_then(Value::as_str).unwrap_or("1"));
+                fs::write(self.folder.join(&id), "0").expect("it is written");
+                Ok(CreateTaskResult::new(self.task(&id)).into())
+            }
+            "asks_model" => {
+                let asked = json!({ "maxTokens": 50, "messages": [
+                    { "role": "user", "content": { "type": "text", "text": "What do otters eat?" } }] });
+                let said = |answer: &Value| text(answer["content"]["text"].as_str().unwrap_or_default().to_owned());
+                match request.input_responses {
+                    Some(responses) => said(&responses["m"]),
+                    None if self.era == "stateless" => {
+                        let asked = json!({ "m": { "method": "sampling/createMessage", "params": asked } });
+                        let requests = serde_json::from_value(asked).expect("a request");
+                        Ok(InputRequiredResult::new(Some(requests), None).into())
+                    }
+                    None => {
+                        let asked = serde_json::from_value(asked).expect("a request");
+                        #[expect(deprecated, reason = "servers of the handshake ask like this")]
+                        let answer = context.peer.create_message(asked).await;
+                        match answer {
+                            Ok(answer) => said(&serde_json::to_value(answer).expect("JSON")),
+                            Err(error) => text(format!("refused: {error}")),
+                        }
+                    }
+                }
+            }
+            "asks_where" => match request.input_responses {
+                None => {
+                    let form = json!({ "type": "object", "properties": { "branch": { "type": "string" } } });
+                    let mut asked = json!({ "where": { "method": "roots/list" } });
+                    if arguments.contains_key("branch") {
+                        asked["branch"] = json!({ "method": "elicitation/create",
+                            "params": { "mode": "form", "message": "Which branch?", "requestedSchema": form } });
+                    }
+                    let requests = serde_json::from_value(asked).expect("requests");
+                    Ok(InputRequiredResult::new(Some(requests), None).into())
+                }
+                Some(responses) => text(serde_json::to_string(&responses).expect("JSON")),
+            },
             "asks_later" => match request.request_state {
                 None => Ok(InputRequiredResult::from_request_state("later").into()),
                 Some(state) => text(state),
             },
             other => text(format!("this is {other}")),
+        }
+    }
+
+    fn task(&self, id: &str) -> Task {
+        let when = "2026-08-01T00:00:00Z";
+        Task::new(id, TaskStatus::Working, when, when).with_poll_interval_ms(60).with_status_message("thinking")
+    }
+
+    /// The state of a task: it works, asks or fails, and is done the next time.
+    fn state(&self, id: &str) -> TaskPayload {
+        let file = self.folder.join(id);
+        let state = fs::read_to_string(&file).expect("a task of this server");
+        match (id.split('-').next(), state.as_str()) {
+            (_, "cancelled") => TaskPayload::Cancelled,
+            _ if id.ends_with("-forever") => TaskPayload::Working,
+            (_, "0") => {
+                fs::write(&file, "1").expect("it is written");
+                TaskPayload::Working
+            }
+            (Some("fails_in_days"), _) => {
+                let error = json!({ "code": -32_000, "message": format!("the lake is frozen, {KEY}") });
+                TaskPayload::Failed { error: error.as_object().cloned().expect("an object") }
+            }
+            (Some("asks_in_days"), "1") => {
+                let form = json!({ "type": "object", "properties": { "branch": { "type": "string" } } });
+                let asked = json!({ "branch": { "method": "elicitation/create",
+                    "params": { "mode": "form", "message": "Which branch?", "requestedSchema": form } } });
+                TaskPayload::InputRequired { input_requests: serde_json::from_value(asked).expect("requests") }
+            }
+            (_, said) => {
+                let result = json!({ "content": [{ "type": "text", "text": format!("done: {said}") }] });
+                TaskPayload::Completed { result: result.as_object().cloned().expect("an object") }
+            }
         }
     }
 
@@ -198,6 +275,11 @@ fn tools() -> Vec<Tool> {
         tool("asks_safely", &any).with_annotations(ToolAnnotations::new().idempotent(true)),
         tool("asks_much", &any),
         tool("asks_later", &any),
+        tool("asks_where", &any),
+        tool("asks_model", &any),
+        tool("takes_days", &any),
+        tool("asks_in_days", &any),
+        tool("fails_in_days", &any),
         tool("a/b", &any),
         tool("a.b", &any),
         tool("a_b", &any),
@@ -209,7 +291,8 @@ fn tools() -> Vec<Tool> {
 
 impl ServerHandler for Probe {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tasks().build())
+            .with_instructions(INSTRUCTIONS)
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
@@ -240,6 +323,27 @@ impl ServerHandler for Probe {
         let next_cursor = (start + PAGE < all.len()).then(|| (start + PAGE).to_string());
         let tools = all.into_iter().skip(start).take(PAGE).collect();
         Ok(ListToolsResult { tools, next_cursor, ..ListToolsResult::default() })
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let id = request.task_id;
+        Ok(GetTaskResult::new(DetailedTask::new(self.task(&id), self.state(&id))))
+    }
+
+    async fn update_task(&self, request: UpdateTaskParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        let answers = serde_json::to_string(&request.input_responses).expect("JSON");
+        fs::write(self.folder.join(request.task_id), answers).expect("it is written");
+        Ok(())
+    }
+
+    async fn cancel_task(&self, request: CancelTaskParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        fs::write(self.folder.join(request.task_id), "cancelled").expect("it is written");
+        self.note("task called off");
+        Ok(())
     }
 
     async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Answered {
