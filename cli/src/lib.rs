@@ -1,7 +1,8 @@
 //! The `flovyn` command as a library: the binary, the Python package and the npm package all call [`run`].
 //!
 //! Most commands open a backend without a worker and never create a database: they are about runs that are there. `chat` and
-//! `worker` serve the built-in agent. Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
+//! `worker` serve the built-in agent. Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted; those of `chat -p`
+//! beside them are in `chat::exit`.
 
 mod args;
 mod catalog;
@@ -10,6 +11,7 @@ mod commands;
 mod event;
 mod logs;
 mod print;
+mod project;
 mod target;
 mod view;
 
@@ -30,6 +32,8 @@ pub(crate) enum Failed {
     Refused(Error),
     /// The terminal or pipe is gone.
     Unwritable(std::io::Error),
+    /// It has said everything itself; what is left is the exit code.
+    Exit(i32),
 }
 
 impl From<Error> for Failed {
@@ -50,6 +54,7 @@ impl std::fmt::Display for Failed {
             Self::Usage(message) => f.write_str(message),
             Self::Refused(error) => f.write_str(error.message()),
             Self::Unwritable(error) => write!(f, "the terminal cannot be used: {error}"),
+            Self::Exit(code) => write!(f, "it ended with the exit code {code}"),
         }
     }
 }
@@ -83,9 +88,11 @@ fn execute(cli: Cli) -> i32 {
         Err(error) => return report(&Failed::Unwritable(error), false),
     };
     let json = cli.json;
-    // A server ends in its own order.
-    let ends_itself =
-        matches!(cli.command, args::Command::Dev(_) | args::Command::Server(_) | args::Command::Worker(_));
+    // A server ends in its own order, and so does a chat.
+    let ends_itself = matches!(
+        cli.command,
+        args::Command::Dev(_) | args::Command::Server(_) | args::Command::Worker(_) | args::Command::Chat(_)
+    );
     let mut output = Output::of_terminal(json, cli.color);
     let done = runtime.block_on(async {
         tokio::select! {
@@ -110,6 +117,7 @@ fn report(failed: &Failed, json: bool) -> i32 {
     }
     let mut out = std::io::stderr().lock();
     let (code, written) = match failed {
+        Failed::Exit(code) => return *code,
         Failed::Unwritable(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return 0,
         Failed::Unwritable(error) => (1, writeln!(out, "error: the output could not be written: {error}")),
         Failed::Usage(message) if json => {

@@ -36,11 +36,6 @@ impl Output {
         self.json
     }
 
-    /// Whether it is a terminal.
-    pub(crate) fn is_terminal(&self) -> bool {
-        self.terminal
-    }
-
     /// Whether colours are used.
     pub(crate) fn has_colours(&self) -> bool {
         self.colour

@@ -1,6 +1,7 @@
 //! The rules by which calls are allowed without asking the user: `--approve`, and calls answered with "always".
 
 use super::tools::ToolName;
+use crate::project::permission;
 use crate::{Failed, Result};
 use flovyn_toolkit::tools::Effect;
 use flovyn_toolkit::tools::approval::{
@@ -15,6 +16,8 @@ const DENIED: &str = "The user's policy does not allow it.";
 pub(super) struct ApprovalRules {
     policy: ApprovalPolicy,
     compiled: Approvals,
+    /// The rules of options: the option, the text, what it means.
+    named: Vec<(&'static str, String, Rule)>,
 }
 
 impl ApprovalRules {
@@ -38,7 +41,51 @@ impl ApprovalRules {
                     .map_err(|error| Failed::Usage(format!("{file} holds no approval policy: {error}")))?
             }
         };
-        Ok(Self { compiled: policy.compile()?, policy })
+        Ok(Self { compiled: policy.compile()?, policy, named: Vec::new() })
+    }
+
+    /// Adds the rules of `--allowed-tools` and `--disallowed-tools`.
+    pub(super) fn with_options(mut self, allowed: &[String], disallowed: &[String]) -> Result<Self> {
+        for (option, lists, decision) in
+            [("--allowed-tools", allowed, Decision::Allow), ("--disallowed-tools", disallowed, Decision::Deny)]
+        {
+            for text in lists.iter().flat_map(|list| permission::split(list)) {
+                let rule = permission::parse(text, decision)
+                    .map_err(|why| Failed::Usage(format!("{option}: the rule {text:?} {why}")))?;
+                self.policy.rules.push(rule.clone());
+                self.named.push((option, text.to_owned(), rule));
+            }
+        }
+        self.compiled = self.policy.compile()?;
+        Ok(self)
+    }
+
+    /// The names and patterns of the tools that options refuse whatever their arguments. The model need not know of them.
+    pub(super) fn refused_tools(&self) -> impl Iterator<Item = &str> {
+        let whole = self.named.iter().filter(|(_, _, rule)| rule.command.is_none() && rule.path.is_none());
+        whole.filter(|(_, _, rule)| rule.decision == Decision::Deny).map(|(_, _, rule)| rule.tool.as_str())
+    }
+
+    /// Refuses a rule of an option that is for none of these tools: a misspelled refusal would refuse nothing.
+    pub(super) fn check_names(&self, tools: &[&str]) -> Result {
+        for (option, text, rule) in &self.named {
+            let every = Rule::new(&rule.tool, Decision::Deny);
+            let compiled = ApprovalPolicy::allow_all().with(every).compile()?;
+            if !tools.iter().any(|tool| compiled.decide(tool, Effect::Read, &Value::Null) == Decision::Deny) {
+                let known = tools.join(", ");
+                let message = format!("{option}: there is no tool for the rule {text:?}; there are {known}");
+                return Err(Failed::Usage(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The policy of the agent in this process: it asks about what these rules are stricter about, in sessions too that were
+    /// started without them.
+    pub(super) fn agent_policy(&self) -> ApprovalPolicy {
+        let strict = self.policy.rules.iter().filter(|rule| rule.decision != Decision::Allow);
+        let rules = strict.map(|rule| Rule { decision: Decision::Ask, ..rule.clone() }).collect();
+        ApprovalPolicy { rules, ..ApprovalPolicy::allow_all() }
     }
 
     /// The answer by the rules; none where the user has to be asked.

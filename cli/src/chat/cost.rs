@@ -9,6 +9,7 @@ pub(super) struct Tally {
     calls: u64,
     prompt: u64,
     cached: u64,
+    written: u64,
     output: u64,
     micros: u64,
     /// The price of a call was not known.
@@ -25,6 +26,7 @@ impl Tally {
         };
         self.prompt += usage.prompt();
         self.cached += usage.cache_read;
+        self.written += usage.cache_write;
         self.output += usage.output;
         match usage.cost_micros() {
             Some(micros) => self.micros += micros,
@@ -37,6 +39,7 @@ impl Tally {
         self.calls += other.calls;
         self.prompt += other.prompt;
         self.cached += other.cached;
+        self.written += other.written;
         self.output += other.output;
         self.micros += other.micros;
         self.unpriced |= other.unpriced;
@@ -48,7 +51,7 @@ impl Tally {
     }
 
     /// Millionths of a US dollar; none where the price of a call is not known.
-    fn cost_micros(&self) -> Option<u64> {
+    pub(super) fn cost_micros(&self) -> Option<u64> {
         (!self.unpriced).then_some(self.micros)
     }
 
@@ -60,6 +63,16 @@ impl Tally {
             None => "cost unknown".to_owned(),
         };
         format!("{} tokens in{cached}, {} out · {cost}", grouped(self.prompt), grouped(self.output))
+    }
+
+    /// Tokens by the names of Anthropic's wire, which readers of event streams know.
+    pub(super) fn usage(&self) -> Value {
+        json!({
+            "input_tokens": self.prompt - self.cached - self.written,
+            "cache_creation_input_tokens": self.written,
+            "cache_read_input_tokens": self.cached,
+            "output_tokens": self.output,
+        })
     }
 
     /// For programs.

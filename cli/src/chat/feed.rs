@@ -9,7 +9,7 @@ use flovyn_core::clock::Timestamp;
 use flovyn_core::model::{Chunk, ChunkKind, Event, EventId, EventKind};
 use flovyn_toolkit::mcp::McpInputTask;
 use flovyn_toolkit::message::{Message, Part, Role, ToolResult};
-use flovyn_toolkit::react::{InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
+use flovyn_toolkit::react::{AnswerEnd, InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -53,6 +53,8 @@ pub(super) enum ChatEvent {
     Notice(String),
     /// No worker serves the session.
     Unserved,
+    /// Why the answer to a message has stopped; the agent waits for the user next.
+    AnswerEnded(AnswerEnd),
     /// The agent waits for the user.
     Idle,
     /// The run has ended; with the reason, unless it completed.
@@ -286,6 +288,7 @@ impl Feed {
                 let tokens = content["tokensBefore"].as_u64().unwrap_or_default();
                 self.push(ChatEvent::Notice(format!("{tokens} tokens of the conversation were summarised.")));
             }
+            Some("answer_end") => self.queue.extend(read(content).map(ChatEvent::AnswerEnded)),
             Some("budget_low") => self.push(ChatEvent::Notice("Little is left of the budget.".into())),
             _ => {}
         }

@@ -3,7 +3,7 @@
 use super::approval_rules::{ApprovalRules, answer};
 use super::feed::ChatEvent;
 use super::history::History;
-use super::live_session::LiveSession;
+use super::live_session::{LiveSession, SessionOptions};
 use super::local_agents::LocalAgents;
 use super::models::Models;
 use super::options::Chat;
@@ -40,6 +40,7 @@ pub(super) struct ChatContext<'a> {
     pub models: &'a Models,
     pub chat: &'a Chat,
     pub directory: &'a Path,
+    pub options: &'a SessionOptions,
     /// The notice about MCP servers of the project.
     pub project_notice: Option<String>,
 }
@@ -228,8 +229,8 @@ impl TerminalChat<'_> {
             Some(live_session) => live_session.send_text(text, delivery).await,
             None => {
                 let model = self.model.clone();
-                let live_session =
-                    LiveSession::start(self.context.store, self.context.directory, model, text, &self.rules).await?;
+                let ChatContext { store, directory, options, .. } = self.context;
+                let live_session = LiveSession::start(store, directory, model, text, &self.rules, options).await?;
                 self.live_session = Some(live_session);
                 self.serve().await
             }

@@ -12,10 +12,20 @@ use flovyn_core::Payload;
 use flovyn_core::model::Delivery as EngineDelivery;
 use flovyn_core::worker::WorkerOptions;
 use flovyn_toolkit::react::{
-    APPROVAL, AgentInput, Delivery, INPUT, InputReply, InputRequest, ModelChoice, USER_MESSAGE, UserMessage,
+    APPROVAL, AgentInput, AnswerLimits, Delivery, INPUT, InputReply, InputRequest, ModelChoice, USER_MESSAGE,
+    UserMessage,
 };
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use std::path::Path;
+
+/// What this process says about its messages, and about a session that it starts.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SessionOptions {
+    /// What the answer to a message may use.
+    pub limits: AnswerLimits,
+    /// More of the system prompt.
+    pub system_prompt: Option<String>,
+}
 
 /// An open session.
 pub(super) struct LiveSession {
@@ -29,6 +39,7 @@ pub(super) struct LiveSession {
     pub input_requests: Vec<InputRequest>,
     /// The model of the next message, where it changes.
     model: Option<ModelChoice>,
+    limits: AnswerLimits,
 }
 
 impl LiveSession {
@@ -39,10 +50,17 @@ impl LiveSession {
         model: ModelChoice,
         prompt: &str,
         rules: &ApprovalRules,
+        options: &SessionOptions,
     ) -> Result<Self> {
+        let mut system_prompt = super::prompt::of(directory);
+        if let Some(more) = &options.system_prompt {
+            system_prompt.push_str(&format!("\n\n{more}"));
+        }
+        let limits = options.limits;
         let input = AgentInput {
-            system_prompt: Some(super::prompt::of(directory)),
+            system_prompt: Some(system_prompt),
             user_prompt: prompt.to_owned(),
+            limits,
             model,
             working_directory: store.is_served_here().then(|| directory.display().to_string()),
             approvals: Some(rules.session_policy()),
@@ -50,7 +68,7 @@ impl LiveSession {
         };
         let session = store.start(directory, input.chat()).await?;
         let feed = Feed::new(&session.handle);
-        Ok(Self { session, feed, approvals: Vec::new(), input_requests: Vec::new(), model: None })
+        Ok(Self { session, feed, approvals: Vec::new(), input_requests: Vec::new(), model: None, limits })
     }
 
     /// Resumes an existing session.
@@ -65,7 +83,10 @@ impl LiveSession {
         let feed = Feed::resumed(&session.handle, &history);
         let model = (model != session.input.model).then_some(model);
         let input_requests = history.input_requests.iter().map(|(request, _)| request.clone()).collect();
-        Ok((Self { session, feed, approvals: history.approvals.clone(), input_requests, model }, history))
+        Ok((
+            Self { session, feed, approvals: history.approvals.clone(), input_requests, model, limits: chat.limits() },
+            history,
+        ))
     }
 
     /// Starts a worker of the session in this process, until its store is closed; does nothing where the tools are not open here.
@@ -87,7 +108,7 @@ impl LiveSession {
     }
 
     async fn send_message(&mut self, message: UserMessage) -> Result {
-        let signal = UserMessage { model: self.model.take(), ..message }.signal(None)?;
+        let signal = UserMessage { model: self.model.take(), limits: self.limits, ..message }.signal(None)?;
         self.session.handle.signal(USER_MESSAGE, signal.payload, signal.delivery, None).await?;
         Ok(())
     }

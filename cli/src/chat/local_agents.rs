@@ -8,6 +8,7 @@ use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::config::{Approval, ReactAgentConfig, ToolConfig, Toolkit, ToolkitConfig};
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tokio::task::JoinHandle;
 
@@ -26,6 +27,8 @@ pub(crate) struct WorkerSetup<'a> {
     pub confinement: Confinement,
     /// MCP servers by their names.
     pub servers: Map<String, Value>,
+    /// The names and patterns of tools that models are not offered.
+    pub without: BTreeSet<String>,
 }
 
 /// The agents that a process serves. They open in the background, since MCP servers may take a while to start.
@@ -82,7 +85,12 @@ impl WorkerSetup<'_> {
     fn description(self, approvals: ApprovalPolicy) -> ToolkitConfig {
         let tools = vec![ToolConfig::Named(EVERY_TOOL.to_owned())];
         ToolkitConfig {
-            agents: vec![ReactAgentConfig { tools, approvals: Approval(approvals), ..ReactAgentConfig::default() }],
+            agents: vec![ReactAgentConfig {
+                tools,
+                without_tools: self.without,
+                approvals: Approval(approvals),
+                ..ReactAgentConfig::default()
+            }],
             working_directory: Some(self.directory.to_owned()),
             roots: self.roots,
             sandbox: Some(!self.confinement.unsandboxed),

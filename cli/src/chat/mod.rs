@@ -2,11 +2,13 @@
 //!
 //! `options` are its arguments, `session` finds and starts runs, `local_agents` serves them in this process with the tools of
 //! `mcp_servers`, `feed` makes chat events of their events, `pending` holds requests to the user; `one_shot` answers a prompt,
-//! `interactive` is the chat in a terminal, which `view` and `screen` draw.
+//! which `report` and `stream_json` write and `exit` gives a code; `interactive` is the chat in a terminal, which `view` and
+//! `screen` draw.
 
 mod approval_rules;
 mod cost;
 mod elicitation;
+mod exit;
 mod feed;
 mod field;
 mod history;
@@ -19,8 +21,10 @@ mod one_shot;
 mod options;
 mod pending;
 mod prompt;
+mod report;
 mod screen;
 mod session;
+mod stream_json;
 mod tools;
 mod view;
 
@@ -30,37 +34,71 @@ pub(crate) use models::Models;
 pub(crate) use options::{AFTER, Chat, Confinement};
 pub(crate) use tools::{counts, problem_lines};
 
+use crate::commands::{StopSignal, stop_signal};
 use crate::print::{Output, ago};
 use crate::{Failed, Result};
 use approval_rules::ApprovalRules;
 use comfy_table::Cell;
-use flovyn_toolkit::react::Delivery;
-use flovyn_toolkit::tools::approval::ApprovalPolicy;
+use exit::Ending;
+use flovyn_toolkit::react::{Delivery, ModelChoice};
+use flovyn_toolkit::tools::Effect;
+use flovyn_toolkit::tools::approval::Decision;
 use interactive::ChatContext;
-use live_session::LiveSession;
+use live_session::{LiveSession, SessionOptions};
+use options::OutputFormat;
+use report::Report;
 use serde_json::{Map, Value, json};
 use session::{Session, Store, directory_of, name_of, title_of};
-use std::io::{IsTerminal, Read};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::path::Path;
 
 /// Sessions that are listed at most.
 const MAX_LISTED: usize = 100;
 
-/// Runs `flovyn chat`.
+/// Runs `flovyn chat`. A signal ends it at once: what the session was doing is done again when it is resumed.
 pub(crate) async fn chat(chat: Chat, out: &mut Output) -> Result {
+    let format = chat.format(out.is_json())?;
     let directory = std::env::current_dir().and_then(|here| here.canonicalize())?;
+    let (stopped, stopped_again) = (stop_signal()?, stop_signal()?);
     let store = Store::open(chat.db.as_deref()).await?;
     let mut local_agents = None;
-    let done = match chat.list {
-        true => list(&store, &chat, &directory, out).await,
-        false => answer(&store, chat, &directory, &mut local_agents, out).await,
+    let done = if chat.list {
+        list(&store, &chat, &directory, out).await
+    } else if is_interactive(&chat, format) {
+        tokio::select! {
+            done = converse(&store, chat, &directory, &mut local_agents, out) => done,
+            signal = stopped => Err(Failed::Exit(Ending::from(signal).code())),
+        }
+    } else {
+        let mut report = Report::new(out, format);
+        tokio::select! {
+            done = answer(&store, chat, &directory, &mut local_agents, &mut report) => done,
+            signal = stopped => Err(report.interrupted(signal.into())),
+        }
     };
-    let closed = store.runtime().close().await;
-    // After the worker: a running call whose MCP server was closed would record a failure.
-    if let Some(local_agents) = local_agents {
-        local_agents.close().await;
+    let is_stopped = matches!(done, Err(Failed::Exit(130 | 143)));
+    let closing = async {
+        let closed = store.runtime().close().await;
+        // After the worker: a running call whose MCP server was closed would record a failure.
+        if let Some(local_agents) = local_agents {
+            local_agents.close().await;
+        }
+        done.and(closed.map_err(Failed::from))
+    };
+    if !is_stopped {
+        return closing.await;
     }
-    done.and(closed.map_err(Failed::from))
+    tokio::select! {
+        done = closing => done,
+        signal = stopped_again => Err(Failed::Exit(Ending::from(signal).code())),
+    }
+}
+
+/// Whether somebody sits at a terminal and is to be talked with.
+fn is_interactive(chat: &Chat, format: OutputFormat) -> bool {
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    is_terminal && !chat.print && format == OutputFormat::Text
 }
 
 async fn list(store: &Store, chat: &Chat, directory: &Path, out: &mut Output) -> Result {
@@ -86,46 +124,102 @@ async fn list(store: &Store, chat: &Chat, directory: &Path, out: &mut Output) ->
     out.table(&head[..if chat.all { 4 } else { 3 }], rows.collect())
 }
 
-async fn answer(
+impl From<StopSignal> for Ending {
+    fn from(signal: StopSignal) -> Self {
+        match signal {
+            StopSignal::Interrupt => Self::Interrupted,
+            StopSignal::Terminate => Self::Terminated,
+        }
+    }
+}
+
+/// What both kinds of chat begin with.
+struct Opened {
+    rules: ApprovalRules,
+    models: Models,
+    session: Option<Session>,
+    model: ModelChoice,
+    options: SessionOptions,
+    /// The notice about MCP servers of the project.
+    project_notice: Option<String>,
+}
+
+async fn open(store: &Store, chat: &Chat, directory: &Path, local_agents: &mut Option<LocalAgents>) -> Result<Opened> {
+    let rules = ApprovalRules::read(chat.policy())?.with_options(&chat.allowed_tools, &chat.disallowed_tools)?;
+    let models = Models::open(chat.fake.as_ref().map(Option::as_deref))?;
+    let servers = servers(store, chat)?;
+    let session = existing_session(store, chat, directory).await?;
+    let model = live_session::model_of(store, &models, chat, session.as_ref().map(|session| &session.input.model))?;
+    let directory_of_session = session.as_ref().and_then(Session::directory).unwrap_or_else(|| directory.to_owned());
+    let project_notice = servers.as_ref().and_then(|_| mcp_servers::project_notice(&directory_of_session, &chat.mcp));
+    *local_agents = servers.map(|servers| {
+        let (roots, store, confinement) = (Vec::new(), store.url(), chat.confinement);
+        let without = rules.refused_tools().map(str::to_owned).collect();
+        let setup = WorkerSetup { directory: &directory_of_session, roots, store, confinement, servers, without };
+        // The policy of the session decides what is asked, the approval rules of this process answer.
+        LocalAgents::open(setup, &models, rules.agent_policy())
+    });
+    let options = SessionOptions { limits: chat.limits(), system_prompt: chat.append_system_prompt.clone() };
+    Ok(Opened { rules, models, session, model, options, project_notice })
+}
+
+async fn converse(
     store: &Store,
     chat: Chat,
     directory: &Path,
     local_agents: &mut Option<LocalAgents>,
     out: &mut Output,
 ) -> Result {
-    let rules = ApprovalRules::read(chat.policy())?;
-    let models = Models::open(chat.fake.as_ref().map(Option::as_deref))?;
-    let servers = servers(store, &chat)?;
-    let session = existing_session(store, &chat, directory).await?;
-    let model = live_session::model_of(store, &models, &chat, session.as_ref().map(|session| &session.input.model))?;
-    let directory_of_session = session.as_ref().and_then(Session::directory).unwrap_or_else(|| directory.to_owned());
-    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let is_interactive = is_terminal && !chat.print && !out.is_json();
-    let prompt = if is_interactive { None } else { prompt_of(&chat)? };
+    let Opened { rules, models, session, model, options, project_notice } =
+        open(store, &chat, directory, local_agents).await?;
+    let context = ChatContext { store, models: &models, chat: &chat, directory, options: &options, project_notice };
+    interactive::converse(context, session, model, rules, local_agents, out).await
+}
+
+async fn answer(
+    store: &Store,
+    chat: Chat,
+    directory: &Path,
+    local_agents: &mut Option<LocalAgents>,
+    report: &mut Report<'_>,
+) -> Result {
+    let prompt = prompt_of(&chat).await?;
     let missing = || Failed::Usage("there is no prompt; write one behind `flovyn chat`".into());
-    if !is_interactive && session.is_none() && prompt.is_none() {
+    if prompt.is_none() && chat.resumed().is_none() && chat.fork.is_none() {
         return Err(missing());
     }
-    let project_notice = servers.as_ref().and_then(|_| mcp_servers::project_notice(&directory_of_session, &chat.mcp));
-    *local_agents = servers.map(|servers| {
-        let (roots, store, confinement) = (Vec::new(), store.url(), chat.confinement);
-        let setup = WorkerSetup { directory: &directory_of_session, roots, store, confinement, servers };
-        // The policy of the session decides what is asked, the approval rules of this process answer.
-        LocalAgents::open(setup, &models, ApprovalPolicy::allow_all())
-    });
-    if is_interactive {
-        let context = ChatContext { store, models: &models, chat: &chat, directory, project_notice };
-        return interactive::converse(context, session, model, rules, local_agents, out).await;
-    }
-    project_notice.iter().for_each(|notice| eprintln!("{notice}"));
+    let Opened { rules, models, session, model, options, project_notice } =
+        open(store, &chat, directory, local_agents).await?;
+    project_notice.iter().for_each(|notice| report::note(notice));
     one_shot::wait_open(local_agents).await?;
+    let toolkit = local_agents.as_ref().and_then(LocalAgents::toolkit);
+    if let Some(toolkit) = toolkit {
+        let names: Vec<_> = toolkit.tools().iter().map(|tool| tool.name.as_str()).collect();
+        rules.check_names(&names)?;
+    }
+    let describe = || {
+        let refused = |name: &str| rules.decide(name, Effect::Read) == Decision::Deny;
+        let tools = toolkit.map(|toolkit| toolkit.tools()).unwrap_or_default();
+        let offered: Vec<_> = tools.iter().map(|tool| &tool.name).filter(|name| !refused(name)).collect();
+        let problems = toolkit.map(|toolkit| toolkit.problems()).unwrap_or_default();
+        let failed = problems.iter().map(|problem| (problem.server.as_str(), "failed"));
+        let connected = counts(tools).into_keys().map(|server| (server, "connected"));
+        let servers: BTreeMap<_, _> = failed.chain(connected).collect();
+        let servers: Vec<_> = servers.iter().map(|(name, status)| json!({ "name": name, "status": status })).collect();
+        json!({
+            "cwd": directory, "model": model.to_string(), "tools": offered, "mcp_servers": servers,
+            "permissionMode": chat.policy(), "flovyn_version": env!("CARGO_PKG_VERSION"),
+        })
+    };
     let Some(session) = session else {
         let prompt = prompt.ok_or_else(missing)?;
-        let mut live_session = LiveSession::start(store, directory, model, &prompt, &rules).await?;
+        let mut live_session = LiveSession::start(store, directory, model.clone(), &prompt, &rules, &options).await?;
+        report.begin(&live_session.session.name(), describe)?;
         live_session.serve(store, local_agents.as_ref()).await?;
-        return one_shot::follow(&mut live_session, false, rules, out).await;
+        return one_shot::follow(&mut live_session, false, &rules, report).await;
     };
     let (mut live_session, history) = LiveSession::resume(store, &models, &chat, session).await?;
+    report.begin(&live_session.session.name(), describe)?;
     live_session.serve(store, local_agents.as_ref()).await?;
     if let Some(status) = history.ended {
         let message =
@@ -137,7 +231,7 @@ async fn answer(
         None if history.is_idle => return Err(missing()),
         None => {}
     }
-    one_shot::follow(&mut live_session, prompt.is_none(), rules, out).await
+    one_shot::follow(&mut live_session, prompt.is_none(), &rules, report).await
 }
 
 /// The MCP servers of sessions that this process serves; none where workers of a server do.
@@ -160,22 +254,19 @@ async fn existing_session(store: &Store, chat: &Chat, directory: &Path) -> Resul
         let session = store.find(Some(id), directory).await?;
         return store.fork(&session).await.map(Some);
     }
-    match &chat.resume {
-        Some(id) => store.find(id.as_deref(), directory).await.map(Some),
+    match chat.resumed() {
+        Some(id) => store.find(id, directory).await.map(Some),
         None => Ok(None),
     }
 }
 
 /// The prompt, followed by the text of a pipe.
-fn prompt_of(chat: &Chat) -> Result<Option<String>> {
+async fn prompt_of(chat: &Chat) -> Result<Option<String>> {
     let mut prompt = chat.prompt.clone().unwrap_or_default();
-    if !std::io::stdin().is_terminal() {
-        let mut piped = String::new();
-        std::io::stdin().read_to_string(&mut piped)?;
-        if !prompt.is_empty() && !piped.trim().is_empty() {
-            prompt.push_str("\n\n");
-        }
-        prompt.push_str(piped.trim_end());
+    let piped = one_shot::piped_text().await?;
+    if !prompt.is_empty() && !piped.trim().is_empty() {
+        prompt.push_str("\n\n");
     }
+    prompt.push_str(piped.trim_end());
     Ok((!prompt.trim().is_empty()).then_some(prompt))
 }

@@ -1,20 +1,18 @@
-//! Answers one prompt and ends: text to standard output, tools and cost to standard error.
+//! Answers one prompt and ends: text to standard output, tools and cost to standard error. Nobody is waited for.
 
 use super::approval_rules::{ApprovalRules, answer};
-use super::cost::Tally;
 use super::elicitation::Elicitation;
-use super::feed::{ChatEvent, UNSERVED, text_of};
+use super::feed::{ChatEvent, UNSERVED};
 use super::live_session::LiveSession;
 use super::local_agents::LocalAgents;
-use super::screen::style::clean;
+use super::report::{Report, note};
 use super::tools::{ToolName, problem_lines};
 use crate::Result;
-use crate::print::{Output, short, took};
+use crate::print::short;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::message::{Message, ToolResult};
 use flovyn_toolkit::react::InputRequest;
 use flovyn_toolkit::tools::approval::ApprovalRequest;
-use serde_json::json;
+use std::io::{IsTerminal, Read};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -24,18 +22,8 @@ const NOT_ALLOWED: &str = "Nobody can be asked in this session: it allows lookin
 /// How long MCP servers may take to start before a notice says that they are starting.
 const START_NOTICE_AFTER: Duration = Duration::from_secs(3);
 
-/// An answer that is being written.
-struct OneShot<'a> {
-    out: &'a mut Output,
-    rules: ApprovalRules,
-    tally: Tally,
-    /// The text of the answer that was printed.
-    printed: String,
-    /// The agent has read the prompt: what follows is the answer.
-    turn_begun: bool,
-    /// The last complete answer.
-    last: Option<Message>,
-}
+/// How long standard input may be silent before a notice says that it is waited for.
+const INPUT_NOTICE_AFTER: Duration = Duration::from_secs(3);
 
 /// Waits for the tools of this process, and prints problems of MCP servers.
 pub(super) async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result {
@@ -43,26 +31,46 @@ pub(super) async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result 
     match timeout(START_NOTICE_AFTER, local_agents.wait_open()).await {
         Ok(wait_open) => drop(wait_open?),
         Err(_) => {
-            eprintln!("The MCP servers are starting…");
+            note("The MCP servers are starting…");
             local_agents.wait_open().await?;
         }
     }
     let lines =
         local_agents.toolkit().map(|toolkit| problem_lines(toolkit.tools(), toolkit.problems())).unwrap_or_default();
-    lines.iter().for_each(|line| eprintln!("{line}"));
+    lines.iter().for_each(|line| note(line));
     Ok(())
 }
 
-/// Follows a session until it waits for the user again, and prints it. `turn_begun`: the turn has begun already.
+/// The text of standard input, unless that is a terminal. Bytes that are no UTF-8 are replaced.
+pub(super) async fn piped_text() -> Result<String> {
+    if std::io::stdin().is_terminal() {
+        return Ok(String::new());
+    }
+    // On a thread, so that a signal ends the command meanwhile.
+    let mut reading = tokio::task::spawn_blocking(|| {
+        let mut bytes = Vec::new();
+        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let read = match timeout(INPUT_NOTICE_AFTER, &mut reading).await {
+        Ok(read) => read,
+        Err(_) => {
+            note("Standard input is read to its end; < /dev/null says that there is none.");
+            reading.await
+        }
+    };
+    let bytes = read.map_err(|error| Error::new(Code::AgentFailed, format!("standard input: {error}")))??;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Follows a session until it waits for the user again, and reports it. `turn_begun`: the turn has begun already.
 pub(super) async fn follow(
     live_session: &mut LiveSession,
-    turn_begun: bool,
-    rules: ApprovalRules,
-    out: &mut Output,
+    mut turn_begun: bool,
+    rules: &ApprovalRules,
+    report: &mut Report<'_>,
 ) -> Result {
-    let mut shot = OneShot { out, rules, tally: Tally::default(), printed: String::new(), turn_begun, last: None };
     for request in std::mem::take(&mut live_session.approvals) {
-        shot.answer_approval(live_session, &request).await?;
+        answer_approval(live_session, rules, &request, report).await?;
     }
     for request in std::mem::take(&mut live_session.input_requests) {
         close_input_request(live_session, request).await?;
@@ -70,21 +78,27 @@ pub(super) async fn follow(
     loop {
         let Some(event) = live_session.feed.next().await? else { break };
         match event {
-            ChatEvent::Text(text) => shot.text(&text)?,
-            ChatEvent::Discarded => shot.discard()?,
-            ChatEvent::UserMessage(_) => shot.turn_begun = true,
-            ChatEvent::AssistantMessage(message) => shot.answer_text(message)?,
-            ChatEvent::ToolEnded { result, duration } => shot.tool(&result, duration.map(took)),
-            ChatEvent::ApprovalRequested(request) => shot.answer_approval(live_session, &request).await?,
+            ChatEvent::Text(text) => report.text(&text)?,
+            ChatEvent::Discarded => report.discard()?,
+            ChatEvent::UserMessage(message) if turn_begun => report.user_message(&message)?,
+            ChatEvent::UserMessage(_) => turn_begun = true,
+            ChatEvent::AssistantMessage(message) => report.answered(message)?,
+            ChatEvent::ToolEnded { result, duration } => report.tool(&result, duration)?,
+            ChatEvent::ApprovalRequested(request) => answer_approval(live_session, rules, &request, report).await?,
             ChatEvent::InputRequested(request) => close_input_request(live_session, request).await?,
-            ChatEvent::InputRefused(refused) => eprintln!("{}", refused.message),
-            ChatEvent::ModelCalled(call) => shot.tally.add(call.usage.as_ref()),
-            ChatEvent::Notice(notice) => eprintln!("{notice}"),
-            ChatEvent::Unserved => eprintln!("{UNSERVED}"),
-            ChatEvent::Idle if shot.turn_begun => break,
-            ChatEvent::SessionEnded(Some(why)) => return Err(Error::new(Code::AgentFailed, why).into()),
+            ChatEvent::InputRefused(refused) => note(&refused.message),
+            ChatEvent::ModelCalled(call) => report.model_called(call.usage.as_ref()),
+            ChatEvent::Notice(notice) => report.notice(&notice)?,
+            ChatEvent::Unserved => report.notice(UNSERVED)?,
+            ChatEvent::AnswerEnded(end) if turn_begun => report.ended(end),
+            ChatEvent::Idle if turn_begun => break,
+            ChatEvent::SessionEnded(Some(why)) => {
+                report.fail(&why)?;
+                return Err(Error::new(Code::AgentFailed, why).into());
+            }
             ChatEvent::SessionEnded(None) => break,
             ChatEvent::Idle
+            | ChatEvent::AnswerEnded(_)
             | ChatEvent::Thinking(_)
             | ChatEvent::ToolStarted(_)
             | ChatEvent::ToolOutput { .. }
@@ -93,7 +107,27 @@ pub(super) async fn follow(
             | ChatEvent::InputAnswered(_) => {}
         }
     }
-    shot.end(&live_session.session.name())
+    report.finish()
+}
+
+async fn answer_approval(
+    live_session: &LiveSession,
+    rules: &ApprovalRules,
+    request: &ApprovalRequest,
+    report: &mut Report<'_>,
+) -> Result {
+    let refused = || {
+        note(&format!(
+            "{} was not allowed; --yes, --approve or --allowed-tools allows it",
+            ToolName::of(&request.name)
+        ));
+        answer(request, false, Some(NOT_ALLOWED.to_owned()))
+    };
+    let answer = rules.answer(request).unwrap_or_else(refused);
+    if !answer.approved {
+        report.denied(request);
+    }
+    live_session.answer_approval(&answer).await
 }
 
 /// Cancels an elicitation, since nobody can answer here.
@@ -101,78 +135,10 @@ async fn close_input_request(live_session: &LiveSession, request: InputRequest) 
     let (server, tool) = (request.server.clone(), ToolName::of(&request.name).tool.to_owned());
     for question in request.questions.values() {
         let question = short(question.message(), 200);
-        eprintln!("{server} asks before {tool} goes on: {question} Nobody can answer here, so it was closed.");
+        note(&format!("{server} asks before {tool} goes on: {question} Nobody can answer here, so it was closed."));
     }
     match Elicitation::new(request).cancel() {
         Some(reply) => live_session.answer_input(&reply).await,
         None => Ok(()),
-    }
-}
-
-impl OneShot<'_> {
-    fn text(&mut self, text: &str) -> Result {
-        self.printed.push_str(text);
-        match (self.out.is_json(), self.out.is_terminal()) {
-            (true, _) => Ok(()),
-            (_, true) => self.out.part(&clean(text)),
-            (_, false) => self.out.part(text),
-        }
-    }
-
-    fn discard(&mut self) -> Result {
-        if !self.printed.is_empty() {
-            self.line()?;
-            eprintln!("(the answer was cut off and is given again)");
-        }
-        Ok(())
-    }
-
-    /// Ends the line of the answer.
-    fn line(&mut self) -> Result {
-        let open = !self.printed.is_empty() && !self.printed.ends_with('\n');
-        self.printed.clear();
-        if open && !self.out.is_json() { self.out.line("") } else { Ok(()) }
-    }
-
-    fn answer_text(&mut self, message: Message) -> Result {
-        let text = message.text();
-        match text.strip_prefix(&self.printed) {
-            Some(rest) => self.text(rest)?,
-            None => {
-                self.discard()?;
-                self.text(&text)?;
-            }
-        }
-        self.line()?;
-        self.last = Some(message);
-        Ok(())
-    }
-
-    fn tool(&mut self, result: &ToolResult, duration: Option<String>) {
-        let mark = if result.is_error { "✗" } else { "✓" };
-        let duration = duration.map(|duration| format!(" ({duration})")).unwrap_or_default();
-        eprintln!("{mark} {}{duration}: {}", ToolName::of(&result.name), short(&text_of(result), 100));
-    }
-
-    async fn answer_approval(&mut self, live_session: &LiveSession, request: &ApprovalRequest) -> Result {
-        let by_rules = self.rules.answer(request);
-        let refused = || {
-            eprintln!("{} was not allowed; --yes or --approve allows it", ToolName::of(&request.name));
-            answer(request, false, Some(NOT_ALLOWED.to_owned()))
-        };
-        live_session.answer_approval(&by_rules.unwrap_or_else(refused)).await
-    }
-
-    fn end(self, session: &str) -> Result {
-        let error = self.last.as_ref().and_then(|message| message.assistant.as_ref()?.error.as_ref());
-        if let Some(error) = error {
-            return Err(Error::new(Code::AgentFailed, format!("the model gave no answer: {}", error.message)).into());
-        }
-        if self.out.is_json() {
-            let text = self.last.map(|message| message.text()).unwrap_or_default();
-            return self.out.value(&json!({ "session": session, "text": text, "usage": self.tally.json() }));
-        }
-        eprintln!("{} · session {session}", self.tally.line());
-        Ok(())
     }
 }

@@ -162,7 +162,7 @@ impl View {
                 self.busy = None;
                 self.ended = Some(why.clone().unwrap_or_else(|| "the session is over".to_owned()));
             }
-            ChatEvent::ApprovalRequested(_) => {}
+            ChatEvent::ApprovalRequested(_) | ChatEvent::AnswerEnded(_) => {}
         }
     }
 

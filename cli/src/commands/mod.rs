@@ -14,6 +14,8 @@ mod steer;
 mod watch;
 pub(crate) mod worker;
 
+pub(crate) use serve::{StopSignal, stop_signal};
+
 use crate::Result;
 use crate::args::{Command, Runs};
 use crate::print::Output;

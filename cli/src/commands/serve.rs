@@ -149,7 +149,7 @@ impl Termination {
 
 /// A signal to end the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StopSignal {
+pub(crate) enum StopSignal {
     /// SIGTERM, of a process manager.
     Terminate,
     /// Ctrl-C.
@@ -168,7 +168,7 @@ impl StopSignal {
 /// Listens for signals from now on, and resolves with the first. Call it before the process announces itself: a signal may come at
 /// once.
 #[cfg(unix)]
-pub(super) fn stop_signal() -> std::io::Result<impl Future<Output = StopSignal>> {
+pub(crate) fn stop_signal() -> std::io::Result<impl Future<Output = StopSignal>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminated, mut interrupted) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
@@ -181,7 +181,7 @@ pub(super) fn stop_signal() -> std::io::Result<impl Future<Output = StopSignal>>
 
 /// Listens for signals, and resolves with the first.
 #[cfg(not(unix))]
-pub fn stop_signal() -> std::io::Result<impl Future<Output = StopSignal>> {
+pub(crate) fn stop_signal() -> std::io::Result<impl Future<Output = StopSignal>> {
     Ok(async {
         match tokio::signal::ctrl_c().await {
             Ok(()) => StopSignal::Interrupt,

@@ -11,6 +11,7 @@ use clap::Args;
 use flovyn_core::worker::WorkerOptions;
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing::info;
@@ -62,6 +63,7 @@ pub(crate) async fn worker(args: Worker, out: &mut Output) -> Result {
         store: target.url(),
         confinement: args.confinement,
         servers,
+        without: BTreeSet::new(),
     };
     let approvals = if args.yes { ApprovalPolicy::allow_all() } else { ApprovalPolicy::default() };
     let mut local_agents = LocalAgents::open(setup, &models, approvals);

@@ -1,6 +1,7 @@
 //! `flovyn chat` and `flovyn worker` as users have them: the real command with a scripted model, over pipes and terminals.
 
 mod conversation;
+mod headless;
 mod mcp;
 mod one_shot;
 #[path = "../../../toolkit/tests/mcp/server.rs"]

@@ -52,6 +52,8 @@ pub struct ReactAgentConfig {
     pub system_prompt: Option<String>,
     /// What its models may call.
     pub tools: Vec<ToolConfig>,
+    /// The names and patterns of host and MCP tools that are left out of them.
+    pub without_tools: BTreeSet<String>,
     /// Which calls need a person.
     pub approvals: Approval,
     /// Limits and habits, where a run does not say otherwise.
@@ -68,6 +70,7 @@ impl Default for ReactAgentConfig {
             model: None,
             system_prompt: None,
             tools: Vec::new(),
+            without_tools: BTreeSet::new(),
             approvals: Approval::default(),
             config: AgentConfig::default(),
             working_directory: None,

@@ -10,7 +10,7 @@ use flovyn_core::agent::NativeHost;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::TaskOptions;
 use flovyn_core::task::TaskDefinition;
-use globset::Glob;
+use globset::{Glob, GlobMatcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -128,10 +128,7 @@ impl ToolSelection {
     /// Selects the tools of a name or pattern.
     fn select(&mut self, name: &str) -> Result<Vec<String>> {
         let found: Vec<_> = if name.contains('*') {
-            let glob = Glob::new(name).map_err(|error| {
-                Error::new(Code::InvalidArgument, format!("the tools {name:?} are no pattern: {error}"))
-            })?;
-            let glob = glob.compile_matcher();
+            let glob = pattern(name)?;
             self.toolbox.names().filter(|known| glob.is_match(known)).map(str::to_owned).collect()
         } else {
             self.toolbox.names().filter(|known| *known == name).map(str::to_owned).collect()
@@ -170,11 +167,15 @@ impl ToolSelection {
         if let Some(own) = given.working_directory.as_ref().filter(|own| *own != directory) {
             agent = agent.with_working_directory(own.display().to_string());
         }
+        let left_out = given.without_tools.iter().map(|name| pattern(name)).collect::<Result<Vec<_>>>()?;
         for tool in &given.tools {
             match tool {
                 ToolConfig::Task(task) => agent = agent.with_tool(task.offered()?)?,
                 ToolConfig::Named(name) => {
                     for name in self.select(name)? {
+                        if left_out.iter().any(|pattern| pattern.is_match(&name)) {
+                            continue;
+                        }
                         if let Some(tool) = self.toolbox.get(&name) {
                             agent = agent.with_tool(AgentTool::host(&**tool)?)?;
                         }
@@ -185,6 +186,13 @@ impl ToolSelection {
         let said = self.servers.instructions();
         Ok(said.into_iter().fold(agent, |agent, (server, said)| agent.with_server_instructions(server, said)))
     }
+}
+
+/// Reads a pattern of tools' names.
+fn pattern(name: &str) -> Result<GlobMatcher> {
+    let glob = Glob::new(name)
+        .map_err(|error| Error::new(Code::InvalidArgument, format!("the tools {name:?} are no pattern: {error}")))?;
+    Ok(glob.compile_matcher())
 }
 
 impl ToolkitConfig {

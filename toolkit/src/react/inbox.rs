@@ -1,6 +1,6 @@
 //! Messages of the user while the agent runs, and when they are delivered.
 
-use super::{ModelChoice, USER_MESSAGE};
+use super::{AnswerLimits, ModelChoice, USER_MESSAGE};
 use crate::message::{Message, Part, Role};
 use crate::provider::ThinkingLevel;
 use flovyn_core::Payload;
@@ -28,6 +28,9 @@ pub struct UserMessage {
     /// How long the model thinks from here on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking: Option<ThinkingLevel>,
+    /// What the answer to it may use.
+    #[serde(skip_serializing_if = "AnswerLimits::is_none")]
+    pub limits: AnswerLimits,
 }
 
 /// When a message is delivered. It is written with the engine's words; `steer`, `next` and `interrupt` can be read too.

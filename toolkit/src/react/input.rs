@@ -1,6 +1,6 @@
 //! The input of a run of the agent: the JSON of `POST /agent-executions`, in camelCase, or just a prompt.
 
-use super::{Budget, OutputSpec};
+use super::{AnswerLimits, Budget, OutputSpec};
 use crate::message::Part;
 use crate::provider::ThinkingLevel;
 use crate::tools::approval::ApprovalPolicy;
@@ -23,6 +23,9 @@ pub struct AgentInput {
     /// Images and documents of that message.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub user_parts: Vec<Part>,
+    /// What the answer to that message may use.
+    #[serde(skip_serializing_if = "AnswerLimits::is_none")]
+    pub limits: AnswerLimits,
     /// The model that is asked.
     pub model: ModelChoice,
     /// The tools that the model may call, by name; all tools of the agent unless given.

@@ -42,6 +42,16 @@ impl RunOutcome {
     }
 }
 
+/// The content of an `answer_end` entry: why the answer to a message of a chat stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AnswerEnd {
+    /// Why it stopped.
+    pub stop_reason: StopReason,
+    /// How many model calls answered since the user's message.
+    pub turns: u32,
+}
+
 /// Why a run, or the answer to one message of a chat, stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

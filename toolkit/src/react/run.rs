@@ -5,8 +5,8 @@ use super::compaction::Compacted;
 use super::output::FINAL_ANSWER;
 use super::transcript::{LlmCall, OfferedTools, Transcript, entry_type, estimate};
 use super::{
-    AgentEvent, AgentInput, AgentTool, Delivery, Mode, ModelChoice, Phase, ReactAgent, ReactState, RunOutcome,
-    StopReason, USER_MESSAGE, UserMessage,
+    AgentEvent, AgentInput, AgentTool, AnswerEnd, Delivery, Mode, ModelChoice, Phase, ReactAgent, ReactState,
+    RunOutcome, StopReason, USER_MESSAGE, UserMessage,
 };
 use super::{inbox, results};
 use crate::mcp::tool_name;
@@ -71,7 +71,11 @@ impl<'a> AgentRun<'a> {
             {
                 match self.input.config.mode {
                     Mode::OneShot => return Ok(self.outcome(reason, text)),
-                    Mode::Chat => self.state.phase = Phase::WaitingForInput,
+                    Mode::Chat => {
+                        let end = AnswerEnd { stop_reason: reason, turns: self.state.since_user };
+                        self.record("system", entry_type::ANSWER_END, &end)?;
+                        self.state.phase = Phase::WaitingForInput;
+                    }
                 }
                 let word = serde_json::to_value(reason).unwrap_or_default();
                 self.status("waiting_for_input", word.as_str());
@@ -96,6 +100,7 @@ impl<'a> AgentRun<'a> {
         let first = UserMessage {
             text: self.input.user_prompt.clone(),
             parts: accepted(&self.input.user_parts)?,
+            limits: self.input.limits,
             ..UserMessage::default()
         };
         let silent = first.text.is_empty() && first.parts.is_empty();

@@ -1,7 +1,7 @@
 //! The state that the agent's checkpoints save. It holds no messages, so it stays small however long the conversation
 //! gets.
 
-use super::{AgentInput, Ledger, ModelChoice, UserMessage};
+use super::{AgentInput, AnswerLimits, Ledger, ModelChoice, UserMessage};
 use crate::provider::ThinkingLevel;
 use crate::tools::FilesSeen;
 use flovyn_core::agent::AgentState;
@@ -48,6 +48,11 @@ pub struct ReactState {
     pub output: Option<Value>,
     /// How many answers since the last message of the user did not have that form.
     pub output_faults: u32,
+    /// What the answer to the last message of the user may use.
+    #[serde(skip_serializing_if = "AnswerLimits::is_none")]
+    pub limits: AnswerLimits,
+    /// The cost in the ledger when that message came, in millionths of a US dollar.
+    pub cost_before: u64,
 }
 
 /// What a run does next.
@@ -73,7 +78,14 @@ impl ReactState {
     /// Takes note of a message of the user.
     pub(super) fn add_user_message(&mut self, message: &UserMessage) {
         (self.since_user, self.output, self.output_faults) = (0, None, 0);
+        self.limits = message.limits;
+        self.cost_before = self.ledger.cost_micros;
         self.choose(message);
+    }
+
+    /// Whether the limits of the last message leave no room for another model call.
+    pub(super) fn is_at_limit(&self) -> bool {
+        self.limits.is_used_up(self.ledger.cost_micros.saturating_sub(self.cost_before))
     }
 
     /// Takes over the model and the level of thinking that a message chooses.

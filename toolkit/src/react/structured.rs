@@ -36,7 +36,7 @@ impl AgentRun<'_> {
                     let said = format!("the model was asked {asked} times and gave no answer of the form: {fault}");
                     return Err(Error::new(Code::AgentFailed, said).with("error_type", "invalid_output"));
                 }
-                match self.state.since_user >= self.input.config.max_turns.max(1) {
+                match self.state.since_user >= self.max_turns() {
                     true => Ok(TurnEnd::Stopped(StopReason::MaxTurns, message.text())),
                     false => Ok(TurnEnd::More),
                 }

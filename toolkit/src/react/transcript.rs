@@ -8,8 +8,9 @@
 //! | `compaction` | a summary, which hides the messages before `firstKeptEntryId` |
 //! | `context_edit` | replaces the message of one entry, or removes it |
 //!
-//! The other types (`approval_request`, `approval`, `input_request`, `input`, `input_refused`, `budget_low`) are for
-//! people. No model gets them. A `tool_output` is the whole text of a long result, on a thread of its own.
+//! The other types (`approval_request`, `approval`, `input_request`, `input`, `input_refused`, `budget_low`, `answer_end`)
+//! are for people. No model gets them. A `tool_output` is the whole text of a long result, on a thread of
+//! its own.
 
 use super::{Compacted, ModelChoice};
 use crate::message::{AssistantMeta, Content, Media, Message, Part, Role, Stop, Usage};
@@ -32,6 +33,7 @@ pub(super) mod entry_type {
     pub(crate) const INPUT_REQUEST: &str = "input_request";
     pub(crate) const INPUT: &str = "input";
     pub(crate) const INPUT_REFUSED: &str = "input_refused";
+    pub(crate) const ANSWER_END: &str = "answer_end";
     pub(crate) const BUDGET_LOW: &str = "budget_low";
     pub(crate) const TOOL_OUTPUT: &str = "tool_output";
 }

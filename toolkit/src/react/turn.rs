@@ -115,16 +115,21 @@ impl AgentRun<'_> {
                 if self.run_calls(calls).await? == ToolCallsEnd::Interrupted {
                     return self.interrupted().await;
                 }
-                match self.state.since_user >= self.input.config.max_turns.max(1) {
+                match self.state.since_user >= self.max_turns() {
                     true => stopped(StopReason::MaxTurns),
                     false => Ok(TurnEnd::More),
                 }
             }
-            Stop::Deferred if self.state.since_user < self.input.config.max_turns => Ok(TurnEnd::More),
+            Stop::Deferred if self.state.since_user < self.max_turns() => Ok(TurnEnd::More),
             Stop::Length => stopped(StopReason::Length),
             Stop::Refusal => stopped(StopReason::Refusal),
             _ => stopped(StopReason::End),
         }
+    }
+
+    /// How many model calls may answer a message of the user.
+    pub(super) fn max_turns(&self) -> u32 {
+        self.state.limits.max_turns.unwrap_or(self.input.config.max_turns).max(1)
     }
 
     /// Records the text of an interrupted answer.
@@ -204,6 +209,9 @@ impl AgentRun<'_> {
     }
 
     async fn call_model(&mut self, model: &ModelChoice) -> Result<ModelOutcome> {
+        if self.state.is_at_limit() {
+            return Ok(ModelOutcome::NoBudget);
+        }
         let (config, prompt) = (&self.input.config, self.state.context_tokens);
         let answer_limit = answer_within(&self.ctx.remaining_budget()?.parse()?, prompt, config.max_tokens);
         let reserved = self.state.ledger.reserve(config.budget.as_ref(), prompt, answer_limit);
@@ -264,7 +272,8 @@ impl AgentRun<'_> {
     /// Compacts the conversation if the window is full, or in any case with `overflown`.
     async fn compact_if_due(&mut self, overflown: bool) -> Result<CompactionOutcome> {
         let compaction = &self.input.config.compaction;
-        if !overflown && !compaction.is_due(self.state.context_tokens, self.state.window) {
+        let is_due = overflown || compaction.is_due(self.state.context_tokens, self.state.window);
+        if !is_due || self.state.is_at_limit() {
             return Ok(CompactionOutcome::NotCompacted);
         }
         let transcript = self.transcript().await?;

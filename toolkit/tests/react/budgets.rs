@@ -2,7 +2,8 @@
 
 use super::*;
 use flovyn_core::model::{ResumeRequest, StartLimits, WaitReason};
-use flovyn_toolkit::react::{Budget, Ledger, StopReason};
+use flovyn_toolkit::fake_llm::ScriptedUsage;
+use flovyn_toolkit::react::{AnswerEnd, AnswerLimits, Budget, Ledger, StopReason};
 
 fn with(budget: Budget) -> AgentInput {
     let mut input = ask("Spend.");
@@ -34,6 +35,30 @@ async fn a_budget_of_tokens_is_never_overdrawn() {
     assert!(usage.input_tokens + usage.output_tokens <= 6_000 && usage.calls > 1, "{usage:?}");
     let asked: Vec<_> = lab.fake.requests().iter().map(|request| request.body["max_tokens"].as_u64()).collect();
     assert!(asked[0] == Some(1_000) && asked.iter().all(|tokens| *tokens <= Some(1_000)), "{asked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_message_says_what_its_answer_may_use() {
+    let costs = ScriptedUsage { cost_micros: Some(400), ..ScriptedUsage::default() };
+    let script = Script::new([Turn { usage: costs, ..Turn::call("note", json!({"text": "a"})) }.times(99)]);
+    let lab = Lab::of("memory:", script, agent()).await;
+    let mut input = AgentInput::new("other/m", "Go on.").chat();
+    input.limits = AnswerLimits { max_turns: Some(2), max_cost_micros: None };
+    input.config.max_turns = 4;
+    let run = lab.start(&input).await;
+    waits_for(&run, USER_MESSAGE).await;
+    let costly = AnswerLimits { max_turns: None, max_cost_micros: Some(1_000) };
+    for limits in [costly, AnswerLimits::default()] {
+        say(&run, UserMessage { limits, ..UserMessage::new("More.") }).await;
+        let answered = lab.fake.requests().len();
+        lab.asked(answered + 3).await;
+        waits_for(&run, USER_MESSAGE).await;
+    }
+    let ends: Vec<AnswerEnd> = of_type(&run, "answer_end").await;
+    let ends: Vec<_> = ends.iter().map(|end| (end.stop_reason, end.turns)).collect();
+    // 400 + 400 leave room for one more call, 1,200 for none. Without limits of its own a message has those of the run.
+    assert_eq!(ends, [(StopReason::MaxTurns, 2), (StopReason::Budget, 3), (StopReason::MaxTurns, 4)]);
+    assert_eq!(lab.fake.paid(), 9);
 }
 
 /// Starts a run with a budget of the engine's, and waits until that is used up.
