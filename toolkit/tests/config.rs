@@ -213,9 +213,9 @@ async fn a_task_without_a_declared_effect_needs_a_person() {
     let run = lab.start(json!("Go on.")).await;
     let asked = loop {
         let entries = run.messages().await.expect("entries");
-        let found = entries.into_iter().find(|entry| entry.entry_type == "approval_request");
+        let found = entries.into_iter().find(|entry| entry.new.entry_type == "approval_request");
         match found {
-            Some(entry) => break entry.content.parse::<Value>().expect("JSON"),
+            Some(entry) => break entry.new.content.parse::<Value>().expect("JSON"),
             None => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     };

@@ -363,16 +363,16 @@ mod tests {
             let limits = limits(8_000, 100);
             let first = shown(&text, &limits);
             assert!(first.len() < 8_400, "{} bytes", first.len());
-            let (mut offset, mut read) = (1, String::new());
+            let (mut offset, mut found) = (1, String::new());
             loop {
                 let page = read(&limits, json!({"call_id": "c1", "offset": offset}), &text).plain_text();
                 assert!(page.len() < 9_000, "{} bytes", page.len());
                 let (lines, note) = page.rsplit_once("\n[").expect("a note");
-                read.extend(lines.lines().map(|line| line.split_once('\t').expect("a number").1));
+                found.extend(lines.lines().map(|line| line.split_once('\t').expect("a number").1));
                 let Some(next) = note.split("offset=").nth(1).and_then(|next| next.split(' ').next()) else { break };
                 offset = next.parse().expect("a number");
             }
-            assert_eq!(read, text.replace('\n', ""));
+            assert_eq!(found, text.replace('\n', ""));
         }
     }
 
