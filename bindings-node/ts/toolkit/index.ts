@@ -32,6 +32,7 @@ export {
   type Budget,
   type Compaction,
   type ModelUsage,
+  type Outage,
   ReactAgent,
   reactAgent,
   type ReactAgentOptions,

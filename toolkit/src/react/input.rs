@@ -1,6 +1,6 @@
 //! The input of a run of the agent: the JSON of `POST /agent-executions`, in camelCase, or just a prompt.
 
-use super::Budget;
+use super::{Budget, RetryConfig};
 use crate::message::Part;
 use crate::provider::ThinkingLevel;
 use crate::tools::approval::ApprovalPolicy;
@@ -73,6 +73,8 @@ pub struct AgentConfig {
     pub budget: Option<Budget>,
     /// How a full window is compacted.
     pub compaction: CompactionConfig,
+    /// How outages of models are waited for.
+    pub retry: RetryConfig,
 }
 
 /// What happens when the model has finished.
@@ -119,6 +121,7 @@ impl Default for AgentConfig {
             parallel_tools: 8,
             budget: None,
             compaction: CompactionConfig::default(),
+            retry: RetryConfig::default(),
         }
     }
 }

@@ -247,7 +247,8 @@ impl<'a> AgentRun<'a> {
     }
 
     fn outcome(self, stop_reason: StopReason, text: String) -> RunOutcome {
-        let ReactState { turn: turns, model, usage, .. } = self.state;
+        let ReactState { turn: turns, model, answered_by, usage, .. } = self.state;
+        let model = answered_by.unwrap_or(model);
         RunOutcome { text, stop_reason, turns, model, usage }
     }
 }

@@ -43,7 +43,7 @@ pub struct LlmCall {
     pub model: ModelChoice,
     /// `turn` or `compaction`.
     pub purpose: String,
-    /// Tokens and cost; absent if the call was interrupted before the provider gave them.
+    /// Tokens and cost; an estimate if the call ended before the provider gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// From sending the request to the end of the response, in milliseconds.

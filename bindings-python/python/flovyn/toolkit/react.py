@@ -97,6 +97,20 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Outage:
+    """How long a run waits for models that cannot be reached or refuse for the moment, and what it does then."""
+
+    max_wait: float | str = "6h"
+    """Seconds, or a text such as ``"90s"``, ``"15m"``, ``"6h"`` or ``"2d"``."""
+    then: Literal["pause", "fail"] = "pause"
+    """A run that is paused makes its last call again when it is resumed."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the policy as the agent reads it."""
+        return {"maxWait": self.max_wait, "then": self.then}
+
+
+@dataclass(frozen=True)
 class RunInput:
     """What a run is started with, where a prompt is not enough. What is not given is as the agent was declared."""
 
@@ -115,6 +129,7 @@ class RunInput:
     fallback: Sequence[str] | None = None
     parallel_tools: int | None = None
     budget: Budget | None = None
+    retry: Outage | None = None
     working_directory: str | os.PathLike[str] | None = None
     approvals: ApprovalPolicy | None = None
     """May be stricter than the agent's, never laxer."""
@@ -136,6 +151,7 @@ class RunInput:
                 fallback=self.fallback,
                 parallel_tools=self.parallel_tools,
                 budget=self.budget,
+                retry=self.retry,
             )
             or None,
             workingDirectory=absolute(self.working_directory),
@@ -157,6 +173,7 @@ def _config(
     fallback: Sequence[str] | None,
     parallel_tools: int | None,
     budget: Budget | None,
+    retry: Outage | None,
 ) -> dict[str, Any]:
     return _given(
         mode=mode,
@@ -167,6 +184,7 @@ def _config(
         fallback=None if fallback is None else list(fallback),
         parallelTools=parallel_tools,
         budget=None if budget is None else budget.describe(),
+        retry=None if retry is None else retry.describe(),
     )
 
 
@@ -256,6 +274,7 @@ def react_agent(
     fallback: Sequence[str] = (),
     parallel_tools: int | None = None,
     budget: Budget | None = None,
+    retry: Outage | None = None,
     working_directory: str | os.PathLike[str] | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
     sandbox: bool | None = None,
@@ -274,6 +293,7 @@ def react_agent(
     ``write``, ``edit``, ``bash``, ``grep``, ``find``, ``run-sandbox``) and MCP tools by name, and tasks of one's own.
     ``approvals`` says which calls need a person: with ``"ask"`` those that change or run something, with ``"allow"``
     none; with ``"deny"`` such calls never run. With ``mode="chat"`` the run waits for the next ``userMessage`` signal.
+    ``retry`` says how long an outage of the models is waited for, six hours unless given, and what follows then.
     The rest says where tools work and what they may use; see ``Toolkit``.
     """
     own: list[Tool] = []
@@ -299,6 +319,7 @@ def react_agent(
             fallback=fallback,
             parallel_tools=parallel_tools,
             budget=budget,
+            retry=retry,
         ),
         workingDirectory=absolute(working_directory),
     )
