@@ -33,6 +33,7 @@ export {
   type Budget,
   type Compaction,
   type ModelUsage,
+  type Outage,
   ReactAgent,
   reactAgent,
   type ReactAgentOptions,

@@ -8,7 +8,10 @@ export interface ToolCall {
   id: string;
   name: string;
   arguments: Record<string, unknown>;
-  /** What the model wrote, where it differs from `arguments`. */
+  /**
+   * What the model wrote in place of arguments, where that is no JSON object. `arguments` is empty then: do not run the
+   * call, and answer it with an error that says so.
+   */
   rawArguments?: string;
   /** `provider` where the provider ran it. */
   executedBy?: "provider";
@@ -58,6 +61,8 @@ export interface Usage {
   output: number;
   /** Those of them that the model thought with. */
   reasoning: number;
+  /** Whether the call ended before its provider had told the counts. */
+  estimated?: boolean;
   /** Null where nobody knows, never zero for want of a price. */
   cost: { amountMicros: number; currency: string; basis: string; tableVersion?: string } | null;
 }

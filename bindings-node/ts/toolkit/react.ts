@@ -32,6 +32,14 @@ export interface Compaction {
   keepRecentTokens?: number;
 }
 
+/** How long a run waits for models that cannot be reached or refuse for the moment, and what it does then. */
+export interface Outage {
+  /** Seconds, or a text such as `"90s"`, `"15m"`, `"6h"` (the usual) or `"2d"`. */
+  maxWait?: number | string;
+  /** `pause` unless given: the run makes its last call again when it is resumed. */
+  then?: "pause" | "fail";
+}
+
 /** Limits and habits of an agent, or of one run. */
 export interface AgentConfig {
   /** Model calls after which it stops by itself, counted from the user's last word: 50. */
@@ -49,6 +57,8 @@ export interface AgentConfig {
   parallelTools?: number;
   budget?: Budget;
   compaction?: Compaction;
+  /** How outages of models are waited for. */
+  retry?: Outage;
 }
 
 /** How the built-in agent is declared. */
@@ -139,7 +149,7 @@ function native(): never {
 }
 
 function descriptionOf(kind: string, tools: (Tool | string)[], options: ReactAgentOptions): object {
-  const { maxTurns, maxTokens, temperature, thinking, mode, fallback, parallelTools, budget, compaction } = options;
+  const { maxTurns, maxTokens, temperature, thinking, mode, fallback, parallelTools, budget, compaction, retry } = options;
   const agent = {
     kind,
     model: options.model,
@@ -156,6 +166,7 @@ function descriptionOf(kind: string, tools: (Tool | string)[], options: ReactAge
       parallelTools,
       budget,
       compaction,
+      retry,
       output: formOf(options.output, options.outputRetries),
     },
     workingDirectory: absolute(options.workingDirectory),

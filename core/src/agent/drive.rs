@@ -5,7 +5,7 @@ use super::AnyAgent;
 use crate::context::{Context, Work};
 use crate::error::{Code, Error};
 use crate::journal::{Ending, Outside, StartTask};
-use crate::model::{AttemptResult, Failure};
+use crate::model::{AttemptResult, Failure, WaitReason};
 use crate::session::{Closed, HostEffect, Port, Session};
 use crate::task::{TaskContext, TaskRegistry, failed};
 use futures::FutureExt;
@@ -243,6 +243,7 @@ fn ending(result: Result<crate::Result<crate::Payload>, Box<dyn Any + Send>>) ->
     match result {
         Ok(Ok(output)) => Ending::Completed(output),
         Ok(Err(error)) if error.code() == Code::Cancelled => Ending::Cancelled,
+        Ok(Err(error)) if error.pauses() => Ending::Paused(WaitReason::Error, failure_of(&error)),
         // The engine's own error about a value that it could not read or write as the declared type.
         Ok(Err(error)) if error.code() == Code::NotSerializable && is_of_engine(&error) => {
             Ending::Unfit(failure_of(&error))

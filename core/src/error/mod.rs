@@ -30,6 +30,7 @@ struct Inner {
 
 impl Error {
     const RETRY_AFTER: &str = "retry_after";
+    const PAUSES: &str = "pauses";
 
     /// Makes an error of a code with a message that says what was asked, what was found and what to do.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
@@ -117,6 +118,19 @@ impl Error {
     /// How long the error asks to wait before the work is tried again, as set with [`retry_after`](Self::retry_after).
     pub fn asked_pause(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.fact(Self::RETRY_AFTER)?.parse().ok()?).ok()
+    }
+
+    /// Makes the error pause the run whose agent returns it, where it would otherwise fail the run: its cause is outside
+    /// and will go away, or a person has to see to it. When the run is resumed, what failed last is tried again, and
+    /// nothing that was done before. A run that was asked to stop is not paused.
+    #[must_use]
+    pub fn pausing(self) -> Self {
+        self.with(Self::PAUSES, true)
+    }
+
+    /// Whether the error pauses its run, as set with [`pausing`](Self::pausing).
+    pub fn pauses(&self) -> bool {
+        self.fact(Self::PAUSES).is_some()
     }
 
     /// Whether the same request may succeed later without any change.

@@ -85,6 +85,7 @@ impl Machine {
         let (unfit, failure) = match ending {
             Ending::Failed(failure) => (false, failure),
             Ending::Unfit(failure) => (true, failure),
+            Ending::Paused(_, failure) if self.run.stop.is_requested() => return Ending::Failed(failure),
             other => return other,
         };
         let pauses = match self.config.on_error {

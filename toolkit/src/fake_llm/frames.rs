@@ -1,5 +1,6 @@
 //! A response as steps: when each piece is written, and which faults occur between them.
 
+use super::oddities;
 use super::script::{Cut, CutEnd, FaultKind, Pace};
 use crate::provider::Api;
 use serde_json::Value;
@@ -25,7 +26,7 @@ impl Frame {
 
     fn bytes(&self) -> Vec<u8> {
         let event = self.event.as_ref().map_or(String::new(), |event| format!("event: {event}\n"));
-        format!("{event}data: {}\n\n", self.data).into_bytes()
+        oddities::bytes(&format!("{event}data: {}\n\n", self.data))
     }
 }
 
@@ -86,7 +87,7 @@ pub(super) fn plan(
             }
         }
         Some(FaultKind::Unknown { after_events }) => frames.insert(at(*after_events), unheard_of(api)),
-        Some(FaultKind::Status { .. } | FaultKind::SlowHead { .. }) | None => {}
+        Some(FaultKind::Status { .. } | FaultKind::SlowHead { .. } | FaultKind::Empty) | None => {}
     }
     let mut steps = Vec::new();
     if pace.ttft_ms > 0 {

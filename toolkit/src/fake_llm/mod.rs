@@ -31,6 +31,7 @@
 mod checks;
 mod choose;
 mod frames;
+mod oddities;
 mod output_format;
 mod record;
 mod request;
@@ -43,7 +44,7 @@ mod wire_responses;
 
 pub use record::{Outcome, Recorded};
 pub use script::{
-    Cut, CutEnd, Fault, FaultKind, Order, Pace, Reasoning, Require, Script, ScriptError, ScriptedCall,
+    Cut, CutEnd, Fault, FaultKind, Oddity, Order, Pace, Reasoning, Require, Script, ScriptError, ScriptedCall,
     ScriptedThinking, ScriptedUsage, Turn, When,
 };
 

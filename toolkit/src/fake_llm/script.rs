@@ -50,7 +50,8 @@ pub struct Turn {
     /// What is thought.
     pub thinking: Option<ScriptedThinking>,
     /// What is said. Texts, thoughts and arguments may hold `{{i}}`, `{{turn}}` (answers in the conversation, plus one),
-    /// `{{pad:1000}}` (so many characters of words), `{{lastUser}}` and `{{result}}` (the newest tool result's text).
+    /// `{{pad:1000}}` (so many characters of words), `{{lastUser}}`, `{{result}}` (the newest tool result's text),
+    /// `{{half}}` (half of a surrogate pair) and `{{byte}}` (a byte that is no UTF-8).
     pub text: Option<String>,
     /// Which tools are called.
     pub tool_calls: Vec<ScriptedCall>,
@@ -60,6 +61,8 @@ pub struct Turn {
     pub stop: Option<Stop>,
     /// How fast it comes.
     pub pace: Option<Pace>,
+    /// What the server does otherwise than its wire says.
+    pub oddities: Vec<Oddity>,
     /// What goes wrong: the first play of the turn has the first fault, and so on; after them it goes well.
     pub faults: Vec<Fault>,
 }
@@ -180,6 +183,18 @@ pub enum Reasoning {
     Details,
 }
 
+/// What some servers do otherwise than the wire that they speak says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Oddity {
+    /// All calls, blocks and items have the same number.
+    OneIndex,
+    /// A list of parts stands where a text is usual, or on Responses a text where a list is.
+    ContentList,
+    /// The answer comes whole, although a stream was asked for.
+    Unstreamed,
+}
+
 /// Something that goes wrong.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -256,6 +271,8 @@ pub enum FaultKind {
         #[serde(default)]
         after_events: usize,
     },
+    /// The answer is complete, is paid, and has nothing in it.
+    Empty,
     /// The response's head comes late.
     SlowHead {
         /// How late.
@@ -348,6 +365,13 @@ impl Turn {
             _ => Map::new(),
         };
         self.tool_calls.push(ScriptedCall { name: name.into(), arguments, ..ScriptedCall::default() });
+        self
+    }
+
+    /// Is sent in an odd way.
+    #[must_use]
+    pub fn odd(mut self, oddity: Oddity) -> Self {
+        self.oddities.push(oddity);
         self
     }
 

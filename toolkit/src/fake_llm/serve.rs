@@ -6,8 +6,8 @@ use super::choose::{choose, next_fault, render};
 use super::frames::{Plan, Step, plan};
 use super::record::{Outcome, Recorded};
 use super::request::ScriptedRequest;
-use super::script::{FaultKind, Pace};
-use super::{wire_anthropic, wire_chat, wire_responses};
+use super::script::{FaultKind, Oddity, Pace, Turn};
+use super::{oddities, wire_anthropic, wire_chat, wire_responses};
 use crate::provider::Api;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -125,20 +125,20 @@ async fn model_call(state: &Arc<State>, api: Api, headers: BTreeMap<String, Stri
         Some(FaultKind::SlowHead { ms }) => tokio::time::sleep(Duration::from_millis(*ms)).await,
         _ => {}
     }
-    let answer = render(index, turn, place, &request);
+    let nothing = Turn { usage: turn.usage, ..Turn::default() };
+    let said = if fault == Some(FaultKind::Empty) { &nothing } else { turn };
+    let answer = render(index, said, place, &request);
     state.issued.lock().remember(&answer);
     let pace = turn.pace.unwrap_or(state.script.pace);
     let reasoning = state.script.reasoning;
-    if !request.stream {
+    if !request.stream || turn.oddities.contains(&Oddity::Unstreamed) {
         state.records.end(nth, Outcome::Completed);
-        return json_answer(
-            StatusCode::OK,
-            &match api {
-                Api::AnthropicMessages => wire_anthropic::whole(&answer),
-                Api::OpenaiChat => wire_chat::whole(&answer, reasoning),
-                Api::OpenaiResponses => wire_responses::whole(&answer),
-            },
-        );
+        let body = match api {
+            Api::AnthropicMessages => wire_anthropic::whole(&answer),
+            Api::OpenaiChat => wire_chat::whole(&answer, reasoning),
+            Api::OpenaiResponses => wire_responses::whole(&answer),
+        };
+        return json_answer(StatusCode::OK, &oddities::of_whole(api, &turn.oddities, body));
     }
     let characters = if pace.chunk_chars == 0 { Pace::default().chunk_chars } else { pace.chunk_chars };
     let (frames, error): (_, fn(&str) -> _) = match api {
@@ -146,6 +146,7 @@ async fn model_call(state: &Arc<State>, api: Api, headers: BTreeMap<String, Stri
         Api::OpenaiChat => (wire_chat::frames(&answer, characters, reasoning), wire_chat::error),
         Api::OpenaiResponses => (wire_responses::frames(&answer, characters), wire_responses::error),
     };
+    let frames = oddities::of_frames(api, &turn.oddities, frames);
     stream(state, nth, plan(api, frames, error, pace, fault.as_ref()))
 }
 
@@ -219,7 +220,8 @@ fn refusal(status: StatusCode, message: &str, retry_after: Option<f64>) -> Answe
 }
 
 fn json_answer(status: StatusCode, body: &Value) -> Answer {
-    let body = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {}).boxed_unsync();
+    let bytes = oddities::bytes(&body.to_string());
+    let body = Full::new(Bytes::from(bytes)).map_err(|never| match never {}).boxed_unsync();
     respond(status, "application/json", body, None)
 }
 

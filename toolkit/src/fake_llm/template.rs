@@ -1,5 +1,6 @@
 //! Templates: texts that are filled in when they are sent.
 
+use super::oddities::{BYTE, HALF};
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
@@ -29,6 +30,8 @@ impl TemplateValues {
                 "turn" => drop(write!(out, "{}", self.turn)),
                 "lastUser" => out.push_str(&self.last_user),
                 "result" => out.push_str(&self.result),
+                "half" => out.push(HALF),
+                "byte" => out.push(BYTE),
                 other => match other.strip_prefix("pad:").and_then(|count| count.trim().parse().ok()) {
                     Some(count) => out.push_str(&words(count)),
                     None => drop(write!(out, "{{{{{name}}}}}")),

@@ -82,7 +82,8 @@ fn blocks(answer: &Answer) -> Vec<Value> {
     }
     blocks.extend(answer.text.iter().map(|text| json!({"type": "text", "text": text})));
     blocks.extend(answer.calls.iter().map(|call| {
-        let input = serde_json::from_str(&call.json).unwrap_or(json!({}));
+        // What is no JSON is given as its text.
+        let input = serde_json::from_str(&call.json).unwrap_or_else(|_| json!(call.json));
         json!({"type": "tool_use", "id": call.id, "name": call.name, "input": Value::clone(&input)})
     }));
     blocks

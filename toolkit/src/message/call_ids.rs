@@ -3,7 +3,7 @@
 //! Some gateways give every call of an answer the same id, begin to count again in each answer, or give no ids. But
 //! only the id says to which call a result belongs, and other providers refuse a conversation that has an id twice.
 
-use super::Message;
+use super::{Message, ToolCall};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -31,9 +31,16 @@ impl CallIds {
     }
 }
 
-/// Puts the new id of a call into the data that its provider wants back, if the data names the call too.
-pub(crate) fn rename_within(opaque: &mut Value, id: &str) {
-    if let Some(place) = opaque.get_mut("item").and_then(|item| item.get_mut("call_id")) {
-        *place = Value::from(id);
+/// Changes the data that a call's provider wants back, if it names the call too: its id and its name become the call's
+/// own, and arguments that no provider could read become those of the call.
+pub(crate) fn adapt_call(opaque: &mut Value, call: &ToolCall) {
+    let Some(item) = opaque.get_mut("item").filter(|item| item.is_object()) else { return };
+    for (field, value) in [("call_id", &call.id), ("name", &call.name)] {
+        if let Some(place) = item.get_mut(field) {
+            *place = Value::from(value.as_str());
+        }
+    }
+    if call.raw_arguments.is_some() {
+        item["arguments"] = Value::from(call.arguments.to_string());
     }
 }

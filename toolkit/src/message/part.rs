@@ -91,7 +91,8 @@ pub struct ToolCall {
     pub name: String,
     /// The arguments that are executed: a JSON object.
     pub arguments: Value,
-    /// The arguments that the model has written, if they are not the same as `arguments`.
+    /// The text that the model has written in place of arguments, if that is no JSON object. `arguments` is empty then,
+    /// and the call is not to be run: [`fault`](Self::fault) says what to tell the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_arguments: Option<String>,
     /// Who runs it.
@@ -234,10 +235,29 @@ impl Part {
     }
 }
 
+/// How many characters of unreadable arguments their fault repeats.
+const SHOWN_ARGUMENTS: usize = 1_000;
+
 impl ToolCall {
     /// A call that the program has to run.
     pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: Value) -> Self {
         Self { id: id.into(), name: name.into(), arguments, raw_arguments: None, executed_by: ExecutedBy::Us }
+    }
+
+    /// What is wrong with the arguments that the model has written, in words for the model; none if they can be read.
+    pub fn fault(&self) -> Option<String> {
+        let written = self.raw_arguments.as_deref()?;
+        let found = match serde_json::from_str::<Value>(written) {
+            Ok(Value::Object(_)) => "have bytes that are no text, or half of a surrogate pair".to_owned(),
+            Ok(_) => "are no JSON object".to_owned(),
+            Err(error) => format!("are no JSON ({error})"),
+        };
+        let shown: String = written.chars().take(SHOWN_ARGUMENTS).collect();
+        let rest = if shown.len() < written.len() { "…" } else { "" };
+        Some(format!(
+            "The arguments of this call of {} {found}, so it was not run. Call it again with one JSON object. They were:\n{shown}{rest}",
+            self.name
+        ))
     }
 }
 

@@ -49,6 +49,7 @@ fn rule_1_buckets_are_disjoint_and_add_up() {
         cache_write_1h: 60,
         output: 1_000,
         reasoning: 900,
+        is_estimate: false,
         cost: None,
     };
     assert_eq!((usage.prompt(), usage.total()), (111, 1_111));

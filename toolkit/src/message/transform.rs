@@ -4,12 +4,16 @@
 //! answer. The adapted one is accepted by every provider: each call has exactly one result right after it, nothing of a
 //! failed answer is left, and opaque data goes only to its origin.
 
-use super::call_ids::{CallIds, rename_within};
+use super::call_ids::{CallIds, adapt_call};
 use super::{Content, ExecutedBy, Message, Origin, Part, Role, ToolResult};
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
 /// The text of the result that is added for a call which never got one.
 pub const NO_RESULT: &str = "No result provided";
+
+/// The most characters of a tool's name.
+const LONGEST_NAME: usize = 64;
 
 /// What is done with thoughts of another model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,7 +44,8 @@ pub struct Target {
 /// * Answers that failed are removed together with the results of their calls.
 /// * A call without a result gets an error as its result. Of two results of one call, the first counts. A result
 ///   without a call is removed.
-/// * A call that has no id, or the id of an earlier call, gets another id, and so does its result.
+/// * A call that has no id, or the id of an earlier call, gets another id, and so does its result. A name that no tool
+///   may have is changed.
 ///
 /// Adapting the adapted conversation again changes nothing.
 pub fn for_model(messages: &[Message], target: &Target) -> Vec<Message> {
@@ -70,6 +75,17 @@ pub fn for_model(messages: &[Message], target: &Target) -> Vec<Message> {
         }
     }
     out
+}
+
+/// A tool's name that every provider accepts. Models call tools that do not exist by names that no tool may have, and
+/// a provider refuses a conversation with such a name.
+fn portable_name(name: &str) -> Cow<'_, str> {
+    let fits = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-');
+    match name.len() {
+        0 => Cow::Borrowed("unnamed"),
+        1..=LONGEST_NAME if name.chars().all(fits) => Cow::Borrowed(name),
+        _ => name.chars().take(LONGEST_NAME).map(|character| if fits(character) { character } else { '_' }).collect(),
+    }
 }
 
 /// An id of a call that every provider accepts: `call_` and 24 hex digits, which are made from the given id only. An id
@@ -106,7 +122,8 @@ fn answer(message: &Message, after: &[Message], target: &Target, ids: &mut CallI
             && let Some(id) = remaining.next()
         {
             call.id.clone_from(id);
-            part.provider.iter_mut().for_each(|opaque| rename_within(&mut opaque.data, id));
+            call.name = portable_name(&call.name).into_owned();
+            part.provider.iter_mut().for_each(|opaque| adapt_call(&mut opaque.data, call));
         }
     }
     let answers: Vec<Part> = message

@@ -20,6 +20,9 @@ pub struct Usage {
     pub output: u64,
     /// How many tokens of `output` the model used for thinking.
     pub reasoning: u64,
+    /// Whether the counts are an estimate: the call ended before its provider had told them.
+    #[serde(rename = "estimated", skip_serializing_if = "std::ops::Not::not")]
+    pub is_estimate: bool,
     /// What they cost; `null` if that is not known. An unknown price is never counted as zero.
     pub cost: Option<Cost>,
 }
@@ -53,6 +56,25 @@ pub enum CostBasis {
 }
 
 impl Usage {
+    /// Adds the usage of another call. If the cost of one of the two is unknown, that of the sum is unknown.
+    pub fn add(&mut self, more: &Self) {
+        let first = *self == Self::default();
+        self.input += more.input;
+        self.cache_read += more.cache_read;
+        self.cache_write += more.cache_write;
+        self.cache_write_1h += more.cache_write_1h;
+        self.output += more.output;
+        self.reasoning += more.reasoning;
+        self.is_estimate |= more.is_estimate;
+        self.cost = match (self.cost.take(), &more.cost) {
+            (None, cost) if first => cost.clone(),
+            (Some(one), Some(two)) if one.currency == two.currency => {
+                Some(Cost { amount_micros: one.amount_micros + two.amount_micros, ..one })
+            }
+            _ => None,
+        };
+    }
+
     /// All tokens of the prompt, cached ones included, as OpenTelemetry's `gen_ai.usage.input_tokens` counts them.
     pub fn prompt(&self) -> u64 {
         self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)

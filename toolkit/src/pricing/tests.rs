@@ -44,6 +44,7 @@ fn each_bucket_has_its_own_price() {
         cache_write_1h: 1_000,
         output: 500,
         reasoning: 400,
+        is_estimate: false,
         cost: None,
     };
     // 1000×1 + 10000×0.1 + 2000×1.25 + 1000×2 + 500×5 dollars per million.

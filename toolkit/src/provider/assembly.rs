@@ -1,14 +1,17 @@
 //! Assembles a message from a stream, and checks it when the stream is complete.
 //!
 //! A tool call is only text here until the provider has said that the message is complete. Only [`Assembly::complete`]
-//! makes a call of it, and refuses a message that contradicts itself.
+//! makes a call of it. A call whose arguments cannot be read is a call all the same: the answer to it tells the model
+//! what is wrong, which costs less than to ask again.
 
+use super::halves::{Joined, has_half, has_lone_half, mark, settle, settle_all};
 use super::{ErrorKind, ModelError, OnEvent, StreamEvent};
-use crate::message::call_ids::{CallIds, rename_within};
+use crate::message::call_ids::{CallIds, adapt_call};
 use crate::message::{
     AssistantMeta, Content, Custom, ExecutedBy, Message, Origin, Part, Role, Stop, Thinking, ToolCall, Usage,
 };
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 
 /// A part while it grows.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(super) struct Assembly {
     /// What the provider has said about the message so far.
     pub(super) meta: AssistantMeta,
     started: bool,
+    /// Of each part that had half of a surrogate pair: what is known of the next character.
+    halves: HashMap<usize, Joined>,
 }
 
 /// How a stream ended: why the model stopped, and the provider's own word for that.
@@ -41,7 +46,22 @@ pub(super) struct StreamEnd {
 impl Assembly {
     pub(super) fn new(origin: &Origin, ids: CallIds) -> Self {
         let meta = AssistantMeta { origin: origin.clone(), attempt: 1, ..AssistantMeta::default() };
-        Self { origin: origin.clone(), ids, parts: Vec::new(), meta, started: false }
+        Self { origin: origin.clone(), ids, parts: Vec::new(), meta, started: false, halves: HashMap::new() }
+    }
+
+    /// Reads the JSON object of an event. Halves of surrogate pairs are marked, to be joined with what comes later.
+    pub(super) fn read(&self, data: &str) -> Result<Value, ModelError> {
+        let wrong =
+            |what: String| self.failed(ErrorKind::Protocol, format!("an event of the stream {what}; ask again"));
+        let read = serde_json::from_str::<Value>(data).or_else(|error| {
+            let marked = mark(data).ok_or(error)?;
+            serde_json::from_str(&marked)
+        });
+        match read {
+            Ok(value) if value.is_object() => Ok(value),
+            Ok(_) => Err(wrong("is no JSON object".to_owned())),
+            Err(error) => Err(wrong(format!("is no JSON ({error})"))),
+        }
     }
 
     /// Stores which model answers. Only the first call has an effect.
@@ -70,6 +90,13 @@ impl Assembly {
 
     /// Adds text to a part. It is ignored if the part does not consist of text.
     pub(super) fn grow(&mut self, part: usize, delta: &str, on: OnEvent<'_>) {
+        // The arguments of a call keep the halves, so that they are known to be unreadable.
+        if let Some((Growing::Call { json, .. }, _)) = self.parts.get_mut(part) {
+            json.push_str(delta);
+        }
+        let joins = has_half(delta) || self.halves.get(&part).is_some_and(Joined::is_open);
+        let joined = joins.then(|| self.halves.entry(part).or_default().more(delta));
+        let delta = joined.as_deref().unwrap_or(delta);
         if delta.is_empty() {
             return;
         }
@@ -82,8 +109,7 @@ impl Assembly {
                 text.push_str(delta);
                 StreamEvent::ThinkingDelta { part, delta: delta.to_owned() }
             }
-            Some((Growing::Call { json, by, .. }, _)) => {
-                json.push_str(delta);
+            Some((Growing::Call { by, .. }, _)) => {
                 if *by == ExecutedBy::Provider {
                     return;
                 }
@@ -124,74 +150,69 @@ impl Assembly {
     }
 
     /// Makes the message. It must only be called after the provider has said that the message is complete.
-    pub(super) fn complete(mut self, ending: StreamEnd) -> Result<Message, ModelError> {
-        let grown = std::mem::take(&mut self.parts);
-        let mut parts = Vec::with_capacity(grown.len());
+    pub(super) fn complete(mut self, ending: StreamEnd) -> Message {
+        for (part, mut joined) in std::mem::take(&mut self.halves) {
+            let (Some(character), Some(growing)) = (joined.end(), self.part(part)) else { continue };
+            if let Growing::Text { text } | Growing::Thinking { text, .. } = growing {
+                text.push(character);
+            }
+        }
+        let mut parts = Vec::with_capacity(self.parts.len());
         let mut calls = 0;
-        for (growing, mut opaque) in grown {
+        for (growing, mut opaque) in std::mem::take(&mut self.parts) {
             let content = match growing {
                 Growing::Text { text } if text.is_empty() && opaque.is_none() => continue,
                 Growing::Thinking { text, redacted } if text.is_empty() && !redacted && opaque.is_none() => continue,
-                Growing::Text { text } => Content::Text { text },
-                Growing::Thinking { text, redacted } => Content::Thinking(Thinking { text, redacted }),
-                Growing::Custom { kind, value } => Content::Custom(Custom { kind, value }),
+                Growing::Text { text } => Content::Text { text: settle(&text).into_owned() },
+                Growing::Thinking { text, redacted } => {
+                    Content::Thinking(Thinking { text: settle(&text).into_owned(), redacted })
+                }
+                Growing::Custom { kind, mut value } => {
+                    settle_all(&mut value);
+                    Content::Custom(Custom { kind, value })
+                }
                 // The model was stopped by the limit of tokens or by a filter, so a call may lack a part of its
                 // arguments.
                 Growing::Call { by: ExecutedBy::Us, .. } if matches!(ending.stop, Stop::Length | Stop::Refusal) => {
                     continue;
                 }
                 Growing::Call { id, name, json, by, closed } => {
+                    let (arguments, raw_arguments) = arguments(&json, closed);
+                    let call = ToolCall { id, name, arguments, raw_arguments, executed_by: by };
                     if by == ExecutedBy::Us {
                         calls += 1;
-                        opaque.iter_mut().for_each(|opaque| rename_within(opaque, &id));
+                        opaque.iter_mut().for_each(|opaque| adapt_call(opaque, &call));
                     }
-                    let arguments = self.arguments(&id, &name, &json, closed)?;
-                    Content::ToolCall(ToolCall { id, name, arguments, raw_arguments: None, executed_by: by })
+                    Content::ToolCall(call)
                 }
             };
+            opaque.iter_mut().for_each(settle_all);
             let part = Part::new(content);
             parts.push(match opaque {
                 Some(data) => part.with_opaque(&self.origin, data),
                 None => part,
             });
         }
-        match (ending.stop, calls) {
-            (Stop::ToolUse, 0) => {
-                let message = format!("the model stopped for {:?} and called no tool; ask again", ending.raw);
-                return Err(self.failed(ErrorKind::Protocol, message));
-            }
-            (Stop::ToolUse, _) | (_, 0) => {}
-            (_, calls) => {
-                let message = format!("the model called {calls} tools and stopped for {:?}; ask again", ending.raw);
-                return Err(self.failed(ErrorKind::Protocol, message));
-            }
-        }
-        self.meta.stop = ending.stop;
-        self.meta.raw_stop = Some(ending.raw);
-        Ok(Message { role: Role::Assistant, parts, assistant: Some(self.meta) })
-    }
-
-    fn arguments(&self, id: &str, name: &str, json: &str, closed: bool) -> Result<Value, ModelError> {
-        let wrong = |found: String| {
-            let message = format!("the arguments of the call {id} of {name:?} {found}; ask again");
-            Err(self.failed(ErrorKind::Protocol, message))
+        // What the model has done counts, and not what it said that it would do.
+        self.meta.stop = match (ending.stop, calls) {
+            (Stop::ToolUse, 0) => Stop::End,
+            (stop, 0) => stop,
+            _ => Stop::ToolUse,
         };
-        if !closed {
-            return wrong("were never finished".to_owned());
-        }
-        // A call of a tool without parameters may have no text at all.
-        if json.trim().is_empty() {
-            return Ok(Value::Object(Map::new()));
-        }
-        match serde_json::from_str(json) {
-            Ok(Value::Object(arguments)) => Ok(Value::Object(arguments)),
-            Ok(_) => wrong("are no JSON object".to_owned()),
-            Err(error) => wrong(format!("are no JSON ({error})")),
-        }
+        self.meta.raw_stop = Some(ending.raw);
+        Message { role: Role::Assistant, parts, assistant: Some(self.meta) }
     }
+}
 
-    /// Whether there is a tool call that the program has to run.
-    pub(super) fn has_calls(&self) -> bool {
-        self.parts.iter().any(|(part, _)| matches!(part, Growing::Call { by: ExecutedBy::Us, .. }))
+/// The arguments of a call, and the text that the model has written if it is no JSON object or has half a character.
+fn arguments(written: &str, closed: bool) -> (Value, Option<String>) {
+    let none = || Value::Object(Map::new());
+    let json = settle(written);
+    match serde_json::from_str(&json) {
+        Ok(Value::Object(arguments)) if !has_lone_half(written) => (Value::Object(arguments), None),
+        // A call of a tool without parameters may have no text at all, or `null`.
+        Ok(Value::Null) if closed => (none(), None),
+        Err(_) if closed && json.trim().is_empty() => (none(), None),
+        Ok(_) | Err(_) => (none(), Some(json.into_owned())),
     }
 }

@@ -77,4 +77,14 @@ impl StreamEvent {
                 | Self::ToolCallDelta { .. }
         )
     }
+
+    /// How many bytes of the message it shows.
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Self::TextDelta { delta, .. } | Self::ThinkingDelta { delta, .. } | Self::ToolCallDelta { delta, .. } => {
+                delta.len()
+            }
+            _ => 0,
+        }
+    }
 }

@@ -4,13 +4,13 @@
 //! status. The files in `wires` say which bytes are sent and what the events mean.
 
 use super::{
-    Api, CancellationToken, Endpoint, ErrorKind, ModelError, ModelInfo, ModelRequest, OnEvent, Provider, wires,
+    Api, CancellationToken, Endpoint, ErrorKind, ModelError, ModelInfo, ModelRequest, OnEvent, Provider, halves, wires,
 };
-use crate::message::{Cost, Message, Origin};
+use crate::message::{Cost, Message, Origin, Usage};
 use async_trait::async_trait;
 use flovyn_core::clock::{Clock, SystemClock};
 use futures::{StreamExt, TryStreamExt};
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use sse_stream::SseByteStream;
 use std::sync::{Arc, OnceLock};
@@ -106,55 +106,34 @@ impl HttpProvider {
             body.insert(name.clone(), value.clone());
         }
         let url = format!("{}{}", self.endpoint.base_url, wires::path(self.api, &self.endpoint.base_url));
-        let sent = self.client.post(&url).headers(self.headers()?).json(&Value::Object(body)).send();
+        let body = Value::Object(body).to_string();
+        let sent_bytes = body.len();
+        let sent = self.client.post(&url).headers(self.headers()?).header(CONTENT_TYPE, "application/json").body(body);
+        let sent = sent.send();
         let response = self.answered(timeout(self.endpoint.timeouts.response, sent).await, &url).await?;
 
-        let mut first = None;
-        let mut decoder = wires::decoder(self.api, request, &origin, &self.endpoint.quirks);
-        let mut seen = |event| {
-            if first.is_none() && super::StreamEvent::is_content(&event) {
-                first = Some(began.elapsed());
+        let (mut first, mut shown) = (None, 0);
+        let mut decoder = wires::decoder(self.api, request, &origin);
+        let mut seen = |event: super::StreamEvent| {
+            if super::StreamEvent::is_content(&event) {
+                first.get_or_insert_with(|| began.elapsed());
+                shown += event.length();
             }
             on(event);
         };
-        let mut budget = MOST_BYTES;
-        let bytes = response.bytes_stream().map_err(std::io::Error::other).map(move |piece| {
-            let piece = piece?;
-            budget = budget.checked_sub(piece.len()).ok_or_else(|| std::io::Error::other("the response has no end"))?;
-            Ok::<_, std::io::Error>(piece)
-        });
-        // The timer starts again with each piece of bytes and not with each event, so that comments and pings count
-        // too.
-        let idle = self.endpoint.timeouts.idle;
-        let mut events = SseByteStream::new(Box::pin(while_alive(bytes, idle)));
-        let mut why = None;
-        let done = loop {
-            match events.next().await {
-                Some(Ok(event)) => {
-                    let Some(data) = event.data else { continue };
-                    if decoder.event(data.trim_end(), &mut seen)? {
-                        break true;
-                    }
-                }
-                Some(Err(error)) => {
-                    why = Some(error.to_string());
-                    break false;
-                }
-                None => break false,
-            }
-        };
-        if done {
-            // Only the end of the response is left. A connection can be used again only if its response was read to the
-            // end.
-            let rest = async { while events.next().await.is_some() {} };
-            let _still_sending = timeout(LINGER, rest).await;
-        }
-        let mut message = match decoder.finish() {
-            Ok(message) => message,
-            Err(mut error) => {
-                if let (false, Some(why)) = (done, why) {
+        let decoded = match self.decode(response, &mut *decoder, &mut seen).await {
+            Ok(why) => decoder.finish().map_err(|mut error| {
+                if let Some(why) = why {
                     error.message = format!("{} ({why})", error.message);
                 }
+                error
+            }),
+            Err(error) => Err(error),
+        };
+        let mut message = match decoded {
+            Ok(message) => message,
+            Err(mut error) => {
+                error.usage = self.used_until(&error, &request.model, sent_bytes, shown).map(Box::new);
                 return Err(self.scrubbed(error));
             }
         };
@@ -163,20 +142,78 @@ impl HttpProvider {
             meta.first_token_ms = first.map(millis);
             meta.duration_ms = millis(began.elapsed());
             if meta.usage.cost.is_none() {
-                meta.usage.cost = self.cost(&request.model, meta);
+                meta.usage.cost = self.cost(&request.model, &meta.usage, meta.response_model.as_deref());
             }
         }
         Ok(message)
     }
 
+    /// Reads a response to its end. Returns what broke it off, if anything did.
+    async fn decode(
+        &self,
+        response: reqwest::Response,
+        decoder: &mut dyn wires::Decoder,
+        on: OnEvent<'_>,
+    ) -> Result<Option<String>, ModelError> {
+        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let is_whole = kind.starts_with("application/json");
+        let mut budget = MOST_BYTES;
+        let bytes = response.bytes_stream().map_err(std::io::Error::other).map(move |piece| {
+            let piece = piece?;
+            budget = budget.checked_sub(piece.len()).ok_or_else(|| std::io::Error::other("the response has no end"))?;
+            Ok::<_, std::io::Error>(piece)
+        });
+        // The timer starts again with each piece of bytes and not with each event, so that comments and pings count
+        // too.
+        let text = halves::as_text(while_alive(bytes, self.endpoint.timeouts.idle));
+        if is_whole {
+            return whole(self.api, Box::pin(text), decoder, on).await;
+        }
+        let mut events = SseByteStream::new(Box::pin(text));
+        loop {
+            match events.next().await {
+                Some(Ok(event)) => {
+                    let Some(data) = event.data else { continue };
+                    if decoder.event(data.trim_end(), on)? {
+                        break;
+                    }
+                }
+                Some(Err(error)) => return Ok(Some(error.to_string())),
+                None => return Ok(None),
+            }
+        }
+        // Only the end of the response is left. A connection can be used again only if its response was read to the
+        // end.
+        let rest = async { while events.next().await.is_some() {} };
+        let _still_sending = timeout(LINGER, rest).await;
+        Ok(None)
+    }
+
+    /// The tokens of a call that failed in the middle of its answer: those that the provider has told of, and else about
+    /// as many as were sent and shown. None if nothing was told and nothing shown: then nothing was charged.
+    fn used_until(&self, error: &ModelError, model: &str, sent: usize, shown: usize) -> Option<Usage> {
+        let mut usage = error.usage.as_deref().cloned().unwrap_or_default();
+        if usage.total() == 0 && shown == 0 {
+            return None;
+        }
+        let tokens = |length: usize| length as u64 / 4 + 1;
+        if usage.prompt() == 0 {
+            usage.input = tokens(sent);
+        }
+        usage.output = usage.output.max(if shown == 0 { 0 } else { tokens(shown) });
+        usage.is_estimate = true;
+        usage.cost = usage.cost.take().or_else(|| self.cost(model, &usage, None));
+        Some(usage)
+    }
+
     /// The cost at list price, by the id of the model that was asked for, or else by that of the model that answered.
-    fn cost(&self, requested_model: &str, meta: &crate::message::AssistantMeta) -> Option<Cost> {
-        if meta.usage.total() == 0 {
+    fn cost(&self, requested_model: &str, usage: &Usage, response_model: Option<&str>) -> Option<Cost> {
+        if usage.total() == 0 {
             return None;
         }
         let now = SystemClock::default().now();
-        let price = |model: &str| self.endpoint.prices.cost(&self.endpoint.provider, model, &meta.usage, now);
-        price(requested_model).or_else(|| price(meta.response_model.as_deref()?))
+        let price = |model: &str| self.endpoint.prices.cost(&self.endpoint.provider, model, usage, now);
+        price(requested_model).or_else(|| price(response_model?))
     }
 
     async fn answered(
@@ -271,6 +308,29 @@ pub(crate) fn client_builder() -> Result<reqwest::ClientBuilder, tokio_rustls::r
         .with_root_certificates(roots.clone())
         .with_no_client_auth();
     Ok(reqwest::Client::builder().tls_backend_preconfigured(tls))
+}
+
+/// Reads a response that came in one piece, from a server that does not stream.
+async fn whole(
+    api: Api,
+    mut pieces: impl futures::Stream<Item = std::io::Result<bytes::Bytes>> + Unpin,
+    decoder: &mut dyn wires::Decoder,
+    on: OnEvent<'_>,
+) -> Result<Option<String>, ModelError> {
+    let mut text = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        match piece {
+            Ok(piece) => text.extend_from_slice(&piece),
+            Err(error) => return Ok(Some(error.to_string())),
+        }
+    }
+    let text = String::from_utf8_lossy(&text);
+    for event in wires::events_of_whole(api, decoder.read(&text)?) {
+        if decoder.event(&event.to_string(), on)? {
+            break;
+        }
+    }
+    Ok(None)
 }
 
 /// The pieces of a stream. If a piece does not come within `idle`, the stream gives an error and ends.

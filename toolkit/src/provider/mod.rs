@@ -11,6 +11,7 @@
 mod assembly;
 mod endpoint;
 mod event;
+mod halves;
 mod http;
 mod output_format;
 mod quirks;

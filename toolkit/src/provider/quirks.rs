@@ -16,8 +16,6 @@ pub struct Quirks {
     pub reasoning_required: bool,
     /// Whether it sends thoughts, and gets them back, as `reasoning_details`.
     pub reasoning_details: bool,
-    /// Whether tool calls are to be made although the `finish_reason` is `stop`.
-    pub stop_with_calls: bool,
     /// Whether it takes `cache_control` on parts of content.
     pub cache_control: bool,
     /// Whether it only says what a call cost if it is asked to (`usage: {include: true}`).
@@ -34,7 +32,6 @@ impl Default for Quirks {
             reasoning_field: None,
             reasoning_required: false,
             reasoning_details: false,
-            stop_with_calls: false,
             cache_control: false,
             usage_include: false,
             session_field: Some("prompt_cache_key".to_owned()),

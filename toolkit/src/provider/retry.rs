@@ -1,7 +1,7 @@
 //! Retries of model calls: after a wait, and with fallback models.
 
 use super::{CancellationToken, ErrorKind, ModelError, ModelInfo, ModelRequest, OnEvent, Provider, StreamEvent};
-use crate::message::Message;
+use crate::message::{Message, Usage};
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +73,7 @@ impl Provider for Retrying {
         on: OnEvent<'_>,
         cancel: &CancellationToken,
     ) -> Result<Message, ModelError> {
+        let mut wasted = Usage::default();
         for attempt in 1.. {
             let mut content_shown = false;
             let watched = &mut |event: StreamEvent| {
@@ -83,13 +84,23 @@ impl Provider for Retrying {
                 Ok(mut message) => {
                     if let Some(meta) = &mut message.assistant {
                         meta.attempt = attempt;
+                        if wasted != Usage::default() {
+                            meta.usage.add(&wasted);
+                        }
                     }
                     return Ok(message);
                 }
-                Err(error) => error,
+                Err(mut error) => {
+                    error.usage.iter().for_each(|used| wasted.add(used));
+                    error.usage = (wasted != Usage::default()).then(|| Box::new(wasted.clone()));
+                    error
+                }
             };
-            let again =
-                error.is_retryable() && attempt < self.policy.attempts && (!content_shown || self.policy.after_content);
+            // An answer that nobody can read is paid like any other.
+            let attempts = if error.kind == ErrorKind::Protocol { 2 } else { u32::MAX };
+            let again = error.is_retryable()
+                && attempt < self.policy.attempts.min(attempts)
+                && (!content_shown || self.policy.after_content);
             let Some(delay) = self.policy.wait(attempt, &error).filter(|_| again) else { return Err(error) };
             let reason = error.message;
             if content_shown {

@@ -25,12 +25,14 @@ pub enum AgentEvent<'a> {
         /// The text. It is JSON only when it is complete.
         delta: &'a str,
     },
-    /// An attempt of a model call, or the agent between two of them, waits before it asks the provider again.
+    /// No model has answered, and the agent waits before it asks again.
     Retrying {
-        /// The number of the next request, from 2.
+        /// The number of the next round of requests, from 2.
         attempt: u32,
         /// How long the wait is.
         delay_ms: u64,
+        /// When it ends, in RFC 3339.
+        until: &'a str,
         /// Why the last request has failed.
         reason: &'a str,
     },

@@ -3,23 +3,25 @@
 //!
 //! The task streams text as tokens, and everything else as [`AgentEvent`]s. There are two kinds of failures:
 //!
-//! * The agent has to decide what to do: the window is full, the key is wrong, the provider asks for a long wait. Such
-//!   a failure is a result of the task.
-//! * Trying again may help: the stream was cut, the provider is overloaded. Then the attempt fails, and the engine
-//!   retracts its tokens before the next attempt.
+//! * The agent has to decide what to do: the window is full, the key is wrong. Such a failure is a result of the task.
+//! * Waiting may help: the stream was cut, the provider is overloaded. Then the attempt fails, the engine retracts its
+//!   tokens, and makes the next attempt after a pause, for hours and without a process. An agent that waits and asks
+//!   again by itself, as the built-in one does, gets these failures as results too ([`OnFailure`]).
+//!
+//! So each failure is waited for in one place. Only an answer without anything in it is asked for again here, once.
 
 use super::compaction::Extract;
 use super::output::{CheckedOutput, OutputForm, OutputSpec};
 use super::{AgentEvent, ModelChoice, Transcript};
-use crate::message::{Message, ModelError};
+use crate::message::{Content, Message, ModelError, Part, Stop, Usage};
 use crate::provider::{
-    CacheHint, CancellationToken, ErrorKind, ModelRequest, OnEvent, Provider, Registry, RetryPolicy, Retrying,
+    CacheHint, CancellationToken, ErrorKind, Model, ModelRequest, OnEvent, Registry, RetryPolicy, Retrying,
     StreamEvent, ThinkingLevel, ToolChoice, ToolSpec,
 };
 use async_trait::async_trait;
 use flovyn_core::context::ContextRef;
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::model::{self, TaskOptions};
+use flovyn_core::model::{self, ChunkKind, TaskOptions};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -68,6 +70,9 @@ pub struct GenerateInput {
     /// Whether nothing of the answer is streamed to the run's readers.
     #[serde(default, skip_serializing_if = "is_false")]
     pub quiet: bool,
+    /// What a failure does that waiting may heal.
+    #[serde(default, skip_serializing_if = "OnFailure::is_usual")]
+    pub on_failure: OnFailure,
     /// The purpose of the call.
     #[serde(default, skip_serializing_if = "Purpose::is_turn")]
     pub purpose: Purpose,
@@ -82,6 +87,25 @@ pub enum Purpose {
     Turn,
     /// The model summarises a part of the conversation.
     Summary(Extract),
+}
+
+/// What a failure of a model call does that waiting may heal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnFailure {
+    /// It fails the attempt, and the engine makes another one after a pause.
+    #[default]
+    Retry,
+    /// It is the result of the task, for an agent that waits and asks again by itself.
+    Report,
+    /// It fails the attempt however often the call was made. Of such a task a resumed run makes another attempt.
+    Fail,
+}
+
+impl OnFailure {
+    fn is_usual(&self) -> bool {
+        *self == Self::Retry
+    }
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -123,10 +147,18 @@ pub struct Reply {
     pub output: Option<CheckedOutput>,
     /// The number of the task's attempt, from 1. The attempts before it were lost or have failed.
     pub attempt: u32,
+    /// What an answer without anything in it has used, after which the model was asked once more. It is part of the
+    /// message's own usage where the engine [makes the retries](OnFailure::Retry).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub empty: Option<Box<Usage>>,
 }
 
-/// How often a failed call is tried again.
-const RETRIES: u32 = 4;
+/// How often a failed call is tried again: with the pauses below, for about six hours.
+const RETRIES: u32 = 100;
+/// How often a call is tried that breaks off in the middle of its answer. Such a call is paid in part.
+const BROKEN_ANSWERS: u32 = 5;
+/// How often a call is tried whose answer nobody can read. Such a call is paid like any other.
+const UNREADABLE_ANSWERS: u32 = 2;
 
 impl GenerateInput {
     /// Asks a model to go on with a conversation.
@@ -143,6 +175,7 @@ impl GenerateInput {
             tool_choice: None,
             output: None,
             quiet: false,
+            on_failure: OnFailure::Retry,
             purpose: Purpose::Turn,
         }
     }
@@ -152,16 +185,15 @@ impl LlmGenerate {
     /// The task's kind.
     pub const KIND: &'static str = "llm.generate";
 
-    /// A task that asks the models of a registry. A call that fails before it has shown anything is made again within
-    /// the attempt.
+    /// A task that asks the models of a registry.
     pub fn new(models: impl Into<Arc<Registry>>) -> Self {
         Self { models: models.into(), policy: RetryPolicy::default() }
     }
 
-    /// Sets how often a call is made again within an attempt.
+    /// Sets how often a call [outside of a run](Self::ask_alone) is made again.
     #[must_use]
     pub fn with_policy(mut self, policy: RetryPolicy) -> Self {
-        self.policy = RetryPolicy { after_content: false, ..policy };
+        self.policy = policy;
         self
     }
 
@@ -170,8 +202,8 @@ impl LlmGenerate {
         TaskOptions {
             retry: model::RetryPolicy {
                 retries: RETRIES,
-                initial: Duration::from_millis(200),
-                max: Duration::from_secs(30),
+                initial: Duration::from_millis(500),
+                max: Duration::from_secs(300),
                 ..model::RetryPolicy::default()
             },
             interruptible: true,
@@ -191,7 +223,14 @@ impl LlmGenerate {
                            one give messages";
             return Err(ModelError::new(ErrorKind::InvalidRequest, message));
         }
-        self.ask(&Transcript::default(), input, &mut |_| {}, 1).await
+        let resolved = self.resolve(input)?;
+        let retrying = Retrying::new(resolved.provider, self.policy);
+        let model = Model { provider: Arc::new(retrying), info: resolved.info };
+        self.ask(&model, &Transcript::default(), input, &mut |_| {}, 1).await
+    }
+
+    fn resolve(&self, input: &GenerateInput) -> Result<Model, ModelError> {
+        self.models.resolve(&input.model.to_string())
     }
 
     async fn ask_of_run(&self, ctx: &TaskContext, input: &GenerateInput) -> Result<Reply, ModelError> {
@@ -204,22 +243,29 @@ impl LlmGenerate {
             ModelError::new(ErrorKind::Network, message)
         })?;
         let streams = input.purpose.is_turn() && !input.quiet;
+        let mut shown = false;
         let on = &mut |event: StreamEvent| {
             if streams {
+                shown |= event.is_content();
                 stream_preview(ctx, &event);
             }
         };
-        self.ask(&transcript, input, on, ctx.attempt()).await
+        let answered = self.ask(&self.resolve(input)?, &transcript, input, on, ctx.attempt()).await;
+        if shown && answered.is_err() {
+            // The engine retracts what an attempt has shown only if another attempt follows.
+            ctx.stream(ChunkKind::Void, "");
+        }
+        answered
     }
 
     async fn ask(
         &self,
+        resolved: &Model,
         transcript: &Transcript,
         input: &GenerateInput,
         on: OnEvent<'_>,
         attempt: u32,
     ) -> Result<Reply, ModelError> {
-        let resolved = self.models.resolve(&input.model.to_string())?;
         let (mut messages, mut tools) = match &input.purpose {
             Purpose::Turn => {
                 let offered = input.tools.as_deref().unwrap_or(transcript.tools());
@@ -257,11 +303,36 @@ impl LlmGenerate {
             session: input.context.as_ref().map(|context| context.execution.to_string()),
             ..ModelRequest::new(&resolved.info.id, messages)
         };
-        let provider = Retrying::new(resolved.provider, self.policy);
-        let message = provider.stream(&request, on, &CancellationToken::new()).await?;
+        let token = CancellationToken::new();
+        let mut message = resolved.provider.stream(&request, on, &token).await?;
+        let mut empty = None;
+        if is_empty(&message) {
+            let used = message.usage().cloned().unwrap_or_default();
+            // If nobody answers the second time, the first answer is the last word: it was paid.
+            match resolved.provider.stream(&request, on, &token).await {
+                Ok(mut second) => {
+                    match &mut second.assistant {
+                        Some(meta) if input.on_failure.is_usual() => meta.usage.add(&used),
+                        _ => empty = Some(Box::new(used)),
+                    }
+                    message = second;
+                }
+                Err(error) => tracing::warn!(%error, "a model that had said nothing could not be asked once more"),
+            }
+        }
         let output = output.and_then(|output| output.check(&message));
-        Ok(Reply { message, context_window: resolved.info.context_window, output, attempt })
+        Ok(Reply { message, context_window: resolved.info.context_window, output, attempt, empty })
     }
+}
+
+/// Whether a message that has come to its end holds nothing for anybody.
+fn is_empty(message: &Message) -> bool {
+    let says = |part: &Part| match &part.content {
+        Content::Text { text } => !text.trim().is_empty(),
+        Content::Thinking(_) => false,
+        _ => true,
+    };
+    message.stop() == Stop::End && !message.parts.iter().any(says)
 }
 
 #[async_trait]
@@ -280,15 +351,30 @@ impl TaskDefinition for LlmGenerate {
     async fn execute(&self, ctx: &TaskContext, input: GenerateInput) -> Result<Generated> {
         match self.ask_of_run(ctx, &input).await {
             Ok(reply) => Ok(Generated::Reply(Box::new(reply))),
-            // If the provider asks for a long wait, the error goes to the agent, which can wait without keeping a
-            // process.
-            Err(error) if error.is_retryable() && error.retry_after_ms.is_none() => {
+            Err(error) if !error.is_retryable() => Ok(Generated::Failed { error }),
+            Err(error) if input.on_failure == OnFailure::Report => Ok(Generated::Failed { error }),
+            Err(error) if input.on_failure == OnFailure::Retry && ctx.attempt() >= tries(error.kind) => {
+                Ok(Generated::Failed { error })
+            }
+            Err(error) => {
                 let kind = serde_json::to_value(error.kind).unwrap_or_default();
                 let kind = kind.as_str().unwrap_or_default().to_owned();
-                Err(Error::new(Code::TaskFailed, error.message).with("error_type", kind))
+                let failed = Error::new(Code::TaskFailed, error.message).with("error_type", kind);
+                Err(match error.retry_after_ms {
+                    Some(millis) => failed.retry_after(Duration::from_millis(millis)),
+                    None => failed,
+                })
             }
-            Err(error) => Ok(Generated::Failed { error }),
         }
+    }
+}
+
+/// How often a call is tried that fails like this.
+pub(super) fn tries(kind: ErrorKind) -> u32 {
+    match kind {
+        ErrorKind::Protocol => UNREADABLE_ANSWERS,
+        ErrorKind::Interrupted => BROKEN_ANSWERS,
+        _ => u32::MAX,
     }
 }
 
@@ -300,12 +386,10 @@ fn stream_preview(ctx: &TaskContext, event: &StreamEvent) {
         StreamEvent::ToolCallDelta { part, delta } => {
             AgentEvent::ToolCallDelta { part: *part, delta }.emit_from_task(ctx);
         }
-        StreamEvent::Retrying { attempt, delay_ms, reason } => {
-            AgentEvent::Retrying { attempt: *attempt, delay_ms: *delay_ms, reason }.emit_from_task(ctx);
-        }
         StreamEvent::Started { .. }
         | StreamEvent::ToolCallStart { .. }
         | StreamEvent::Retracted { .. }
+        | StreamEvent::Retrying { .. }
         | StreamEvent::FellBack { .. } => {}
     }
 }

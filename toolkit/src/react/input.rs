@@ -1,6 +1,6 @@
 //! The input of a run of the agent: the JSON of `POST /agent-executions`, in camelCase, or just a prompt.
 
-use super::{AnswerLimits, Budget, OutputSpec};
+use super::{AnswerLimits, Budget, OutputSpec, RetryConfig};
 use crate::message::Part;
 use crate::provider::ThinkingLevel;
 use crate::tools::approval::ApprovalPolicy;
@@ -77,6 +77,8 @@ pub struct AgentConfig {
     pub budget: Option<Budget>,
     /// How a full window is compacted.
     pub compaction: CompactionConfig,
+    /// How outages of models are waited for.
+    pub retry: RetryConfig,
     /// How much of the result of one tool call the model is shown.
     pub results: ResultLimits,
     /// The form that the run's answer has to have.
@@ -147,6 +149,7 @@ impl Default for AgentConfig {
             compaction: CompactionConfig::default(),
             results: ResultLimits::default(),
             output: None,
+            retry: RetryConfig::default(),
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct RunOutcome {
     pub stop_reason: StopReason,
     /// How many model calls got an answer. Those of compactions do not count.
     pub turns: u32,
-    /// The model that has answered last.
+    /// The model that has answered last; the chosen one if none has.
     pub model: ModelChoice,
     /// Tokens and cost by `provider/model`.
     pub usage: UsageTotals,

@@ -318,7 +318,8 @@ impl<'a> AgentRun<'a> {
     }
 
     fn outcome(self, stop_reason: StopReason, text: String) -> RunOutcome {
-        let ReactState { turn: turns, model, usage, output, .. } = self.state;
+        let ReactState { turn: turns, model, answered_by, usage, output, .. } = self.state;
+        let model = answered_by.unwrap_or(model);
         RunOutcome { text, stop_reason, turns, model, usage, output }
     }
 }

@@ -21,6 +21,9 @@ pub struct ReactState {
     pub since_user: u32,
     /// The model that is asked.
     pub model: ModelChoice,
+    /// The model that has answered last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered_by: Option<ModelChoice>,
     /// How long the model thinks.
     pub thinking: ThinkingLevel,
     /// The digest of the tools that were offered to the model last.

@@ -126,7 +126,7 @@ impl AgentRun<'_> {
             let message = format!("There is no tool {:?}. There are: {names}.", call.name);
             return self.answer(&call, ToolOutcome::error("unknown_tool", message));
         };
-        if let Some(faults) = tool.faults(&call.arguments) {
+        if let Some(faults) = call.fault().or_else(|| tool.faults(&call.arguments)) {
             return self.answer(&call, ToolOutcome::error("invalid_arguments", faults));
         }
         let effect = tool.effect;

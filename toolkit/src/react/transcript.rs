@@ -46,7 +46,7 @@ pub struct LlmCall {
     pub model: ModelChoice,
     /// `turn`, `compaction`, or `sampling` for the call of an MCP server.
     pub purpose: String,
-    /// Tokens and cost; absent if the call was interrupted before the provider gave them.
+    /// Tokens and cost; an estimate if the call ended before the provider gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// From sending the request to the end of the response, in milliseconds.

@@ -1,13 +1,12 @@
 //! One turn: pending user messages, compaction if it is due, one model call, and its tool calls.
 
 use super::compaction::{Compacted, Cut, Extract};
-use super::events::AgentEvent;
-use super::generate::{GenerateInput, Generated, LlmGenerate, Purpose, Reply};
+use super::generate::{GenerateInput, Generated, LlmGenerate, OnFailure, Purpose, Reply};
 use super::ledger::{Reservation, answer_within};
 use super::run::{AgentRun, TurnEnd};
 use super::tool_calls::ToolCallsEnd;
 use super::transcript::LlmCall;
-use super::{Delivery, Mode, ModelChoice, StopReason, USER_MESSAGE, UserMessage};
+use super::{AfterOutage, Mode, ModelChoice, StopReason};
 use crate::message::{AssistantMeta, ErrorKind, Message, ModelError, Origin, Part, Role, Stop, Usage};
 use crate::provider::ThinkingLevel;
 use flovyn_core::Payload;
@@ -18,26 +17,16 @@ use flovyn_core::model::TaskOptions;
 use futures::future::join_all;
 use std::time::Duration;
 
-/// How often a turn waits for a provider that asks for a long wait.
-const LONG_WAITS: u32 = 5;
-/// The longest such wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
-
 /// The outcome of a model call.
-enum ModelOutcome {
+pub(super) enum ModelOutcome {
     Reply(Box<Reply>, ModelChoice),
     Interrupted(String, ModelChoice),
     /// The user interrupted a wait between two calls.
     Stopped,
     Failed(ModelError),
+    /// No model has answered, and the run has waited this long.
+    GivenUp(ModelError, Duration),
     NoBudget,
-}
-
-/// How a wait for a provider ended.
-#[derive(PartialEq, Eq)]
-enum ProviderWait {
-    Over,
-    Interrupted,
 }
 
 /// The outcome of a compaction.
@@ -80,6 +69,7 @@ impl AgentRun<'_> {
             }
             ModelOutcome::Stopped => self.interrupted().await,
             ModelOutcome::Failed(error) => self.on_failure(error),
+            ModelOutcome::GivenUp(error, waited) => self.on_outage(error, waited),
             ModelOutcome::NoBudget => {
                 let text = self.transcript().await?.last_answer_text();
                 Ok(TurnEnd::Stopped(StopReason::Budget, text))
@@ -94,7 +84,12 @@ impl AgentRun<'_> {
 
     /// Appends an answer to the conversation and runs its tool calls.
     async fn on_reply(&mut self, reply: Reply, model: &ModelChoice) -> Result<TurnEnd> {
-        let Reply { message, context_window, output, .. } = reply;
+        let Reply { message, context_window, output, empty, .. } = reply;
+        self.state.answered_by = Some(model.clone());
+        if let Some(usage) = empty {
+            let meta = AssistantMeta { usage: *usage, ..AssistantMeta::default() };
+            self.record_call(&LlmCall::of(model, "turn", &meta))?;
+        }
         self.state.turn += 1;
         self.state.since_user += 1;
         self.state.window = context_window;
@@ -141,10 +136,13 @@ impl AgentRun<'_> {
             attempt: 1,
             ..AssistantMeta::default()
         };
+        // The provider did not come to say what it charges.
+        let output = text.len() as u64 / 4 + 1;
+        let usage = Usage { input: self.state.context_tokens, output, is_estimate: true, ..Usage::default() };
         let parts = if text.is_empty() { Vec::new() } else { vec![Part::text(text)] };
         self.state.since_user += 1;
         self.append_message(&Message { role: Role::Assistant, parts, assistant: Some(meta.clone()) })?;
-        self.record_call(&LlmCall { usage: None, ..LlmCall::of(&model, "turn", &meta) })
+        self.record_call(&LlmCall::of(&model, "turn", &AssistantMeta { usage, ..meta }))
     }
 
     /// Records why no model answered. A chat goes on with the user's next message; a one-shot run fails.
@@ -158,57 +156,28 @@ impl AgentRun<'_> {
         Err(Error::new(Code::AgentFailed, format!("no model answered: {}", error.message)).with("error_type", kind))
     }
 
-    /// Asks the models in turn until one answers.
-    async fn call_models(&mut self) -> Result<ModelOutcome> {
-        let mut waits = 0;
-        loop {
-            let mut last = None;
-            for model in self.models() {
-                let result = self.call_model(&model).await?;
-                let ModelOutcome::Failed(error) = result else { return Ok(result) };
-                let lasting =
-                    matches!(error.kind, ErrorKind::Unauthorized | ErrorKind::QuotaExceeded | ErrorKind::UnknownModel);
-                if !error.is_retryable() && !lasting {
-                    return Ok(ModelOutcome::Failed(error));
-                }
-                last = Some(error);
-            }
-            let Some(error) = last else {
-                return Ok(ModelOutcome::Failed(ModelError::new(ErrorKind::UnknownModel, "no model was given")));
-            };
-            let wait = error.retry_after_ms.map(Duration::from_millis).filter(|wait| *wait <= LONGEST_WAIT);
-            let Some(wait) = wait.filter(|_| error.is_retryable() && waits < LONG_WAITS) else {
-                return Ok(ModelOutcome::Failed(error));
-            };
-            waits += 1;
-            let delay_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            AgentEvent::Retrying { attempt: waits + 1, delay_ms, reason: &error.message }.emit(self.ctx);
-            if self.wait_for_provider(wait).await? == ProviderWait::Interrupted {
-                return Ok(ModelOutcome::Stopped);
-            }
+    /// Pauses a one-shot run that has waited for a model long enough. Nothing is recorded, so that a resumed run makes the
+    /// call again that has failed last.
+    fn on_outage(&mut self, error: ModelError, waited: Duration) -> Result<TurnEnd> {
+        let config = &self.input.config;
+        if config.mode == Mode::Chat || config.retry.then == AfterOutage::Fail {
+            return self.on_failure(error);
         }
+        let message = format!(
+            "no model has answered, and the run has waited {} s for one; resume it to ask again: {}",
+            waited.as_secs(),
+            error.message
+        );
+        Err(Error::new(Code::AgentFailed, message).with("error_type", word(error.kind)).pausing())
     }
 
-    /// Waits as long as a provider asks for. Messages of the user that come meanwhile are added to the conversation.
-    async fn wait_for_provider(&mut self, wait: Duration) -> Result<ProviderWait> {
-        let end = self.ctx.current_time().after(wait);
-        loop {
-            let remaining = end.since(self.ctx.current_time());
-            let outcome = self.ctx.wait_raw(USER_MESSAGE, Some(remaining))?.await?;
-            let Some(payload) = outcome.payload() else { return Ok(ProviderWait::Over) };
-            let message = UserMessage::read(payload);
-            match message.delivery {
-                _ if message.is_interrupt() => {
-                    self.add_user_messages(&[message])?;
-                    return Ok(ProviderWait::Interrupted);
-                }
-                Delivery::NextTurn => self.state.queue.push(message),
-                Delivery::NextStep | Delivery::Now => drop(self.add_user_messages(&[message])?),
-            }
-        }
-    }
-
-    async fn call_model(&mut self, model: &ModelChoice) -> Result<ModelOutcome> {
+    /// Asks one model. The first call of a turn marks a step.
+    pub(super) async fn call_model(
+        &mut self,
+        model: &ModelChoice,
+        on_failure: OnFailure,
+        is_first: bool,
+    ) -> Result<ModelOutcome> {
         if self.state.is_at_limit() {
             return Ok(ModelOutcome::NoBudget);
         }
@@ -217,9 +186,11 @@ impl AgentRun<'_> {
         let reserved = self.state.ledger.reserve(config.budget.as_ref(), prompt, answer_limit);
         let Some(reservation) = reserved else { return Ok(ModelOutcome::NoBudget) };
         // The step's mark is committed together with the call.
-        let mark = self.ctx.step()?;
-        let call = self.generate(model, Purpose::Turn, reservation, self.state.thinking)?;
-        mark.await?;
+        let mark = if is_first { Some(self.ctx.step()?) } else { None };
+        let call = self.generate(model, Purpose::Turn, reservation, self.state.thinking, on_failure)?;
+        if let Some(mark) = mark {
+            mark.await?;
+        }
         let generated = generated(call.await?)?;
         self.settle(reservation, &generated);
         if let Generated::Failed { error: ModelError { usage: Some(usage), .. } } = &generated {
@@ -239,6 +210,7 @@ impl AgentRun<'_> {
         purpose: Purpose,
         reservation: Reservation,
         thinking: ThinkingLevel,
+        on_failure: OnFailure,
     ) -> Result<Step> {
         let input = GenerateInput {
             max_tokens: reservation.answer,
@@ -246,13 +218,18 @@ impl AgentRun<'_> {
             thinking,
             output: self.input.config.output.clone().filter(|_| purpose == Purpose::Turn),
             purpose,
+            on_failure,
             ..GenerateInput::new(model.clone(), self.ctx.context_ref())
         };
         let reserve = u32::try_from(reservation.tokens).unwrap_or(u32::MAX);
+        let mut options = TaskOptions { reserve, ..LlmGenerate::call_options() };
+        if on_failure != OnFailure::Retry {
+            options.retry.retries = 0;
+        }
         self.ctx.schedule_raw(TaskCall {
             kind: LlmGenerate::KIND.to_owned(),
             input: Payload::of(&input)?,
-            options: Some(TaskOptions { reserve, ..LlmGenerate::call_options() }),
+            options: Some(options),
             queue: None,
             key: None,
         })
@@ -261,9 +238,17 @@ impl AgentRun<'_> {
     fn settle(&mut self, reservation: Reservation, generated: &Generated) {
         let ledger = &mut self.state.ledger;
         match generated {
-            Generated::Reply(reply) => ledger.settle(reservation, reply.message.usage(), reply.attempt),
+            Generated::Reply(reply) => {
+                ledger.settle(reservation, reply.message.usage(), reply.attempt);
+                if let Some(empty) = &reply.empty {
+                    ledger.settle(reservation, Some(empty), 1);
+                }
+            }
+            // A call that was refused is not paid.
             Generated::Failed { error } => {
-                ledger.settle(reservation, Some(&error.usage.clone().unwrap_or_default()), 1);
+                if let Some(usage) = &error.usage {
+                    ledger.settle(reservation, Some(usage), 1);
+                }
             }
             Generated::Interrupted(_) => ledger.settle(reservation, None, 1),
         }
@@ -299,7 +284,8 @@ impl AgentRun<'_> {
             calls.push((extract, reservation));
         }
         let begin = |&(extract, reservation): &(&Extract, Reservation)| {
-            self.generate(&model, Purpose::Summary(extract.clone()), reservation, ThinkingLevel::Off)
+            let purpose = Purpose::Summary(extract.clone());
+            self.generate(&model, purpose, reservation, ThinkingLevel::Off, OnFailure::Retry)
         };
         let steps = calls.iter().map(begin).collect::<Result<Vec<_>>>()?;
         let mut result = CompactionOutcome::Compacted;
@@ -312,7 +298,11 @@ impl AgentRun<'_> {
                 Generated::Reply(reply) => {
                     if let Some(meta) = &reply.message.assistant {
                         self.record_call(&LlmCall::of(&model, "compaction", meta))?;
-                        add(&mut usage, &meta.usage);
+                        usage.add(&meta.usage);
+                    }
+                    // An empty summary would take the place of all that was said.
+                    if reply.message.text().trim().is_empty() && result == CompactionOutcome::Compacted {
+                        result = CompactionOutcome::NotCompacted;
                     }
                     summaries.push((extract.clone(), reply.message.text()));
                 }
@@ -352,22 +342,6 @@ fn generated(outcome: Outcome) -> Result<Generated> {
     }
 }
 
-/// Adds the usage of another call. If the cost of one of the two is unknown, that of the sum is unknown.
-fn add(sum: &mut Usage, more: &Usage) {
-    let first = *sum == Usage::default();
-    sum.input += more.input;
-    sum.cache_read += more.cache_read;
-    sum.cache_write += more.cache_write;
-    sum.cache_write_1h += more.cache_write_1h;
-    sum.output += more.output;
-    sum.reasoning += more.reasoning;
-    sum.cost = match (sum.cost.take(), &more.cost) {
-        (None, cost) if first => cost.clone(),
-        (Some(one), Some(two)) if one.currency == two.currency => {
-            Some(crate::message::Cost { amount_micros: one.amount_micros + two.amount_micros, ..one })
-        }
-        _ => None,
-    };
 }
 
 fn word(kind: ErrorKind) -> String {

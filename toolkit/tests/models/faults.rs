@@ -255,27 +255,41 @@ async fn another_model_stands_in() {
 }
 
 #[tokio::test]
-async fn contradictions_are_refused() {
+async fn contradictions_are_told_to_the_model() {
     let raw =
         |json: &str| ScriptedCall { name: "read".into(), raw_arguments: Some(json.into()), ..ScriptedCall::default() };
-    for api in [Api::OpenaiChat, Api::OpenaiResponses] {
+    for api in APIS {
         for json in ["{\"path\": ", "[1]", "\"text\"", "{} {}"] {
             let fake = fake(Script::new([Turn { tool_calls: vec![raw(json)], ..Turn::default() }]));
             let provider = provider(api, &fake);
-            let error = provider.generate(&request(&provider, asked())).await.expect_err(json);
-            assert_eq!(error.kind, ErrorKind::Protocol, "{api:?} {json}");
+            let answer = provider.generate(&request(&provider, asked())).await.expect(json);
+            let call = answer.tool_calls().next().expect("a call");
+            assert_eq!((&call.arguments, call.raw_arguments.as_deref()), (&json!({}), Some(json)), "{api:?}");
+            assert!(call.fault().is_some_and(|fault| fault.contains(json)), "{api:?} {call:?}");
         }
-    }
-    for api in [Api::AnthropicMessages, Api::OpenaiChat] {
-        for turn in
-            [Turn { stop: Some(Stop::ToolUse), ..Turn::text("no call") }, Turn { stop: Some(Stop::End), ..turn() }]
-        {
+        // What the model has done counts, and not the reason that it gives for its end.
+        for (turn, stop, calls) in [
+            (Turn { stop: Some(Stop::ToolUse), ..Turn::text("no call") }, Stop::End, 0),
+            (Turn { stop: Some(Stop::End), ..turn() }, Stop::ToolUse, 1),
+        ] {
             let fake = fake(Script::new([turn]));
             let provider = provider(api, &fake);
-            let error = provider.generate(&request(&provider, asked())).await.expect_err("a contradiction");
-            assert_eq!(error.kind, ErrorKind::Protocol, "{api:?}");
-            assert!(error.usage.is_some_and(|usage| usage.output > 0), "what it cost is known all the same");
+            let answer = provider.generate(&request(&provider, asked())).await.expect("an answer");
+            assert_eq!((answer.stop(), answer.tool_calls().count()), (stop, calls), "{api:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn what_a_cut_answer_has_used_is_known_or_estimated() {
+    for api in APIS {
+        let cut = FaultKind::Cut(flovyn_toolkit::fake_llm::Cut { after_events: Some(5), ..Default::default() });
+        let (_, answer) = with_fault(api, cut).await;
+        let usage = answer.expect_err("it was cut").usage.unwrap_or_else(|| panic!("{api:?}: nothing is known"));
+        assert!(usage.is_estimate && usage.input > 0 && usage.output > 0, "{api:?}: {usage:?}");
+        assert!(usage.cost.is_some(), "{api:?}: the price is known");
+        let (_, answer) = with_fault(api, FaultKind::Status { code: 529, retry_after: None, message: None }).await;
+        assert_eq!(answer.expect_err("it was refused").usage, None, "{api:?}: what was refused was not charged");
     }
 }
 

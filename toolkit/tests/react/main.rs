@@ -7,12 +7,16 @@ mod crashes;
 mod faults;
 mod growth;
 mod images;
+mod mistakes;
+mod outages;
 mod outputs;
 mod results;
 mod steering;
 mod talk;
 #[path = "../timeless/mod.rs"]
 mod timeless;
+#[path = "../worker_process/mod.rs"]
+mod worker_process;
 
 use async_trait::async_trait;
 use flovyn_core::client::{Handle, StartOptions, StreamEvent};
@@ -42,7 +46,8 @@ const WINDOW: u64 = 100_000;
 /// The most tokens that one answer of theirs may have.
 const MOST_SAID: u64 = 32_000;
 
-/// The scripted server as the provider `fake` (Anthropic's wire) and as `other` (OpenAI's), each with a model `m`.
+/// The scripted server as the provider `fake` (Anthropic's wire), as `other` (OpenAI's) and as `third` (OpenAI's
+/// Responses), each with a model `m`.
 fn models(fake: &FakeLlm) -> Registry {
     let model = || ModelInfo {
         id: "m".into(),
@@ -56,6 +61,8 @@ fn models(fake: &FakeLlm) -> Registry {
     models.add(Api::AnthropicMessages, fakes).expect("an address");
     let others = Endpoint::new("other", fake.openai_url()).models([model()]);
     models.add(Api::OpenaiChat, others).expect("an address");
+    let thirds = Endpoint::new("third", fake.openai_url()).models([model()]);
+    models.add(Api::OpenaiResponses, thirds).expect("an address");
     models
 }
 

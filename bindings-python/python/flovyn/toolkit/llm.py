@@ -60,6 +60,9 @@ class ToolCall:
     id: str
     name: str
     arguments: dict[str, Any]
+    raw_arguments: str | None = None
+    """What the model wrote in place of arguments, where that is no JSON object. ``arguments`` is empty then: do not run
+    the call, and answer it with an error that says so."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ class TokenUsage:
     """Those of ``output`` that the model thought with."""
     cost_usd: float | None = None
     """None where the price is unknown; unknown is not free."""
+    estimated: bool = False
+    """Whether the call ended before its provider had told the counts."""
 
 
 @dataclass(frozen=True)
@@ -399,7 +404,7 @@ def _reply(message: dict[str, Any], model: str) -> Reply[Any]:
     latency = meta.pop("durationMs", 0) / 1000
     meta.pop("firstTokenMs", None)
     calls = [
-        ToolCall(part["id"], part["name"], part["arguments"])
+        ToolCall(part["id"], part["name"], part["arguments"], part.get("rawArguments"))
         for part in parts
         if part["type"] == "toolCall" and part.get("executedBy", "us") == "us"
     ]
@@ -423,6 +428,7 @@ def _usage(found: Mapping[str, Any]) -> TokenUsage:
         cache_write=found.get("cacheWrite", 0),
         output=found.get("output", 0),
         reasoning=found.get("reasoning", 0),
+        estimated=found.get("estimated", False),
         cost_usd=cost["amountMicros"] / 1_000_000 if cost.get("currency") == "USD" else None,
     )
 

@@ -110,6 +110,20 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Outage:
+    """How long a run waits for models that cannot be reached or refuse for the moment, and what it does then."""
+
+    max_wait: float | str = "6h"
+    """Seconds, or a text such as ``"90s"``, ``"15m"``, ``"6h"`` or ``"2d"``."""
+    then: Literal["pause", "fail"] = "pause"
+    """A run that is paused makes its last call again when it is resumed."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the policy as the agent reads it."""
+        return {"maxWait": self.max_wait, "then": self.then}
+
+
+@dataclass(frozen=True)
 class RunInput:
     """What a run is started with, where a prompt is not enough. What is not given is as the agent was declared."""
 
@@ -128,6 +142,7 @@ class RunInput:
     fallback: Sequence[str] | None = None
     parallel_tools: int | None = None
     budget: Budget | None = None
+    retry: Outage | None = None
     working_directory: str | os.PathLike[str] | None = None
     approvals: ApprovalPolicy | None = None
     """May be stricter than the agent's, never laxer."""
@@ -154,6 +169,7 @@ class RunInput:
                 parallel_tools=self.parallel_tools,
                 budget=self.budget,
                 output=spec_of(self.output, self.output_retries),
+                retry=self.retry,
             )
             or None,
             workingDirectory=absolute(self.working_directory),
@@ -176,6 +192,7 @@ def _config(
     parallel_tools: int | None,
     budget: Budget | None,
     output: dict[str, Any] | None,
+    retry: Outage | None,
 ) -> dict[str, Any]:
     return _given(
         mode=mode,
@@ -187,6 +204,7 @@ def _config(
         parallelTools=parallel_tools,
         budget=None if budget is None else budget.describe(),
         output=output,
+        retry=None if retry is None else retry.describe(),
     )
 
 
@@ -358,6 +376,7 @@ def react_agent(
     fallback: Sequence[str] = (),
     parallel_tools: int | None = None,
     budget: Budget | None = None,
+    retry: Outage | None = None,
     working_directory: str | os.PathLike[str] | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
     sandbox: bool | None = None,
@@ -378,6 +397,7 @@ def react_agent(
     ``write``, ``edit``, ``bash``, ``grep``, ``find``, ``run-sandbox``) and MCP tools by name, and tasks of one's own.
     ``approvals`` says which calls need a person: with ``"ask"`` those that change or run something, with ``"allow"``
     none; with ``"deny"`` such calls never run. With ``mode="chat"`` the run waits for the next ``userMessage`` signal.
+    ``retry`` says how long an outage of the models is waited for, six hours unless given, and what follows then.
     With ``output``, a type (pydantic model, dataclass, ``TypedDict``, ``list[int]``, …) or a JSON Schema, the run's
     answer is a value of it, ``outcome.output``. An answer that does not fit is asked for again, at most
     ``output_retries`` times; then the run fails with the type ``invalid_output``.
@@ -407,6 +427,7 @@ def react_agent(
             parallel_tools=parallel_tools,
             budget=budget,
             output=spec_of(output, output_retries),
+            retry=retry,
         ),
         workingDirectory=absolute(working_directory),
     )

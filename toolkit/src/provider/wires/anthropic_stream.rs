@@ -1,6 +1,6 @@
 //! Anthropic Messages: decodes the events of a stream.
 
-use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
+use super::{Decoder, ErrorKind, ModelError, failed, number, said, text};
 use crate::message::call_ids::CallIds;
 use crate::message::{ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
@@ -18,6 +18,10 @@ pub(super) struct Stream {
 
 struct Block {
     part: usize,
+    /// Whether it has ended. Some servers give the next block the same number.
+    ended: bool,
+    /// The input that came with the beginning of a call, from servers that send it whole.
+    input: Option<Value>,
     /// For a block that is kept unchanged: the block, and the text of its input so far.
     whole: Option<(Value, String)>,
 }
@@ -52,7 +56,7 @@ impl Stream {
         block: &Value,
         on: &mut (dyn FnMut(StreamEvent) + Send),
     ) -> Result<(), ModelError> {
-        if self.blocks.contains_key(&index) {
+        if self.blocks.get(&index).is_some_and(|block| !block.ended) {
             return Err(self.broken(&format!("began block {index} twice")));
         }
         let word = |name: &str| text(block, name).unwrap_or_default().to_owned();
@@ -61,7 +65,7 @@ impl Stream {
         let call = |by| Growing::Call { id: id.clone(), name: word("/name"), json: String::new(), by, closed: false };
         let mut whole = None;
         let (growing, start, opaque) = match kind.as_str() {
-            "text" => (Growing::Text { text: String::new() }, word("/text"), None),
+            "text" => (Growing::Text { text: String::new() }, said(&block["text"], false), None),
             "thinking" => {
                 let signature = text(block, "/signature").filter(|signature| !signature.is_empty());
                 let opaque = signature.map(|signature| json!({"signature": signature}));
@@ -88,7 +92,8 @@ impl Stream {
         if let (Some(place), Some(data)) = (self.assembly.opaque(part), opaque) {
             *place = Some(data);
         }
-        self.blocks.insert(index, Block { part, whole });
+        let input = block.get("input").filter(|input| kind == "tool_use" && **input != json!({})).cloned();
+        self.blocks.insert(index, Block { part, ended: false, input, whole });
         Ok(())
     }
 
@@ -103,7 +108,7 @@ impl Stream {
         };
         let part = block.part;
         match text(delta, "/type").unwrap_or_default() {
-            "text_delta" => self.assembly.grow(part, text(delta, "/text").unwrap_or_default(), on),
+            "text_delta" => self.assembly.grow(part, &said(&delta["text"], false), on),
             "thinking_delta" => self.assembly.grow(part, text(delta, "/thinking").unwrap_or_default(), on),
             "input_json_delta" => {
                 let json = text(delta, "/partial_json").unwrap_or_default();
@@ -125,13 +130,14 @@ impl Stream {
     }
 
     fn block_stop(&mut self, index: u64) -> Result<(), ModelError> {
-        let Some(Block { part, whole }) = self.blocks.get_mut(&index) else {
+        let Some(Block { part, ended, input, whole }) = self.blocks.get_mut(&index) else {
             return Err(self.broken(&format!("ended block {index}, which never began")));
         };
-        let part = *part;
-        if let Some((mut block, input)) = whole.take() {
-            if let Ok(input) = serde_json::from_str::<Value>(&input) {
-                block["input"] = input;
+        let (part, input) = (*part, input.take());
+        *ended = true;
+        if let Some((mut block, written)) = whole.take() {
+            if let (Ok(input), Some(fields)) = (serde_json::from_str::<Value>(&written), block.as_object_mut()) {
+                fields.insert("input".to_owned(), input);
             }
             if let Some(Growing::Custom { value, .. }) = self.assembly.part(part) {
                 value.clone_from(&block);
@@ -140,16 +146,24 @@ impl Stream {
                 *place = Some(json!({"block": block}));
             }
         }
-        if let Some(Growing::Call { closed, .. }) = self.assembly.part(part) {
+        if let Some(Growing::Call { closed, json, .. }) = self.assembly.part(part) {
             *closed = true;
+            if let Some(input) = input.filter(|_| json.trim().is_empty()) {
+                // Some give the text of the arguments.
+                *json = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
+            }
         }
         Ok(())
     }
 }
 
 impl Decoder for Stream {
+    fn read(&self, data: &str) -> Result<Value, ModelError> {
+        self.assembly.read(data)
+    }
+
     fn event(&mut self, data: &str, on: &mut (dyn FnMut(StreamEvent) + Send)) -> Result<bool, ModelError> {
-        let event = object(data)?;
+        let event = self.read(data)?;
         let index = number(&event, "/index").unwrap_or_default();
         match text(&event, "/type").unwrap_or_default() {
             "message_start" => {
@@ -174,6 +188,8 @@ impl Decoder for Stream {
                 }
             }
             "message_stop" => {
+                // Some servers give no reason.
+                self.ending.get_or_insert_with(|| StreamEnd { stop: Stop::End, raw: String::new() });
                 self.complete = true;
                 return Ok(true);
             }
@@ -189,8 +205,21 @@ impl Decoder for Stream {
 
     fn finish(self: Box<Self>) -> Result<Message, ModelError> {
         match self.ending {
-            Some(ending) if self.complete => self.assembly.complete(ending),
+            Some(ending) if self.complete => Ok(self.assembly.complete(ending)),
             _ => Err(self.assembly.interrupted()),
         }
     }
+}
+
+/// The events of a response that came whole.
+pub(super) fn events_of_whole(message: &Value) -> Vec<Value> {
+    let mut events = vec![json!({"type": "message_start", "message": message})];
+    for (index, block) in message["content"].as_array().into_iter().flatten().enumerate() {
+        events.push(json!({"type": "content_block_start", "index": index, "content_block": block}));
+        events.push(json!({"type": "content_block_stop", "index": index}));
+    }
+    let delta = json!({"stop_reason": message["stop_reason"].as_str().unwrap_or("end_turn")});
+    events.push(json!({"type": "message_delta", "delta": delta, "usage": message["usage"]}));
+    events.push(json!({"type": "message_stop"}));
+    events
 }

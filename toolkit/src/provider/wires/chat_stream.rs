@@ -1,7 +1,7 @@
 //! OpenAI Chat Completions and compatible providers: decodes the chunks of a stream, with the deviations of the
 //! providers.
 
-use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
+use super::{Decoder, ModelError, failed, number, said, text};
 use crate::message::call_ids::CallIds;
 use crate::message::{Cost, CostBasis, ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
@@ -11,8 +11,6 @@ use serde_json::{Value, json};
 
 pub(super) struct Stream {
     assembly: Assembly,
-    /// Whether the finish reason `stop` still means that the tool calls are to be made.
-    lenient: bool,
     /// The index of the part that has the thinking.
     thinking: Option<usize>,
     /// The index of the part that has the text.
@@ -26,9 +24,9 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(origin: &Origin, ids: CallIds, lenient: bool) -> Self {
+    pub(super) fn new(origin: &Origin, ids: CallIds) -> Self {
         let assembly = Assembly::new(origin, ids);
-        Self { assembly, lenient, thinking: None, text: None, calls: Vec::new(), details: Vec::new(), ending: None }
+        Self { assembly, thinking: None, text: None, calls: Vec::new(), details: Vec::new(), ending: None }
     }
 
     fn count(&mut self, usage: &Value) {
@@ -50,7 +48,7 @@ impl Stream {
         }
     }
 
-    fn delta(&mut self, delta: &Value, on: &mut (dyn FnMut(StreamEvent) + Send)) -> Result<(), ModelError> {
+    fn delta(&mut self, delta: &Value, on: &mut (dyn FnMut(StreamEvent) + Send)) {
         let details = delta.get("reasoning_details").and_then(Value::as_array).into_iter().flatten();
         let mut detailed = String::new();
         for detail in details {
@@ -59,7 +57,9 @@ impl Stream {
         }
         let plain =
             text(delta, "/reasoning_content").or(text(delta, "/reasoning")).filter(|thought| !thought.is_empty());
-        let thought = plain.unwrap_or(&detailed);
+        let content = delta.get("content").unwrap_or(&Value::Null);
+        let listed = said(content, true);
+        let thought = plain.unwrap_or(if detailed.is_empty() { &listed } else { &detailed });
         if !thought.is_empty() || !self.details.is_empty() {
             let begin = |assembly: &mut Assembly, on: &mut (dyn FnMut(StreamEvent) + Send)| {
                 assembly.begin(Growing::Thinking { text: String::new(), redacted: false }, on)
@@ -67,8 +67,8 @@ impl Stream {
             let part = *self.thinking.get_or_insert_with(|| begin(&mut self.assembly, on));
             self.assembly.grow(part, thought, on);
         }
-        if let Some(content) = text(delta, "/content").or(text(delta, "/refusal")).filter(|content| !content.is_empty())
-        {
+        let answer = [content, &delta["refusal"]].map(|content| said(content, false));
+        if let Some(content) = answer.iter().find(|content| !content.is_empty()) {
             let begin = |assembly: &mut Assembly, on: &mut (dyn FnMut(StreamEvent) + Send)| {
                 assembly.begin(Growing::Text { text: String::new() }, on)
             };
@@ -76,12 +76,11 @@ impl Stream {
             self.assembly.grow(part, content, on);
         }
         for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
-            self.call(call, on)?;
+            self.call(call, on);
         }
-        Ok(())
     }
 
-    fn call(&mut self, call: &Value, on: &mut (dyn FnMut(StreamEvent) + Send)) -> Result<(), ModelError> {
+    fn call(&mut self, call: &Value, on: &mut (dyn FnMut(StreamEvent) + Send)) {
         let id = super::word(call, "/id").filter(|id| !id.is_empty());
         let id = id.as_deref();
         let name = text(call, "/function/name").filter(|name| !name.is_empty());
@@ -95,30 +94,31 @@ impl Stream {
         };
         let arguments = match call.pointer("/function/arguments") {
             Some(Value::String(json)) => json.clone(),
+            None | Some(Value::Null) => String::new(),
             // Some local servers send the arguments as a JSON object, whole, in place of a string.
-            Some(arguments @ Value::Object(_)) => arguments.to_string(),
-            _ => String::new(),
+            Some(arguments) => arguments.to_string(),
         };
         let known = known.map(|(_, _, part)| *part);
         let piece = known.map_or(Piece::More, |part| self.classify(part, name, &arguments));
         let part = match (known, name.map(str::to_owned)) {
-            (Some(_), _) if piece == Piece::Repeated => return Ok(()),
+            (Some(_), _) if piece == Piece::Repeated => return,
             (Some(part), name) => match piece {
                 Piece::NewCall(known) => self.begin_call(index, id, name.unwrap_or(known), on),
                 Piece::More | Piece::Repeated => part,
             },
-            (None, Some(name)) => self.begin_call(index, id, name, on),
-            (None, None) => {
-                let message = "the provider's stream went on with a tool call that never began; ask again";
-                return Err(self.assembly.failed(ErrorKind::Protocol, message.to_owned()));
-            }
+            // Without a name there is no such tool, and the model is told so.
+            (None, name) => self.begin_call(index, id, name.unwrap_or_default(), on),
         };
+        if let (Some(given), Some(Growing::Call { name, .. })) = (name, self.assembly.part(part))
+            && name.is_empty()
+        {
+            given.clone_into(name);
+        }
         // Gemini puts the signature of a call here, and wants it back.
         if let (Some(extra), Some(place)) = (call.get("extra_content"), self.assembly.opaque(part)) {
             *place = Some(json!({"extra_content": extra}));
         }
         self.assembly.grow(part, &arguments, on);
-        Ok(())
     }
 
     fn begin_call(
@@ -139,6 +139,9 @@ impl Stream {
     /// Tells what a piece is that comes with the number and the id of a call that has begun.
     fn classify(&mut self, part: usize, name: Option<&str>, arguments: &str) -> Piece {
         let Some(Growing::Call { name: known, json, .. }) = self.assembly.part(part) else { return Piece::More };
+        if name.is_some_and(|name| !known.is_empty() && name != known) {
+            return Piece::NewCall(known.clone());
+        }
         let whole = |json: &str| serde_json::from_str::<serde_json::Map<String, Value>>(json).ok();
         // The arguments are one JSON object. If it is complete and another one begins, the piece cannot be more of it.
         let (true, Some(before)) = (arguments.trim_start().starts_with('{'), whole(json)) else { return Piece::More };
@@ -189,11 +192,17 @@ fn join_detail(details: &mut Vec<Value>, piece: &Value) {
 }
 
 impl Decoder for Stream {
+    fn read(&self, data: &str) -> Result<Value, ModelError> {
+        self.assembly.read(data)
+    }
+
     fn event(&mut self, data: &str, on: &mut (dyn FnMut(StreamEvent) + Send)) -> Result<bool, ModelError> {
         if data == "[DONE]" {
-            return Ok(self.ending.is_some());
+            // Some servers give no reason.
+            self.ending.get_or_insert_with(|| StreamEnd { stop: Stop::End, raw: String::new() });
+            return Ok(true);
         }
-        let chunk = object(data)?;
+        let chunk = self.read(data)?;
         if chunk.get("error").is_some_and(|error| !error.is_null()) {
             let body = parse_error_body(data);
             let error =
@@ -208,15 +217,17 @@ impl Decoder for Stream {
             self.count(usage);
         }
         if let Some(delta) = chunk.pointer("/choices/0/delta") {
-            self.delta(delta, on)?;
+            self.delta(delta, on);
         }
         if let Some(raw) = text(&chunk, "/choices/0/finish_reason") {
             let stop = match raw {
                 "tool_calls" | "function_call" => Stop::ToolUse,
-                "stop" if self.lenient && self.assembly.has_calls() => Stop::ToolUse,
                 "length" => Stop::Length,
                 "content_filter" => Stop::Refusal,
-                "error" => return Err(failed("", "finish_reason is error")),
+                "error" => {
+                    let error = failed("", "finish_reason is error");
+                    return Err(self.assembly.failed(error.kind, error.message));
+                }
                 _ => Stop::End,
             };
             self.ending = Some(StreamEnd { stop, raw: raw.to_owned() });
@@ -240,6 +251,26 @@ impl Decoder for Stream {
                 *place = Some(json!({"reasoning_details": self.details}));
             }
         }
-        self.assembly.complete(ending)
+        Ok(self.assembly.complete(ending))
     }
+}
+
+/// The events of a response that came whole: one chunk with all of the message.
+pub(super) fn events_of_whole(mut body: Value) -> Vec<Value> {
+    if let Some(choice) = body.pointer_mut("/choices/0").and_then(Value::as_object_mut) {
+        if let Some(mut message) = choice.remove("message") {
+            let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+            for (index, call) in calls.into_iter().flatten().enumerate() {
+                if let Some(call) = call.as_object_mut() {
+                    call.insert("index".to_owned(), json!(index));
+                }
+            }
+            choice.insert("delta".to_owned(), message);
+        }
+        let ended = choice.get("finish_reason").is_some_and(Value::is_string);
+        if !ended {
+            choice.insert("finish_reason".to_owned(), json!("stop"));
+        }
+    }
+    vec![body]
 }

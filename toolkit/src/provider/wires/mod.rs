@@ -22,6 +22,9 @@ pub(super) trait Decoder: Send {
     /// Takes the data of one event. Returns true when the message is complete and nothing more has to be read.
     fn event(&mut self, data: &str, on: &mut (dyn FnMut(super::StreamEvent) + Send)) -> Result<bool, ModelError>;
 
+    /// Reads the JSON object of an event, or of a response that came whole.
+    fn read(&self, data: &str) -> Result<Value, ModelError>;
+
     /// Returns the message, or an error if the stream ended too early.
     fn finish(self: Box<Self>) -> Result<Message, ModelError>;
 }
@@ -63,17 +66,22 @@ pub(super) fn encode(
 }
 
 /// The decoder for the response to a request.
-pub(super) fn decoder(api: Api, request: &ModelRequest, origin: &Origin, quirks: &Quirks) -> Box<dyn Decoder> {
+pub(super) fn decoder(api: Api, request: &ModelRequest, origin: &Origin) -> Box<dyn Decoder> {
     let ids = CallIds::of(&request.messages);
     match api {
         Api::AnthropicMessages => Box::new(anthropic_stream::Stream::new(origin, ids)),
-        Api::OpenaiChat => {
-            // OpenAI itself says `stop` if the request demands a call of one tool by its name.
-            let lenient =
-                quirks.stop_with_calls || matches!(request.tool_choice, ToolChoice::Tool(_) | ToolChoice::Required);
-            Box::new(chat_stream::Stream::new(origin, ids, lenient))
-        }
+        Api::OpenaiChat => Box::new(chat_stream::Stream::new(origin, ids)),
         Api::OpenaiResponses => Box::new(responses_stream::Stream::new(origin, ids)),
+    }
+}
+
+/// The events of a response that came whole, from a server that does not stream.
+pub(super) fn events_of_whole(api: Api, body: Value) -> Vec<Value> {
+    match api {
+        _ if body.get("error").is_some_and(|error| !error.is_null()) => vec![body],
+        Api::AnthropicMessages => anthropic_stream::events_of_whole(&body),
+        Api::OpenaiChat => chat_stream::events_of_whole(body),
+        Api::OpenaiResponses => responses_stream::events_of_whole(&body),
     }
 }
 
@@ -116,20 +124,22 @@ fn unsendable(media: &Media, why: &str) -> ModelError {
     ModelError::new(ErrorKind::InvalidRequest, message)
 }
 
-/// The JSON object of an event. Data that is not JSON is an error of the protocol.
-fn object(data: &str) -> Result<Value, ModelError> {
-    match serde_json::from_str::<Value>(data) {
-        Ok(value) if value.is_object() => Ok(value),
-        Ok(_) => Err(ModelError::new(ErrorKind::Protocol, "an event of the stream is no JSON object; ask again")),
-        Err(error) => {
-            let message = format!("an event of the stream is no JSON ({error}); ask again");
-            Err(ModelError::new(ErrorKind::Protocol, message))
-        }
-    }
-}
-
 fn text<'a>(value: &'a Value, path: &str) -> Option<&'a str> {
     value.pointer(path).and_then(Value::as_str)
+}
+
+/// The text, or else the thinking, at a place where a text is usual. Some servers give a list of parts instead.
+fn said(value: &Value, thinking: bool) -> String {
+    match value {
+        Value::String(text) if !thinking => text.clone(),
+        Value::Array(parts) => parts.iter().map(|part| said(part, thinking)).collect(),
+        Value::Object(part) => {
+            let is_thought = part.get("type").and_then(Value::as_str).is_some_and(|kind| kind.contains("thinking"));
+            let inner = ["thinking", "text", "refusal"].iter().find_map(|name| part.get(*name));
+            inner.filter(|_| is_thought == thinking).map_or_else(String::new, |inner| said(inner, false))
+        }
+        _ => String::new(),
+    }
 }
 
 /// A text of an event, such as an id. Some servers write it as a number.
@@ -196,5 +206,7 @@ fn failed(code: &str, message: &str) -> ModelError {
     ModelError::new(kind, format!("the provider broke off: {} {message}", code).trim_end().to_owned())
 }
 
+#[cfg(test)]
+mod mutations;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Events show the items while they grow. The message is made only of the finished items.
 
-use super::{Decoder, ErrorKind, ModelError, failed, number, object, text};
+use super::{Decoder, ModelError, failed, number, said, text};
 use crate::message::call_ids::CallIds;
 use crate::message::{ExecutedBy, Message, Origin, Stop};
 use crate::provider::StreamEvent;
@@ -101,11 +101,15 @@ fn call(item: &Value, json: String, closed: bool) -> Growing {
 }
 
 impl Decoder for Stream {
+    fn read(&self, data: &str) -> Result<Value, ModelError> {
+        self.assembly.read(data)
+    }
+
     fn event(&mut self, data: &str, on: &mut (dyn FnMut(StreamEvent) + Send)) -> Result<bool, ModelError> {
         if data == "[DONE]" {
             return Ok(self.ending.is_some());
         }
-        let event = object(data)?;
+        let event = self.read(data)?;
         // An event that was sent twice has the same number both times.
         let sequence = number(&event, "/sequence_number");
         if sequence.is_some() && sequence <= self.last_sequence {
@@ -131,7 +135,16 @@ impl Decoder for Stream {
                 self.grow(&between, 0, None, on);
             }
             "response.function_call_arguments.delta" => self.grow(&event, 0, None, on),
-            "response.output_item.done" => drop(self.items.insert(index, event["item"].clone())),
+            "response.output_item.done" => {
+                // Some servers give several items one number.
+                let item = &event["item"];
+                let other = |known: &Value| ["id", "call_id"].iter().any(|name| known.get(*name) != item.get(*name));
+                let mut place = index;
+                while self.items.get(&place).is_some_and(other) {
+                    place += 1;
+                }
+                self.items.insert(place, item.clone());
+            }
             "response.completed" => {
                 self.ended(&event["response"], None);
                 return Ok(true);
@@ -165,10 +178,13 @@ impl Decoder for Stream {
             let list = |name: &str| item.get(name).and_then(Value::as_array).into_iter().flatten();
             let kind = text(item, "/type").unwrap_or_default();
             let growing: Vec<Growing> = match kind {
-                "message" => list("content")
-                    .filter_map(|piece| text(piece, "/text").or(text(piece, "/refusal")))
-                    .map(|text| Growing::Text { text: text.to_owned() })
-                    .collect(),
+                "message" => {
+                    let texts: Vec<_> = match &item["content"] {
+                        Value::Array(pieces) => pieces.iter().map(|piece| said(piece, false)).collect(),
+                        content => vec![said(content, false)],
+                    };
+                    texts.into_iter().map(|text| Growing::Text { text }).collect()
+                }
                 "reasoning" => {
                     let summaries: Vec<_> =
                         list("summary").chain(list("content")).filter_map(|piece| text(piece, "/text")).collect();
@@ -177,11 +193,13 @@ impl Decoder for Stream {
                 }
                 "function_call" => {
                     let done = matches!(text(item, "/status"), None | Some("completed"));
-                    if text(item, "/name").is_none_or(str::is_empty) {
-                        let message = "the provider called a tool without a name; ask again".to_owned();
-                        return Err(whole.failed(ErrorKind::Protocol, message));
-                    }
-                    vec![call(item, text(item, "/arguments").unwrap_or_default().to_owned(), done)]
+                    // Some servers give the arguments as an object in place of its text.
+                    let arguments = match &item["arguments"] {
+                        Value::String(json) => json.clone(),
+                        Value::Null => String::new(),
+                        arguments => arguments.to_string(),
+                    };
+                    vec![call(item, arguments, done)]
                 }
                 kind => vec![Growing::Custom { kind: format!("openai.{kind}"), value: item.clone() }],
             };
@@ -192,6 +210,16 @@ impl Decoder for Stream {
                 }
             }
         }
-        whole.complete(ending)
+        Ok(whole.complete(ending))
     }
+}
+
+/// The events of a response that came whole.
+pub(super) fn events_of_whole(response: &Value) -> Vec<Value> {
+    let ended = match text(response, "/status").unwrap_or_default() {
+        "incomplete" => "response.incomplete",
+        "failed" => "response.failed",
+        _ => "response.completed",
+    };
+    ["response.created", ended].map(|kind| json!({"type": kind, "response": response})).to_vec()
 }
