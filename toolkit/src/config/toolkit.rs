@@ -47,6 +47,7 @@ impl Toolkit {
     pub async fn open_with(description: ToolkitConfig, store: &str, models: Registry) -> Result<Self> {
         let servers = McpServers::new(description.mcp()?);
         let (toolbox, problems) = servers.add_to(Toolbox::host()?).await;
+        let toolbox = description.hooks.around(&toolbox)?;
         let mut selection = ToolSelection { toolbox, problems, selected: BTreeSet::new() };
         for name in &description.tools {
             selection.select(name)?;
@@ -195,6 +196,8 @@ impl ToolkitConfig {
 
     fn environment(&self, directory: &Path) -> Result<ToolEnvironment> {
         let sandbox = if self.sandbox.unwrap_or(true) { Sandbox::Required } else { Sandbox::Off };
-        Ok(ToolEnvironment::open(directory)?.with_sandbox(sandbox).with_network(self.network.unwrap_or(false)))
+        let environment = ToolEnvironment::open(directory)?;
+        let environment = environment.with_sandbox(sandbox).with_network(self.network.unwrap_or(false));
+        Ok(self.env.iter().fold(environment, |environment, (name, value)| environment.with_value(name, value)))
     }
 }
