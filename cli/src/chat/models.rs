@@ -57,6 +57,11 @@ impl Models {
         Ok(Self { registry, fake: Some(fake), aliases })
     }
 
+    /// With short names of the user's own, which go before those of the catalogue.
+    pub(super) fn with_aliases(self, aliases: BTreeMap<String, String>) -> Self {
+        Self { aliases, ..self }
+    }
+
     /// All available models.
     pub(crate) fn registry(&self) -> Registry {
         self.registry.clone()
@@ -64,6 +69,7 @@ impl Models {
 
     /// What a name stands for: a reference, a short name or an id of the catalogue. Nothing is said about keys.
     pub(crate) fn named(&self, name: &str) -> String {
+        // A short name of the user's own may stand for another one of the catalogue.
         let name = self.aliases.get(name).map_or(name, String::as_str);
         if name.contains('/') {
             return name.to_owned();
@@ -71,12 +77,19 @@ impl Models {
         self.registry.expand(name).unwrap_or_else(|| name.to_owned())
     }
 
-    /// Chooses a model: the named one, else that of the session, else the scripted one, else the usual one of the first
-    /// provider that can be asked.
-    pub(crate) fn choose(&self, named: Option<&str>, session: Option<&ModelChoice>) -> Result<ModelChoice> {
+    /// Chooses a model: the named one, else that of the session, else the scripted one, else that of the settings, else the
+    /// usual one of the first provider that can be asked.
+    pub(crate) fn choose(
+        &self,
+        named: Option<&str>,
+        session: Option<&ModelChoice>,
+        settings: Option<&str>,
+    ) -> Result<ModelChoice> {
         let session = session.map(ToString::to_string);
         let fake = self.fake.as_ref().map(|_| FAKE.to_owned());
-        let chosen = named.map(|name| self.named(name)).or(session).or(fake).or_else(|| self.registry.default_model());
+        let chosen = named.map(|name| self.named(name)).or(session).or(fake);
+        let usual = || settings.map(|name| self.named(name)).or_else(|| self.registry.default_model());
+        let chosen = chosen.or_else(usual);
         let Some(chosen) = chosen else { return Err(self.no_model().into()) };
         match self.registry.resolve(&chosen) {
             Ok(_) => Ok(ModelChoice::parse(&chosen)),
@@ -99,7 +112,7 @@ impl Models {
         if error.kind == ErrorKind::Unauthorized {
             found().iter().for_each(|line| message.push_str(&format!("\n  {line}")));
             if let Some(other) = self.registry.default_model() {
-                message.push_str(&format!("\nWithout --model {other} is asked."));
+                message.push_str(&format!("\nCan be asked: --model {other}"));
             }
         }
         Error::new(Code::InvalidArgument, message)
@@ -107,7 +120,8 @@ impl Models {
 
     /// The error where no model is available.
     fn no_model(&self) -> Error {
-        let mut lines: Vec<_> = key_variables().map(|(provider, variable)| format!("{variable} for {provider}")).collect();
+        let mut lines: Vec<_> =
+            key_variables().map(|(provider, variable)| format!("{variable} for {provider}")).collect();
         lines.extend(found());
         let message = format!(
             "no model can be asked, for no key is set. Set one of\n  {}\nOr name a server of your own with LOCAL_BASE_URL and \
