@@ -18,6 +18,8 @@ pub(super) struct ApprovalRules {
     compiled: Approvals,
     /// The rules of options: the option, the text, what it means.
     named: Vec<(&'static str, String, Rule)>,
+    /// The tools that are refused as a whole by options and settings.
+    hidden: Vec<String>,
 }
 
 impl ApprovalRules {
@@ -41,7 +43,23 @@ impl ApprovalRules {
                     .map_err(|error| Failed::Usage(format!("{file} holds no approval policy: {error}")))?
             }
         };
-        Ok(Self { compiled: policy.compile()?, policy, named: Vec::new() })
+        Ok(Self { compiled: policy.compile()?, policy, named: Vec::new(), hidden: Vec::new() })
+    }
+
+    /// Adds the rules of settings.
+    pub(super) fn with_rules(mut self, rules: &[Rule]) -> Result<Self> {
+        self.policy.rules.extend_from_slice(rules);
+        self.hidden.extend(rules.iter().filter(|rule| is_refusal(rule)).map(|rule| rule.tool.clone()));
+        self.compiled = self.policy.compile()?;
+        Ok(self)
+    }
+
+    /// Sets the rules of the answer to one message, in place of those of the message before.
+    pub(super) fn set_for_message(&mut self, rules: &[Rule]) -> Result {
+        let mut policy = self.policy.clone();
+        policy.rules.extend_from_slice(rules);
+        self.compiled = policy.compile()?;
+        Ok(())
     }
 
     /// Adds the rules of `--allowed-tools` and `--disallowed-tools`.
@@ -53,6 +71,7 @@ impl ApprovalRules {
                 let rule = permission::parse(text, decision)
                     .map_err(|why| Failed::Usage(format!("{option}: the rule {text:?} {why}")))?;
                 self.policy.rules.push(rule.clone());
+                self.hidden.extend(is_refusal(&rule).then(|| rule.tool.clone()));
                 self.named.push((option, text.to_owned(), rule));
             }
         }
@@ -60,10 +79,9 @@ impl ApprovalRules {
         Ok(self)
     }
 
-    /// The names and patterns of the tools that options refuse whatever their arguments. The model need not know of them.
+    /// The names and patterns of the tools that are refused whatever their arguments. The model need not know of them.
     pub(super) fn refused_tools(&self) -> impl Iterator<Item = &str> {
-        let whole = self.named.iter().filter(|(_, _, rule)| rule.command.is_none() && rule.path.is_none());
-        whole.filter(|(_, _, rule)| rule.decision == Decision::Deny).map(|(_, _, rule)| rule.tool.as_str())
+        self.hidden.iter().map(String::as_str)
     }
 
     /// Refuses a rule of an option that is for none of these tools: a misspelled refusal would refuse nothing.
@@ -122,6 +140,11 @@ impl ApprovalRules {
         self.compiled = self.policy.compile()?;
         Ok(())
     }
+}
+
+/// Whether a rule refuses every call of its tools.
+fn is_refusal(rule: &Rule) -> bool {
+    rule.decision == Decision::Deny && rule.command.is_none() && rule.path.is_none()
 }
 
 /// Answers a request.

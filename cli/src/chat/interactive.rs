@@ -12,9 +12,11 @@ use super::screen::editor::{Editor, KeyAction, KeyEvents};
 use super::screen::terminal::Terminal;
 use super::session::{Session, Store};
 use super::tools::{ToolListing, counts, problem_lines, problem_rows};
+use super::turn_hooks::TurnHooks;
 use super::view::View;
 use crate::Result;
 use crate::print::Output;
+use crate::project::{Commands, Expanded};
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::react::{Delivery, ModelChoice, Transcript};
 use flovyn_toolkit::tools::approval::ApprovalRequest;
@@ -41,7 +43,9 @@ pub(super) struct ChatContext<'a> {
     pub chat: &'a Chat,
     pub directory: &'a Path,
     pub options: &'a SessionOptions,
-    /// The notice about MCP servers of the project.
+    /// The custom commands of the user and the project.
+    pub commands: &'a Commands,
+    /// The notices about files of the project.
     pub project_notice: Option<String>,
 }
 
@@ -49,6 +53,7 @@ pub(super) struct ChatContext<'a> {
 struct TerminalChat<'a> {
     context: ChatContext<'a>,
     rules: ApprovalRules,
+    hooks: TurnHooks,
     model: ModelChoice,
     /// The agents that serve the session in this process; none where workers elsewhere do.
     local_agents: &'a mut Option<LocalAgents>,
@@ -68,12 +73,14 @@ pub(super) async fn converse(
     session: Option<Session>,
     model: ModelChoice,
     rules: ApprovalRules,
+    hooks: TurnHooks,
     local_agents: &mut Option<LocalAgents>,
     out: &mut Output,
 ) -> Result {
     let mut chat = TerminalChat {
         context,
         rules,
+        hooks,
         model,
         local_agents,
         live_session: None,
@@ -110,7 +117,7 @@ impl TerminalChat<'_> {
             self.resume_session(session, width).await?;
         }
         if let Some(prompt) = &self.context.chat.prompt {
-            self.send_text(prompt, Delivery::NextStep).await?;
+            self.send_prompt(prompt, width).await?;
         }
         // Typed keys are drawn at once, events with the next frame.
         let (mut changed, mut stale) = (true, false);
@@ -245,9 +252,18 @@ impl TerminalChat<'_> {
                 self.over = true;
                 Ok(())
             }
+            ChatEvent::AnswerEnded(end) => {
+                self.hooks.ended(end);
+                Ok(())
+            }
             ChatEvent::Idle => {
                 self.leaving = false;
-                Ok(())
+                let session = self.live_session.as_ref().map(|live| live.session.name()).unwrap_or_default();
+                let view = &mut self.view;
+                match self.hooks.idle(&session, &mut |line| view.show_note(line, width)).await {
+                    Some(more) => self.send_text(&more, Delivery::NextStep).await,
+                    None => self.rules.set_for_message(&[]),
+                }
             }
             _ => Ok(()),
         }
@@ -325,7 +341,14 @@ impl TerminalChat<'_> {
             return Ok(());
         }
         match line.strip_prefix('/').map(|words| words.split_once(' ').unwrap_or((words, ""))) {
-            Some(("help", _)) => self.view.show_note(HELP, width),
+            Some(("help", _)) => {
+                let mut help = HELP.to_owned();
+                for (name, command) in self.context.commands.iter() {
+                    let words = format!("/{name} {}", command.argument_hint);
+                    help.push_str(&format!("\n  {words:<16}{}", command.description));
+                }
+                self.view.show_note(&help, width);
+            }
             Some(("quit" | "exit", _)) => self.over = true,
             Some(("cost", _)) => {
                 let line = self.view.total().line();
@@ -333,9 +356,27 @@ impl TerminalChat<'_> {
             }
             Some(("tools", _)) => self.tools(width).await?,
             Some(("model", name)) => self.set_model(name.trim(), width),
-            _ => self.send_text(line, Delivery::NextStep).await?,
+            _ => self.send_prompt(line, width).await?,
         }
         Ok(())
+    }
+
+    /// Sends what the user has said: a custom command as its prompt, and all of it as far as hooks allow it.
+    async fn send_prompt(&mut self, line: &str, width: usize) -> Result {
+        let command = self.context.commands.expand(line);
+        if let Some(Expanded { model: Some(model), .. }) = &command {
+            self.set_model(model, width);
+        }
+        self.rules.set_for_message(command.as_ref().map_or(&[], |command| &command.allowed))?;
+        let text = command.as_ref().map_or(line, |command| &command.prompt);
+        let view = &mut self.view;
+        match self.hooks.prompt(text, &mut |line| view.show_note(line, width)).await {
+            Ok(text) => self.send_text(&text, Delivery::NextStep).await,
+            Err(why) => {
+                self.view.show_note(&why, width);
+                Ok(())
+            }
+        }
     }
 
     /// Answers the open requests that a new rule decides.
@@ -394,10 +435,19 @@ impl TerminalChat<'_> {
     fn set_model(&mut self, name: &str, width: usize) {
         if name.is_empty() {
             let known: Vec<_> = self.context.models.registry().models().iter().map(|model| model.reference()).collect();
-            return self.view.show_note(&format!("{} is asked; known are: {}", self.model, known.join(", ")), width);
+            let aliases: Vec<_> =
+                self.context.models.registry().aliases().iter().map(|alias| alias.name.clone()).collect();
+            let (known, aliases) = (known.join(", "), aliases.join(", "));
+            return self
+                .view
+                .show_note(&format!("{} is asked; known are: {known}; in short: {aliases}", self.model), width);
         }
         let here = self.context.store.is_served_here();
-        let chosen = if here { self.context.models.choose(Some(name), None) } else { Ok(ModelChoice::parse(name)) };
+        let chosen = if here {
+            self.context.models.choose(Some(name), None, None)
+        } else {
+            Ok(ModelChoice::parse(&self.context.models.named(name)))
+        };
         match chosen {
             Ok(model) => {
                 self.model = model.clone();

@@ -11,9 +11,10 @@ use crate::Result;
 use flovyn_core::Payload;
 use flovyn_core::model::Delivery as EngineDelivery;
 use flovyn_core::worker::WorkerOptions;
+use flovyn_toolkit::provider::ThinkingLevel;
 use flovyn_toolkit::react::{
-    APPROVAL, AgentInput, AnswerLimits, Delivery, INPUT, InputReply, InputRequest, ModelChoice, USER_MESSAGE,
-    UserMessage,
+    APPROVAL, AgentConfig, AgentInput, AnswerLimits, Delivery, INPUT, InputReply, InputRequest, ModelChoice,
+    USER_MESSAGE, UserMessage,
 };
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use std::path::Path;
@@ -23,6 +24,10 @@ use std::path::Path;
 pub(super) struct SessionOptions {
     /// What the answer to a message may use.
     pub limits: AnswerLimits,
+    /// How long the model thinks; else as the session has it.
+    pub thinking: Option<ThinkingLevel>,
+    /// The instructions of the user and of the project.
+    pub instructions: String,
     /// More of the system prompt.
     pub system_prompt: Option<String>,
 }
@@ -39,6 +44,8 @@ pub(super) struct LiveSession {
     pub input_requests: Vec<InputRequest>,
     /// The model of the next message, where it changes.
     model: Option<ModelChoice>,
+    /// The level of thinking of the next message, where it changes.
+    thinking: Option<ThinkingLevel>,
     limits: AnswerLimits,
 }
 
@@ -52,7 +59,7 @@ impl LiveSession {
         rules: &ApprovalRules,
         options: &SessionOptions,
     ) -> Result<Self> {
-        let mut system_prompt = super::prompt::of(directory);
+        let mut system_prompt = super::prompt::of(directory, &options.instructions);
         if let Some(more) = &options.system_prompt {
             system_prompt.push_str(&format!("\n\n{more}"));
         }
@@ -64,11 +71,20 @@ impl LiveSession {
             model,
             working_directory: store.is_served_here().then(|| directory.display().to_string()),
             approvals: Some(rules.session_policy()),
+            config: AgentConfig { thinking: options.thinking.unwrap_or_default(), ..AgentConfig::default() },
             ..AgentInput::default()
         };
         let session = store.start(directory, input.chat()).await?;
         let feed = Feed::new(&session.handle);
-        Ok(Self { session, feed, approvals: Vec::new(), input_requests: Vec::new(), model: None, limits })
+        Ok(Self {
+            session,
+            feed,
+            approvals: Vec::new(),
+            input_requests: Vec::new(),
+            model: None,
+            thinking: None,
+            limits,
+        })
     }
 
     /// Resumes an existing session.
@@ -78,13 +94,21 @@ impl LiveSession {
         chat: &Chat,
         session: Session,
     ) -> Result<(Self, History)> {
-        let model = model_of(store, models, chat, Some(&session.input.model))?;
+        let model = model_of(store, models, chat, Some(&session.input.model), None)?;
         let history = History::of(store, &session).await?;
         let feed = Feed::resumed(&session.handle, &history);
         let model = (model != session.input.model).then_some(model);
         let input_requests = history.input_requests.iter().map(|(request, _)| request.clone()).collect();
         Ok((
-            Self { session, feed, approvals: history.approvals.clone(), input_requests, model, limits: chat.limits() },
+            Self {
+                session,
+                feed,
+                approvals: history.approvals.clone(),
+                input_requests,
+                model,
+                thinking: chat.thinking.map(ThinkingLevel::from),
+                limits: chat.limits(),
+            },
             history,
         ))
     }
@@ -108,7 +132,8 @@ impl LiveSession {
     }
 
     async fn send_message(&mut self, message: UserMessage) -> Result {
-        let signal = UserMessage { model: self.model.take(), limits: self.limits, ..message }.signal(None)?;
+        let (model, thinking, limits) = (self.model.take(), self.thinking.take(), self.limits);
+        let signal = UserMessage { model, thinking, limits, ..message }.signal(None)?;
         self.session.handle.signal(USER_MESSAGE, signal.payload, signal.delivery, None).await?;
         Ok(())
     }
@@ -132,6 +157,11 @@ impl LiveSession {
         Ok(())
     }
 
+    /// What the answer to a message of this process may use.
+    pub(super) fn limits(&self) -> AnswerLimits {
+        self.limits
+    }
+
     /// Changes the model from the next message on.
     pub(super) fn set_model(&mut self, model: ModelChoice) {
         self.model = Some(model);
@@ -144,10 +174,14 @@ pub(super) fn model_of(
     models: &Models,
     chat: &Chat,
     session: Option<&ModelChoice>,
+    settings: Option<&str>,
 ) -> Result<ModelChoice> {
     match (store.is_served_here(), chat.model.as_deref(), session) {
-        (false, Some(named), _) => Ok(ModelChoice::parse(named)),
+        (false, Some(named), _) => Ok(ModelChoice::parse(&models.named(named))),
         (false, None, Some(session)) => Ok(session.clone()),
-        (_, named, session) => models.choose(named, session),
+        (false, None, None) if settings.is_some() => {
+            Ok(ModelChoice::parse(&models.named(settings.unwrap_or_default())))
+        }
+        (_, named, session) => models.choose(named, session, settings),
     }
 }

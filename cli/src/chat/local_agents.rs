@@ -5,10 +5,10 @@ use super::models::Models;
 use super::options::Confinement;
 use crate::Result;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::config::{Approval, ReactAgentConfig, ToolConfig, Toolkit, ToolkitConfig};
+use flovyn_toolkit::config::{Approval, ReactAgentConfig, ToolConfig, ToolHooks, Toolkit, ToolkitConfig};
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use tokio::task::JoinHandle;
 
@@ -27,8 +27,19 @@ pub(crate) struct WorkerSetup<'a> {
     pub confinement: Confinement,
     /// MCP servers by their names.
     pub servers: Map<String, Value>,
+    /// What a user's own settings say of the tools.
+    pub tools: ToolSettings,
+}
+
+/// What settings say of tools.
+#[derive(Debug, Default)]
+pub(crate) struct ToolSettings {
     /// The names and patterns of tools that models are not offered.
     pub without: BTreeSet<String>,
+    /// Variables of commands.
+    pub env: BTreeMap<String, String>,
+    /// Commands around calls.
+    pub hooks: ToolHooks,
 }
 
 /// The agents that a process serves. They open in the background, since MCP servers may take a while to start.
@@ -87,7 +98,7 @@ impl WorkerSetup<'_> {
         ToolkitConfig {
             agents: vec![ReactAgentConfig {
                 tools,
-                without_tools: self.without,
+                without_tools: self.tools.without,
                 approvals: Approval(approvals),
                 ..ReactAgentConfig::default()
             }],
@@ -95,6 +106,8 @@ impl WorkerSetup<'_> {
             roots: self.roots,
             sandbox: Some(!self.confinement.unsandboxed),
             network: Some(self.confinement.network),
+            env: self.tools.env,
+            hooks: self.tools.hooks,
             mcp_servers: self.servers,
             ..ToolkitConfig::default()
         }

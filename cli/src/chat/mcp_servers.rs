@@ -1,18 +1,17 @@
-//! The MCP servers of a session or a worker: those of the files that the user names, else of the user's own `mcp.json`. The
-//! `.mcp.json` of a project names programs to run, so it is used only when the user names it.
+//! The MCP servers of a session or a worker: those of the files that the user names, else of the user's own `mcp.json` and of
+//! settings, to which the `.mcp.json` of a trusted project belongs.
 
 use crate::Result;
+use crate::project::Settings;
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::config::home;
 use flovyn_toolkit::mcp::McpConfig;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The user's own file, in Flovyn's folder.
 const USER_FILE: &str = "mcp.json";
-/// The file of a project, by the name that other clients use.
-const PROJECT_FILE: &str = ".mcp.json";
 /// The expected contents of a file.
 const EXPECTED: &str = r#"expected is {"mcpServers": {"NAME": {"command": "PROGRAM", "args": ["…"]}}}, or {"url": "https://…"} in place of a command"#;
 
@@ -39,25 +38,29 @@ pub(crate) fn of_files(files: &[PathBuf]) -> Result<Map<String, Value>> {
     Ok(servers)
 }
 
-/// The servers of named files; without any, those of the user's own file, where there is one.
-pub(super) fn of_files_or_user(files: &[PathBuf]) -> Result<Map<String, Value>> {
-    let own = home().ok().map(|home| home.join(USER_FILE)).filter(|file| file.exists());
-    match own {
-        Some(own) if files.is_empty() => of_files(&[own]),
-        _ => of_files(files),
+/// The servers of named files; without any, those of the user's own file, where there is one, and of settings. What of the
+/// settings cannot be used is told.
+pub(super) fn of_files_or_settings(
+    files: &[PathBuf],
+    settings: &Settings,
+    notices: &mut Vec<String>,
+) -> Result<Map<String, Value>> {
+    if !files.is_empty() {
+        return of_files(files);
     }
-}
-
-/// The notice for a project whose own servers are not started.
-pub(super) fn project_notice(project: &Path, files: &[PathBuf]) -> Option<String> {
-    let file = project.join(PROJECT_FILE);
-    let same =
-        |given: &PathBuf| matches!((given.canonicalize(), file.canonicalize()), (Ok(one), Ok(two)) if one == two);
-    let here = std::env::current_dir().and_then(|here| here.canonicalize());
-    let name =
-        if here.is_ok_and(|here| here == project) { PROJECT_FILE.to_owned() } else { file.display().to_string() };
-    (file.exists() && !files.iter().any(same))
-        .then(|| format!("The MCP servers of the project are not started by themselves; --mcp {name} starts them."))
+    let own = home().ok().map(|home| home.join(USER_FILE)).filter(|file| file.exists());
+    let mut servers = of_files(own.as_slice())?;
+    for (name, server) in &settings.mcp_servers {
+        let text = json!({ "mcpServers": { name: server } }).to_string();
+        match McpConfig::parse(&text, |name| std::env::var(name).ok()) {
+            Ok(_) => drop(servers.insert(name.clone(), server.clone())),
+            Err(error) => notices.push(format!("The MCP servers: {}. It goes on without it.", error.message())),
+        }
+    }
+    if let Some(enabled) = &settings.enabled_mcp_servers {
+        servers.retain(|name, _| enabled.contains(name));
+    }
+    Ok(servers)
 }
 
 fn read(file: &Path) -> Result<Map<String, Value>> {
@@ -102,17 +105,5 @@ mod tests {
             );
         }
         assert!(invalid(&[folder.path().join("none.json")]).contains("none.json: it cannot be read"));
-    }
-
-    #[test]
-    fn a_project_is_passed_over_unless_it_is_named() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let project = folder.path().canonicalize().expect("it is there");
-        assert_eq!(project_notice(&project, &[]), None);
-        let file = project.join(PROJECT_FILE);
-        std::fs::write(&file, "{}").expect("a file");
-        let notice = project_notice(&project, &[project.join("other.json")]).expect("it is said");
-        assert!(notice.contains(&format!("--mcp {}", file.display())), "{notice}");
-        assert_eq!(project_notice(&project, &[file]), None);
     }
 }

@@ -26,9 +26,10 @@ mod screen;
 mod session;
 mod stream_json;
 mod tools;
+mod turn_hooks;
 mod view;
 
-pub(crate) use local_agents::{LocalAgents, WorkerSetup};
+pub(crate) use local_agents::{LocalAgents, ToolSettings, WorkerSetup};
 pub(crate) use mcp_servers::of_files as servers_of_files;
 pub(crate) use models::Models;
 pub(crate) use options::{AFTER, Chat, Confinement};
@@ -36,22 +37,27 @@ pub(crate) use tools::{counts, problem_lines};
 
 use crate::commands::{StopSignal, stop_signal};
 use crate::print::{Output, ago};
+use crate::project::{Commands, Project, Settings, Trust};
 use crate::{Failed, Result};
 use approval_rules::ApprovalRules;
+use clap::ValueEnum;
 use comfy_table::Cell;
 use exit::Ending;
+use flovyn_core::error::{Code, Error};
+use flovyn_toolkit::config::home;
 use flovyn_toolkit::react::{Delivery, ModelChoice};
 use flovyn_toolkit::tools::Effect;
 use flovyn_toolkit::tools::approval::Decision;
 use interactive::ChatContext;
 use live_session::{LiveSession, SessionOptions};
-use options::OutputFormat;
+use options::{OutputFormat, Thinking};
 use report::Report;
 use serde_json::{Map, Value, json};
 use session::{Session, Store, directory_of, name_of, title_of};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
+use turn_hooks::TurnHooks;
 
 /// Sessions that are listed at most.
 const MAX_LISTED: usize = 100;
@@ -140,27 +146,53 @@ struct Opened {
     session: Option<Session>,
     model: ModelChoice,
     options: SessionOptions,
-    /// The notice about MCP servers of the project.
-    project_notice: Option<String>,
+    commands: Commands,
+    hooks: TurnHooks,
+    /// What is to be said about files of the project.
+    notices: Vec<String>,
 }
 
-async fn open(store: &Store, chat: &Chat, directory: &Path, local_agents: &mut Option<LocalAgents>) -> Result<Opened> {
-    let rules = ApprovalRules::read(chat.policy())?.with_options(&chat.allowed_tools, &chat.disallowed_tools)?;
-    let models = Models::open(chat.fake.as_ref().map(Option::as_deref))?;
-    let servers = servers(store, chat)?;
+async fn open(
+    store: &Store,
+    chat: &Chat,
+    directory: &Path,
+    trust: &Trust,
+    local_agents: &mut Option<LocalAgents>,
+) -> Result<Opened> {
     let session = existing_session(store, chat, directory).await?;
-    let model = live_session::model_of(store, &models, chat, session.as_ref().map(|session| &session.input.model))?;
-    let directory_of_session = session.as_ref().and_then(Session::directory).unwrap_or_else(|| directory.to_owned());
-    let project_notice = servers.as_ref().and_then(|_| mcp_servers::project_notice(&directory_of_session, &chat.mcp));
+    let directory = session.as_ref().and_then(Session::directory).unwrap_or_else(|| directory.to_owned());
+    let Project { settings, instructions, commands, mut notices, .. } =
+        Project::open(&directory, home().ok().as_deref(), trust)?;
+    let rules = ApprovalRules::read(chat.policy())?.with_rules(&settings.rules)?;
+    let rules = rules.with_options(&chat.allowed_tools, &chat.disallowed_tools)?;
+    let models = Models::open(chat.fake.as_ref().map(Option::as_deref))?.with_aliases(settings.model_aliases.clone());
+    let servers = servers(store, chat, &settings, &mut notices)?;
+    let of_session = session.as_ref().map(|session| &session.input.model);
+    let model = live_session::model_of(store, &models, chat, of_session, settings.model.as_deref())?;
     *local_agents = servers.map(|servers| {
-        let (roots, store, confinement) = (Vec::new(), store.url(), chat.confinement);
-        let without = rules.refused_tools().map(str::to_owned).collect();
-        let setup = WorkerSetup { directory: &directory_of_session, roots, store, confinement, servers, without };
+        let confinement = Confinement {
+            unsandboxed: chat.confinement.unsandboxed || settings.sandbox == Some(false),
+            network: chat.confinement.network || settings.network == Some(true),
+        };
+        let tools = ToolSettings {
+            without: rules.refused_tools().map(str::to_owned).collect(),
+            env: settings.env.clone(),
+            hooks: settings.hooks.of_tools(),
+        };
+        let (roots, store) = (Vec::new(), store.url());
+        let setup = WorkerSetup { directory: &directory, roots, store, confinement, servers, tools };
         // The policy of the session decides what is asked, the approval rules of this process answer.
         LocalAgents::open(setup, &models, rules.agent_policy())
     });
-    let options = SessionOptions { limits: chat.limits(), system_prompt: chat.append_system_prompt.clone() };
-    Ok(Opened { rules, models, session, model, options, project_notice })
+    let thinking = settings.thinking.as_deref().and_then(|word| Thinking::from_str(word, false).ok());
+    let options = SessionOptions {
+        limits: chat.limits(),
+        thinking: chat.thinking.or(thinking).map(Into::into),
+        instructions,
+        system_prompt: chat.append_system_prompt.clone(),
+    };
+    let hooks = TurnHooks::new(settings.hooks, directory);
+    Ok(Opened { rules, models, session, model, options, commands, hooks, notices })
 }
 
 async fn converse(
@@ -170,10 +202,38 @@ async fn converse(
     local_agents: &mut Option<LocalAgents>,
     out: &mut Output,
 ) -> Result {
-    let Opened { rules, models, session, model, options, project_notice } =
-        open(store, &chat, directory, local_agents).await?;
-    let context = ChatContext { store, models: &models, chat: &chat, directory, options: &options, project_notice };
-    interactive::converse(context, session, model, rules, local_agents, out).await
+    let mut trust = Trust::open(home().ok().as_deref(), chat.trust)?;
+    ask_for_trust(directory, &mut trust, out).await?;
+    let opened = open(store, &chat, directory, &trust, local_agents).await?;
+    let Opened { rules, models, session, model, options, commands, hooks, notices } = opened;
+    let context = ChatContext {
+        store,
+        models: &models,
+        chat: &chat,
+        directory,
+        options: &options,
+        commands: &commands,
+        project_notice: (!notices.is_empty()).then(|| notices.join("\n")),
+    };
+    interactive::converse(context, session, model, rules, hooks, local_agents, out).await
+}
+
+/// Asks once whether a folder is trusted whose files run or allow something.
+async fn ask_for_trust(directory: &Path, trust: &mut Trust, out: &mut Output) -> Result {
+    let (root, risks) = Project::risks(directory, home().ok().as_deref())?;
+    if risks.is_empty() || trust.is_given() || trust.answered(&root).is_some() {
+        return Ok(());
+    }
+    let (shown, risks) = (root.display(), risks.join(", "));
+    out.line(&format!("{shown} comes with {risks}: they run or allow things on this machine."))?;
+    out.part("Do you trust this folder? It is asked once. [y/N] ")?;
+    // On a thread, so that a signal ends the command meanwhile.
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map(|_| line)
+    });
+    let answer = answer.await.map_err(|error| Error::new(Code::AgentFailed, format!("standard input: {error}")))??;
+    trust.remember(&root, ["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
 }
 
 async fn answer(
@@ -188,15 +248,35 @@ async fn answer(
     if prompt.is_none() && chat.resumed().is_none() && chat.fork.is_none() {
         return Err(missing());
     }
-    let Opened { rules, models, session, model, options, project_notice } =
-        open(store, &chat, directory, local_agents).await?;
-    project_notice.iter().for_each(|notice| report::note(notice));
+    let trust = Trust::open(home().ok().as_deref(), chat.trust)?;
+    let opened = open(store, &chat, directory, &trust, local_agents).await?;
+    let Opened { mut rules, models, session, mut model, options, commands, mut hooks, notices } = opened;
+    notices.iter().for_each(|notice| report::note(notice));
+    let command = prompt.as_ref().and_then(|prompt| commands.expand(prompt));
+    let prompt = match (&command, prompt) {
+        (Some(command), _) => Some(command.prompt.clone()),
+        (None, prompt) => prompt,
+    };
+    let of_command = command.as_ref().and_then(|command| command.model.as_deref()).filter(|_| chat.model.is_none());
+    if let Some(named) = of_command {
+        model = models.choose(Some(named), None, None)?;
+    }
+    rules.set_for_message(command.as_ref().map_or(&[], |command| &command.allowed))?;
     one_shot::wait_open(local_agents).await?;
     let toolkit = local_agents.as_ref().and_then(LocalAgents::toolkit);
     if let Some(toolkit) = toolkit {
         let names: Vec<_> = toolkit.tools().iter().map(|tool| tool.name.as_str()).collect();
         rules.check_names(&names)?;
     }
+    let prompt = match prompt {
+        Some(prompt) => Some(
+            hooks
+                .prompt(&prompt, &mut report::note)
+                .await
+                .map_err(|why| Failed::Refused(Error::new(Code::AgentFailed, why)))?,
+        ),
+        None => None,
+    };
     let describe = || {
         let refused = |name: &str| rules.decide(name, Effect::Read) == Decision::Deny;
         let tools = toolkit.map(|toolkit| toolkit.tools()).unwrap_or_default();
@@ -216,9 +296,12 @@ async fn answer(
         let mut live_session = LiveSession::start(store, directory, model.clone(), &prompt, &rules, &options).await?;
         report.begin(&live_session.session.name(), describe)?;
         live_session.serve(store, local_agents.as_ref()).await?;
-        return one_shot::follow(&mut live_session, false, &rules, report).await;
+        return one_shot::follow(&mut live_session, false, &rules, &mut hooks, report).await;
     };
     let (mut live_session, history) = LiveSession::resume(store, &models, &chat, session).await?;
+    if of_command.is_some() {
+        live_session.set_model(model.clone());
+    }
     report.begin(&live_session.session.name(), describe)?;
     live_session.serve(store, local_agents.as_ref()).await?;
     if let Some(status) = history.ended {
@@ -231,13 +314,18 @@ async fn answer(
         None if history.is_idle => return Err(missing()),
         None => {}
     }
-    one_shot::follow(&mut live_session, prompt.is_none(), &rules, report).await
+    one_shot::follow(&mut live_session, prompt.is_none(), &rules, &mut hooks, report).await
 }
 
 /// The MCP servers of sessions that this process serves; none where workers of a server do.
-fn servers(store: &Store, chat: &Chat) -> Result<Option<Map<String, Value>>> {
+fn servers(
+    store: &Store,
+    chat: &Chat,
+    settings: &Settings,
+    notices: &mut Vec<String>,
+) -> Result<Option<Map<String, Value>>> {
     match (store.is_served_here(), chat.mcp.first()) {
-        (true, _) => mcp_servers::of_files_or_user(&chat.mcp).map(Some),
+        (true, _) => mcp_servers::of_files_or_settings(&chat.mcp, settings, notices).map(Some),
         (false, None) => Ok(None),
         (false, Some(file)) => Err(Failed::Usage(format!(
             "the workers of {} do the work there, and start MCP servers: flovyn worker {} --mcp {}",

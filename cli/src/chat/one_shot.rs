@@ -7,10 +7,11 @@ use super::live_session::LiveSession;
 use super::local_agents::LocalAgents;
 use super::report::{Report, note};
 use super::tools::{ToolName, problem_lines};
+use super::turn_hooks::TurnHooks;
 use crate::Result;
 use crate::print::short;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::react::InputRequest;
+use flovyn_toolkit::react::{Delivery, InputRequest};
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use std::io::{IsTerminal, Read};
 use std::time::Duration;
@@ -67,6 +68,7 @@ pub(super) async fn follow(
     live_session: &mut LiveSession,
     mut turn_begun: bool,
     rules: &ApprovalRules,
+    hooks: &mut TurnHooks,
     report: &mut Report<'_>,
 ) -> Result {
     for request in std::mem::take(&mut live_session.approvals) {
@@ -75,6 +77,7 @@ pub(super) async fn follow(
     for request in std::mem::take(&mut live_session.input_requests) {
         close_input_request(live_session, request).await?;
     }
+    let mut unpriced = false;
     loop {
         let Some(event) = live_session.feed.next().await? else { break };
         match event {
@@ -87,11 +90,26 @@ pub(super) async fn follow(
             ChatEvent::ApprovalRequested(request) => answer_approval(live_session, rules, &request, report).await?,
             ChatEvent::InputRequested(request) => close_input_request(live_session, request).await?,
             ChatEvent::InputRefused(refused) => note(&refused.message),
-            ChatEvent::ModelCalled(call) => report.model_called(call.usage.as_ref()),
+            ChatEvent::ModelCalled(call) => {
+                let has_price = call.usage.as_ref().is_some_and(|usage| usage.cost.is_some());
+                if live_session.limits().max_cost_micros.is_some() && !has_price && !unpriced {
+                    unpriced = true;
+                    let model = &call.model;
+                    report.notice(&format!("The price of {model} is not known, so --max-cost does not limit it."))?;
+                }
+                report.model_called(call.usage.as_ref());
+            }
             ChatEvent::Notice(notice) => report.notice(&notice)?,
             ChatEvent::Unserved => report.notice(UNSERVED)?,
-            ChatEvent::AnswerEnded(end) if turn_begun => report.ended(end),
-            ChatEvent::Idle if turn_begun => break,
+            ChatEvent::AnswerEnded(end) if turn_begun => {
+                hooks.ended(end);
+                report.ended(end);
+            }
+            ChatEvent::Idle if turn_begun => {
+                let more = hooks.idle(&live_session.session.name(), &mut note).await;
+                let Some(more) = more else { break };
+                live_session.send_text(&more, Delivery::NextStep).await?;
+            }
             ChatEvent::SessionEnded(Some(why)) => {
                 report.fail(&why)?;
                 return Err(Error::new(Code::AgentFailed, why).into());

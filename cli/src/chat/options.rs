@@ -2,6 +2,7 @@
 
 use crate::{Failed, Result};
 use clap::{Args, ValueEnum};
+use flovyn_toolkit::provider::ThinkingLevel;
 use flovyn_toolkit::react::AnswerLimits;
 use std::path::PathBuf;
 
@@ -27,9 +28,12 @@ pub(crate) struct Chat {
     /// Where sessions are kept: a file, or a URL (sqlite:FILE, http://HOST:PORT)
     #[arg(long, value_name = "FILE|URL")]
     pub db: Option<String>,
-    /// The model; without one, that of the session or the first whose key is set
-    #[arg(long, value_name = "PROVIDER/MODEL", env = "FLOVYN_MODEL")]
+    /// The model, or a short name such as sonnet, opus or gpt; without one, that of the session or the usual one of the first key
+    #[arg(long, value_name = "MODEL", env = "FLOVYN_MODEL")]
     pub model: Option<String>,
+    /// How long the model thinks, from the next message on
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub thinking: Option<Thinking>,
     /// Ask a scripted model in this process instead of a real one
     #[arg(long, value_name = "SCRIPT", num_args = 0..=1, require_equals = true)]
     pub fake: Option<Option<PathBuf>>,
@@ -69,7 +73,10 @@ pub(crate) struct Chat {
     /// Instructions for the model beside the usual ones, in a session that begins
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["resume", "fork", "continue_last"])]
     pub append_system_prompt: Option<String>,
-    /// MCP servers whose tools the model may call, in a file with mcpServers; else those of ~/.flovyn/mcp.json; may be given several times
+    /// Trust this folder in this run: what its files allow and run counts; without it you are asked once, if you are there
+    #[arg(long)]
+    pub trust: bool,
+    /// MCP servers whose tools the model may call, in a file with mcpServers, in place of all others; may be given several times
     #[arg(long, value_name = "FILE")]
     pub mcp: Vec<PathBuf>,
     #[command(flatten)]
@@ -84,6 +91,30 @@ pub(crate) struct Confinement {
     /// Let commands in the sandbox use the network
     #[arg(long)]
     pub network: bool,
+}
+
+/// How long a model thinks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Thinking {
+    Off,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    Max,
+}
+
+impl From<Thinking> for ThinkingLevel {
+    fn from(thinking: Thinking) -> Self {
+        match thinking {
+            Thinking::Off => Self::Off,
+            Thinking::Minimal => Self::Minimal,
+            Thinking::Low => Self::Low,
+            Thinking::Medium => Self::Medium,
+            Thinking::High => Self::High,
+            Thinking::Max => Self::Max,
+        }
+    }
 }
 
 /// What a prompt without a conversation writes to standard output.

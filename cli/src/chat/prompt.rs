@@ -11,23 +11,11 @@ asked for is done, then you say briefly what you found and what you changed.\n\
 - The user sees the calls you make and may refuse one; then find another way or ask. Never work around a refusal.\n\
 - When something cannot be done, say so and why. Your answers are shown as Markdown in a terminal: keep them short.";
 
-/// Files of projects with instructions for agents; the first one is used.
-const PROJECT_FILES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
-/// Characters of such a file that are used at most.
-const MAX_PROJECT_TEXT: usize = 32_000;
-
-/// The system prompt of a directory.
-pub(super) fn of(directory: &Path) -> String {
-    let mut prompt = format!(
-        "{INSTRUCTIONS}\n\nThe working directory is {} on {}. Paths are relative to it.",
+/// The system prompt of a directory, with the instructions of the user and the project.
+pub(super) fn of(directory: &Path, instructions: &str) -> String {
+    format!(
+        "{INSTRUCTIONS}\n\nThe working directory is {} on {}. Paths are relative to it.{instructions}",
         directory.display(),
         std::env::consts::OS
-    );
-    let project =
-        PROJECT_FILES.iter().find_map(|name| Some((name, std::fs::read_to_string(directory.join(name)).ok()?)));
-    if let Some((name, text)) = project {
-        let excerpt: String = text.chars().take(MAX_PROJECT_TEXT).collect();
-        prompt.push_str(&format!("\n\nThe project says in {name}:\n\n{excerpt}"));
-    }
-    prompt
+    )
 }

@@ -3,7 +3,9 @@
 use super::serve::{Termination, stop_signal};
 use crate::Result;
 use crate::args::{Log, Words};
-use crate::chat::{Confinement, LocalAgents, Models, WorkerSetup, counts, problem_lines, servers_of_files};
+use crate::chat::{
+    Confinement, LocalAgents, Models, ToolSettings, WorkerSetup, counts, problem_lines, servers_of_files,
+};
 use crate::logs::{self, Format};
 use crate::print::Output;
 use crate::target::Target;
@@ -11,7 +13,6 @@ use clap::Args;
 use flovyn_core::worker::WorkerOptions;
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing::info;
@@ -63,7 +64,7 @@ pub(crate) async fn worker(args: Worker, out: &mut Output) -> Result {
         store: target.url(),
         confinement: args.confinement,
         servers,
-        without: BTreeSet::new(),
+        tools: ToolSettings::default(),
     };
     let approvals = if args.yes { ApprovalPolicy::allow_all() } else { ApprovalPolicy::default() };
     let mut local_agents = LocalAgents::open(setup, &models, approvals);

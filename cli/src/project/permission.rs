@@ -21,20 +21,40 @@ const COMMANDS: [&str; 2] = ["bash", "run-sandbox"];
 
 /// Splits a list of rules at commas and white space that are in no parentheses.
 pub(crate) fn split(list: &str) -> Vec<&str> {
-    let (mut rules, mut depth, mut start) = (Vec::new(), 0_usize, 0);
+    let rules = split_at(list, |letter| letter == ',' || letter.is_whitespace());
+    rules.into_iter().map(str::trim).filter(|rule| !rule.is_empty()).collect()
+}
+
+/// Splits a list at its commas alone.
+pub(super) fn split_list(list: &str) -> Vec<&str> {
+    split_at(list, |letter| letter == ',')
+}
+
+fn split_at(list: &str, separates: impl Fn(char) -> bool) -> Vec<&str> {
+    let (mut items, mut depth, mut start) = (Vec::new(), 0_usize, 0);
     for (place, letter) in list.char_indices() {
         match letter {
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
-            _ if depth == 0 && (letter == ',' || letter.is_whitespace()) => {
-                rules.push(&list[start..place]);
+            _ if depth == 0 && separates(letter) => {
+                items.push(&list[start..place]);
                 start = place + letter.len_utf8();
             }
             _ => {}
         }
     }
-    rules.push(&list[start..]);
-    rules.into_iter().map(str::trim).filter(|rule| !rule.is_empty()).collect()
+    items.push(&list[start..]);
+    items
+}
+
+/// The pattern of the tools here that go by a name.
+pub(super) fn tool_pattern(name: &str) -> String {
+    let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, here)| *here);
+    match name.strip_prefix("mcp__") {
+        // A server alone stands for all it has.
+        Some(server) if !server.contains("__") && !server.ends_with('*') => format!("{name}__*"),
+        _ => known.unwrap_or(name).to_owned(),
+    }
 }
 
 /// Reads a rule.
@@ -54,12 +74,7 @@ pub(crate) fn parse(text: &str, decision: Decision) -> Result<Rule, String> {
     if name.is_empty() {
         return Err("names no tool; write edit or bash(cargo test:*)".to_owned());
     }
-    let known = NAMES.iter().find(|(known, _)| *known == name).map(|(_, here)| *here);
-    let tool = match name.strip_prefix("mcp__") {
-        // A server alone stands for all it has.
-        Some(server) if !server.contains("__") && !server.ends_with('*') => format!("{name}__*"),
-        _ => known.unwrap_or(name).to_owned(),
-    };
+    let tool = tool_pattern(name);
     let rule = Rule::new(&tool, decision);
     match inside {
         None | Some("" | "*") => Ok(rule),

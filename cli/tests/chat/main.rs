@@ -3,7 +3,9 @@
 mod conversation;
 mod headless;
 mod mcp;
+mod models;
 mod one_shot;
+mod project;
 #[path = "../../../toolkit/tests/mcp/server.rs"]
 mod server;
 mod terminal;

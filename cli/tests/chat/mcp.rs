@@ -229,7 +229,7 @@ fn where_nobody_is_there_a_question_is_closed_and_a_call_is_refused() {
     let answer: Value = serde_json::from_slice(&output.stdout).expect("one object and nothing else");
     assert!(answer["text"].as_str().is_some_and(|text| text.contains("did not allow this call")), "{answer}");
     let beside = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(beside.contains("lake: asks was not allowed; --yes or --approve allows it"), "{beside}");
+    assert!(beside.contains("lake: asks was not allowed; --yes, --approve or --allowed-tools allows it"), "{beside}");
 }
 
 #[test]
@@ -324,15 +324,15 @@ fn the_servers_of_a_project_are_not_started_by_themselves() {
     let fake = user.script("[[turns]]\ntext = \"Hello.\"\n");
     let output = user.run(&["chat", "-p", "Go", &fake]);
     let beside = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && beside.contains("--mcp .mcp.json starts them"), "{beside}");
-    let terminal = Terminal::chat(&user, &[&fake]);
-    terminal.shows("--mcp .mcp.json starts them");
+    assert!(output.status.success() && beside.contains("is ignored: MCP servers. --trust takes it"), "{beside}");
+    let mut terminal = Terminal::chat(&user, &[&fake]);
+    terminal.shows("Do you trust this folder?");
+    terminal.line("n");
+    terminal.shows("is ignored: MCP servers");
     leaves(terminal);
     assert!(!started.exists(), "nobody asked for it");
     let output = user.run(&["chat", "-p", "Go", &fake, "--mcp", ".mcp.json"]);
-    let beside = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && !beside.contains("starts them"), "{beside}");
-    assert!(started.exists(), "it was named: {beside}");
+    assert!(output.status.success() && started.exists(), "it was named: {}", told(&output));
 }
 
 #[test]

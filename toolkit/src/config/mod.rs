@@ -35,12 +35,14 @@
 //! ```
 
 mod folders;
+mod hooks;
 mod providers;
 mod schema;
 mod toolkit;
 mod toolkits;
 
 pub use folders::{home, records_of};
+pub use hooks::{Hook, HookEnd, ToolHook, ToolHooks};
 pub use providers::{ProviderDescription, registry};
 pub use schema::{Approval, ReactAgentConfig, TaskToolConfig, ToolConfig, ToolOptions, ToolkitConfig};
 pub use toolkit::Toolkit;

@@ -1,6 +1,6 @@
 //! The JSON of the configuration, in camelCase. Unknown fields are errors, so that a misspelled one is not silently a default.
 
-use super::ProviderDescription;
+use super::{ProviderDescription, ToolHooks};
 use crate::mcp::McpConfig;
 use crate::provider::ToolSpec;
 use crate::react::{AgentConfig, AgentTool, Budget, KIND, ModelChoice, OutputSpec};
@@ -32,6 +32,10 @@ pub struct ToolkitConfig {
     pub sandbox: Option<bool>,
     /// Whether confined commands may use the network; they may not unless given.
     pub network: Option<bool>,
+    /// Variables of commands, beside those that they inherit.
+    pub env: BTreeMap<String, String>,
+    /// Commands that run before and after tool calls.
+    pub hooks: ToolHooks,
     /// MCP servers by name, as MCP clients write them.
     pub mcp_servers: Map<String, Value>,
     /// Providers by name, beside those whose keys are in the environment or in place of them.
@@ -164,6 +168,8 @@ impl fmt::Debug for ToolkitConfig {
             .field("roots", &self.roots)
             .field("sandbox", &self.sandbox)
             .field("network", &self.network)
+            .field("env", &self.env.keys().collect::<Vec<_>>())
+            .field("hooks", &self.hooks)
             .field("mcp_servers", &self.mcp_servers.keys().collect::<Vec<_>>())
             .field("providers", &self.providers)
             .field("records", &self.records)
@@ -197,6 +203,13 @@ impl ToolkitConfig {
         self.sandbox = same("words on the sandbox", self.sandbox, other.sandbox)?;
         self.network = same("words on the network", self.network, other.network)?;
         self.records = same("folders of records", self.records, other.records)?;
+        self.hooks.before.extend(other.hooks.before);
+        self.hooks.after.extend(other.hooks.after);
+        for (name, value) in other.env {
+            let known = self.env.remove(&name);
+            let agreed = same(&format!("values of the variable {name:?}"), known, Some(value))?;
+            self.env.extend(agreed.map(|value| (name, value)));
+        }
         for (name, server) in other.mcp_servers {
             let known = self.mcp_servers.remove(&name);
             let agreed = same(&format!("MCP servers named {name:?}"), known, Some(server))?;

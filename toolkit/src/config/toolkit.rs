@@ -51,6 +51,7 @@ impl Toolkit {
         servers.set_roots(&description.shown_roots()).await;
         servers.set_models(&models);
         let (toolbox, problems) = servers.add_to(Toolbox::host()?).await;
+        let toolbox = description.hooks.around(&toolbox)?;
         let mut selection = ToolSelection { toolbox, servers, problems, selected: BTreeSet::new() };
         for name in &description.tools {
             selection.select(name)?;
@@ -222,6 +223,8 @@ impl ToolkitConfig {
 
     fn environment(&self, directory: &Path) -> Result<ToolEnvironment> {
         let sandbox = if self.sandbox.unwrap_or(true) { Sandbox::Required } else { Sandbox::Off };
-        Ok(ToolEnvironment::open(directory)?.with_sandbox(sandbox).with_network(self.network.unwrap_or(false)))
+        let environment = ToolEnvironment::open(directory)?;
+        let environment = environment.with_sandbox(sandbox).with_network(self.network.unwrap_or(false));
+        Ok(self.env.iter().fold(environment, |environment, (name, value)| environment.with_value(name, value)))
     }
 }

@@ -8,6 +8,7 @@
 //! * The arguments of tool calls are parsed strictly.
 //! * Dropping the future, or cancelling its token, closes the connection.
 
+mod aliases;
 mod assembly;
 mod endpoint;
 mod event;
@@ -21,6 +22,7 @@ mod retry;
 mod wires;
 
 pub use crate::message::{ErrorKind, ModelError};
+pub use aliases::{ModelAlias, key_variables};
 pub use endpoint::{Api, ApiKey, Endpoint, Timeouts};
 pub use event::StreamEvent;
 pub use http::HttpProvider;

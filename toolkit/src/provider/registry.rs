@@ -171,6 +171,11 @@ impl Registry {
         self.providers.values().filter(|known| known.provider.is_ok()).flat_map(|known| known.models.clone()).collect()
     }
 
+    /// Whether a provider can be asked.
+    pub(super) fn can_ask(&self, provider: &str) -> bool {
+        self.providers.get(provider).is_some_and(|known| known.provider.is_ok())
+    }
+
     /// The names of the providers that can be asked.
     pub fn providers(&self) -> impl Iterator<Item = &str> {
         self.providers.iter().filter(|(_, known)| known.provider.is_ok()).map(|(name, _)| name.as_str())
@@ -184,25 +189,32 @@ pub fn catalogued() -> Vec<ModelInfo> {
 }
 
 #[derive(Deserialize)]
-struct Catalog {
-    providers: Vec<ProviderSpec>,
+pub(super) struct Catalog {
+    pub(super) providers: Vec<ProviderSpec>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ProviderSpec {
-    name: String,
+pub(super) struct ProviderSpec {
+    pub(super) name: String,
     api: Api,
     base_url: String,
     base_url_env: String,
-    key_env: String,
+    pub(super) key_env: String,
     #[serde(default)]
-    key_optional: bool,
+    pub(super) key_optional: bool,
     #[serde(default)]
     quirks: Quirks,
     #[serde(default)]
     unknown_model: ModelInfo,
-    models: Vec<ModelInfo>,
+    /// The model that is asked where none is named.
+    #[serde(default)]
+    pub(super) default: Option<String>,
+    /// Short names, and the pattern of the ids that each stands for: the first model that fits is meant.
+    #[serde(default)]
+    pub(super) aliases: BTreeMap<String, String>,
+    /// The newest first, within a family.
+    pub(super) models: Vec<ModelInfo>,
 }
 
 /// The table of prices of a program. An error is given in the form of an error of a model call.
@@ -234,7 +246,7 @@ impl Endpoint {
     }
 }
 
-fn catalog() -> &'static Catalog {
+pub(super) fn catalog() -> &'static Catalog {
     static CATALOG: OnceLock<Catalog> = OnceLock::new();
     CATALOG.get_or_init(|| {
         serde_json::from_str(include_str!("catalog.json"))

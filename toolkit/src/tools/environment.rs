@@ -125,6 +125,7 @@ pub struct ToolEnvironment {
     pub(crate) network: bool,
     pub(crate) writable: Vec<PathBuf>,
     pub(crate) inherited: Vec<String>,
+    pub(crate) values: Vec<(String, String)>,
     pub(crate) available: Option<Availability>,
     pub(crate) scratch: Arc<Scratch>,
     pub(crate) lineage: Lineage,
@@ -145,6 +146,7 @@ impl ToolEnvironment {
             network: false,
             writable: Vec::new(),
             inherited: INHERITED.iter().map(|&name| name.to_owned()).collect(),
+            values: Vec::new(),
             available: None,
             scratch: Arc::default(),
             lineage: Lineage::default(),
@@ -181,6 +183,13 @@ impl ToolEnvironment {
     #[must_use]
     pub fn with_variable(mut self, name: impl Into<String>) -> Self {
         self.inherited.push(name.into());
+        self
+    }
+
+    /// Sets a variable of commands, in place of the inherited value.
+    #[must_use]
+    pub fn with_value(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.values.push((name.into(), value.into()));
         self
     }
 
@@ -257,6 +266,7 @@ impl ToolEnvironment {
             ("TERM", "dumb"),
         ];
         variables.extend(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        variables.extend(self.values.iter().cloned());
         variables
     }
 }

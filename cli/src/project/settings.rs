@@ -1,0 +1,219 @@
+//! Settings files: the user's, the project's and this machine's own of the project, the later before the earlier.
+
+use super::folders::{CLAUDE, Folders, OWN};
+use super::hooks::Hooks;
+use super::permission;
+use super::schema::{SETTINGS, check};
+use crate::Result;
+use flovyn_core::error::{Code, Error};
+use flovyn_toolkit::tools::approval::{Decision, Rule};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The files of a folder, the later before the earlier.
+const FILES: [&str; 2] = ["settings.json", "settings.local.json"];
+/// MCP servers of a project, by the name that other clients use.
+const MCP: &str = ".mcp.json";
+
+/// The settings of one or several files.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    /// The model, by reference or short name.
+    pub model: Option<String>,
+    /// The level of thinking, as its option is written.
+    pub thinking: Option<String>,
+    /// Short names of models.
+    pub model_aliases: BTreeMap<String, String>,
+    /// What calls are allowed, asked about and refused.
+    pub rules: Vec<Rule>,
+    /// Variables of commands and hooks.
+    pub env: BTreeMap<String, String>,
+    /// MCP servers by name.
+    pub mcp_servers: Map<String, Value>,
+    /// Those of them that are started; all unless given.
+    pub enabled_mcp_servers: Option<Vec<String>>,
+    /// Commands around calls and turns.
+    pub hooks: Hooks,
+    /// Whether commands run confined.
+    pub sandbox: Option<bool>,
+    /// Whether confined commands may use the network.
+    pub network: Option<bool>,
+}
+
+/// A file as it is written.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Written {
+    model: Option<String>,
+    thinking: Option<String>,
+    model_aliases: BTreeMap<String, String>,
+    permissions: Permissions,
+    env: BTreeMap<String, String>,
+    mcp_servers: Map<String, Value>,
+    enabled_mcp_servers: Option<Vec<String>>,
+    hooks: Hooks,
+    sandbox: Sandbox,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Permissions {
+    allow: Vec<String>,
+    ask: Vec<String>,
+    deny: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Sandbox {
+    enabled: Option<bool>,
+    network: Option<bool>,
+}
+
+/// The settings of the user, which hold everywhere.
+pub(super) fn of_user(folders: &Folders, notices: &mut Vec<String>) -> Result<Settings> {
+    let mut settings = Settings::default();
+    if let Some(home) = &folders.home {
+        settings.merge(read(&home.join(FILES[0]), folders, notices)?.unwrap_or_default());
+    }
+    Ok(settings)
+}
+
+/// The settings of the project, of each folder from its root down: those of Claude Code, the project's, this machine's own.
+pub(super) fn of_project(folders: &Folders, notices: &mut Vec<String>) -> Result<Settings> {
+    let mut settings = Settings::default();
+    for folder in folders.chain.iter().filter(|folder| folders.home.as_deref() != Some(&folder.join(OWN))) {
+        for name in FILES {
+            settings.merge(read_claude(&folder.join(CLAUDE).join(name), folders, notices).unwrap_or_default());
+        }
+        settings.mcp_servers.extend(read_mcp(&folder.join(MCP), folders, notices).unwrap_or_default());
+        for name in FILES {
+            settings.merge(read(&folder.join(OWN).join(name), folders, notices)?.unwrap_or_default());
+        }
+    }
+    Ok(settings)
+}
+
+impl Settings {
+    /// Takes over later settings: what they have replaces what was there, and rules and hooks add up.
+    pub(super) fn merge(&mut self, later: Self) {
+        self.model = later.model.or(self.model.take());
+        self.thinking = later.thinking.or(self.thinking.take());
+        self.model_aliases.extend(later.model_aliases);
+        self.rules.extend(later.rules);
+        self.env.extend(later.env);
+        self.mcp_servers.extend(later.mcp_servers);
+        self.enabled_mcp_servers = later.enabled_mcp_servers.or(self.enabled_mcp_servers.take());
+        self.hooks.extend(later.hooks);
+        self.sandbox = later.sandbox.or(self.sandbox);
+        self.network = later.network.or(self.network);
+        self.hooks.set_env(&self.env);
+    }
+
+    /// What of them runs or allows something, in words.
+    pub(super) fn risks(&self) -> Vec<String> {
+        let allows = self.rules.iter().any(|rule| rule.decision == Decision::Allow);
+        let opens = self.sandbox == Some(false) || self.network == Some(true);
+        let risks = [
+            (!self.hooks.is_empty(), "hooks"),
+            (!self.mcp_servers.is_empty(), "MCP servers"),
+            (allows, "permissions that allow"),
+            (!self.env.is_empty(), "env"),
+            (opens, "sandbox"),
+        ];
+        risks.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned()).collect()
+    }
+
+    /// The rest of them.
+    pub(super) fn without_risks(self) -> Self {
+        let rules = self.rules.into_iter().filter(|rule| rule.decision != Decision::Allow).collect();
+        Self {
+            rules,
+            hooks: Hooks::default(),
+            env: BTreeMap::new(),
+            mcp_servers: Map::new(),
+            sandbox: self.sandbox.filter(|sandbox| *sandbox),
+            network: self.network.filter(|network| !*network),
+            ..self
+        }
+    }
+}
+
+fn json_of(file: &Path) -> Option<std::result::Result<Value, String>> {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => return None,
+        Err(error) => return Some(Err(format!("it cannot be read: {error}"))),
+    };
+    Some(serde_json::from_str(&text).map_err(|error| format!("it is no JSON: {error}")))
+}
+
+/// Reads one of our own files; none where there is none.
+fn read(file: &Path, folders: &Folders, notices: &mut Vec<String>) -> Result<Option<Settings>> {
+    let Some(value) = json_of(file) else { return Ok(None) };
+    let wrong = |why: String| Error::new(Code::InvalidArgument, format!("the settings {}: {why}", file.display()));
+    let mut value = value.map_err(wrong)?;
+    let mut unknown = Vec::new();
+    check(&mut value, &SETTINGS, "", &mut unknown).map_err(wrong)?;
+    let shown = folders.shown(file);
+    notices.extend(unknown.iter().map(|unknown| format!("{shown}: {unknown}")));
+    let written: Written = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+    Ok(Some(written.settings(&shown, notices)))
+}
+
+/// Reads permissions and hooks of a file of Claude Code, whose other keys are not for us. What cannot be used is told.
+fn read_claude(file: &Path, folders: &Folders, notices: &mut Vec<String>) -> Option<Settings> {
+    let shown = folders.shown(file);
+    let read = json_of(file)?.and_then(|mut value| {
+        let fields = value.as_object_mut().ok_or("it is no object")?;
+        fields.retain(|name, _| ["permissions", "hooks"].contains(&name.as_str()));
+        check(&mut value, &SETTINGS, "", &mut Vec::new())?;
+        serde_json::from_value::<Written>(value).map_err(|error| error.to_string())
+    });
+    match read {
+        Ok(written) => Some(written.settings(&shown, notices)),
+        Err(why) => {
+            notices.push(format!("{shown} is left out: {why}"));
+            None
+        }
+    }
+}
+
+fn read_mcp(file: &Path, folders: &Folders, notices: &mut Vec<String>) -> Option<Map<String, Value>> {
+    let read = json_of(file)?.and_then(|value| match value.get("mcpServers") {
+        Some(Value::Object(servers)) => Ok(servers.clone()),
+        _ => Err("it has no object mcpServers".to_owned()),
+    });
+    read.map_err(|why| notices.push(format!("{} is left out: {why}", folders.shown(file)))).ok()
+}
+
+impl Written {
+    fn settings(self, shown: &str, notices: &mut Vec<String>) -> Settings {
+        let Permissions { allow, ask, deny } = self.permissions;
+        let lists = [("allow", allow, Decision::Allow), ("ask", ask, Decision::Ask), ("deny", deny, Decision::Deny)];
+        let mut rules = Vec::new();
+        for (list, texts, decision) in lists {
+            for text in texts {
+                match permission::parse(&text, decision) {
+                    Ok(rule) => rules.push(rule),
+                    Err(why) => notices.push(format!("{shown}: permissions.{list}: the rule {text:?} {why}")),
+                }
+            }
+        }
+        Settings {
+            model: self.model,
+            thinking: self.thinking,
+            model_aliases: self.model_aliases,
+            rules,
+            env: self.env,
+            mcp_servers: self.mcp_servers,
+            enabled_mcp_servers: self.enabled_mcp_servers,
+            hooks: self.hooks,
+            sandbox: self.sandbox.enabled,
+            network: self.sandbox.network,
+        }
+    }
+}
