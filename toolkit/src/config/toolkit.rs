@@ -50,7 +50,7 @@ impl Toolkit {
         let models = Arc::new(models);
         servers.set_roots(&description.shown_roots()).await;
         servers.set_models(&models);
-        let (toolbox, problems) = servers.add_to(Toolbox::host()?).await;
+        let (toolbox, problems) = servers.add_to(Toolbox::host_with(description.fetch.tool())?).await;
         let toolbox = description.hooks.around(&toolbox)?;
         let mut selection = ToolSelection { toolbox, servers, problems, selected: BTreeSet::new() };
         for name in &description.tools {
@@ -178,7 +178,7 @@ impl ToolSelection {
                             continue;
                         }
                         if let Some(tool) = self.toolbox.get(&name) {
-                            agent = agent.with_tool(AgentTool::host(&**tool)?)?;
+                            agent = agent.with_tool(AgentTool::shared(tool)?)?;
                         }
                     }
                 }
@@ -225,6 +225,7 @@ impl ToolkitConfig {
         let sandbox = if self.sandbox.unwrap_or(true) { Sandbox::Required } else { Sandbox::Off };
         let environment = ToolEnvironment::open(directory)?;
         let environment = environment.with_sandbox(sandbox).with_network(self.network.unwrap_or(false));
+        let environment = environment.with_private_hosts(self.fetch.private_hosts.iter().cloned());
         Ok(self.env.iter().fold(environment, |environment, (name, value)| environment.with_value(name, value)))
     }
 }

@@ -51,6 +51,11 @@ impl Lineage {
         line.push(after.to_owned());
     }
 
+    /// Whether the present content was made by this session.
+    pub(crate) fn has_made(&self, path: &Path, present: &str) -> bool {
+        self.0.lock().get(path).is_some_and(|line| line.last().is_some_and(|last| last == present))
+    }
+
     /// Whether the present content is the one that was seen, or was made from it only by changes of this session.
     pub(crate) fn follows(&self, path: &Path, seen: &str, present: &str) -> bool {
         seen == present

@@ -110,6 +110,7 @@ impl ToolHost {
             environment.lineage = sessions.entry(session.clone()).or_default().clone();
         }
         environment.seen = input.seen.clone();
+        environment.knows_reads = input.session.is_some();
         Ok(environment)
     }
 

@@ -15,6 +15,7 @@ mod steering;
 mod talk;
 #[path = "../timeless/mod.rs"]
 mod timeless;
+mod todos;
 #[path = "../worker_process/mod.rs"]
 mod worker_process;
 
