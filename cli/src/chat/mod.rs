@@ -11,6 +11,7 @@ mod elicitation;
 mod exit;
 mod feed;
 mod field;
+mod given_text;
 mod history;
 mod interactive;
 mod live_session;
@@ -267,6 +268,6 @@ async fn prompt_of(chat: &Chat) -> Result<Option<String>> {
     if !prompt.is_empty() && !piped.trim().is_empty() {
         prompt.push_str("\n\n");
     }
-    prompt.push_str(piped.trim_end());
+    prompt.push_str(&piped);
     Ok((!prompt.trim().is_empty()).then_some(prompt))
 }

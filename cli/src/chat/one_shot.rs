@@ -3,6 +3,7 @@
 use super::approval_rules::{ApprovalRules, answer};
 use super::elicitation::Elicitation;
 use super::feed::{ChatEvent, UNSERVED};
+use super::given_text;
 use super::live_session::LiveSession;
 use super::local_agents::LocalAgents;
 use super::report::{Report, note};
@@ -12,7 +13,7 @@ use crate::print::short;
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::react::InputRequest;
 use flovyn_toolkit::tools::approval::ApprovalRequest;
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -41,16 +42,13 @@ pub(super) async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result 
     Ok(())
 }
 
-/// The text of standard input, unless that is a terminal. Bytes that are no UTF-8 are replaced.
+/// The text of standard input, unless that is a terminal.
 pub(super) async fn piped_text() -> Result<String> {
     if std::io::stdin().is_terminal() {
         return Ok(String::new());
     }
     // On a thread, so that a signal ends the command meanwhile.
-    let mut reading = tokio::task::spawn_blocking(|| {
-        let mut bytes = Vec::new();
-        std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
-    });
+    let mut reading = tokio::task::spawn_blocking(|| given_text::of_pipe(std::io::stdin()));
     let read = match timeout(INPUT_NOTICE_AFTER, &mut reading).await {
         Ok(read) => read,
         Err(_) => {
@@ -58,8 +56,7 @@ pub(super) async fn piped_text() -> Result<String> {
             reading.await
         }
     };
-    let bytes = read.map_err(|error| Error::new(Code::AgentFailed, format!("standard input: {error}")))??;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(read.map_err(|error| Error::new(Code::AgentFailed, format!("standard input: {error}")))??)
 }
 
 /// Follows a session until it waits for the user again, and reports it. `turn_begun`: the turn has begun already.

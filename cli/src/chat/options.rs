@@ -1,6 +1,8 @@
 //! The arguments of `flovyn chat`.
 
+use super::given_text;
 use crate::{Failed, Result};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use flovyn_toolkit::react::AnswerLimits;
 use std::path::PathBuf;
@@ -16,7 +18,7 @@ pub(crate) const AFTER: &str = "A session is a durable run: it outlives this pro
 #[derive(Debug, Args)]
 pub(crate) struct Chat {
     /// What is asked first; with standard input that is no terminal, that is read too
-    #[arg(value_name = "PROMPT")]
+    #[arg(value_name = "PROMPT", value_parser = OsStringValueParser::new().map(given_text::of_argument))]
     pub prompt: Option<String>,
     /// Answer the prompt and end: text to standard output, tools and cost to standard error
     #[arg(short, long)]

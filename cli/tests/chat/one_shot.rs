@@ -131,3 +131,32 @@ fn a_turn_that_was_killed_goes_on_and_asks_for_no_answer_that_it_has() {
     assert_eq!(model.requests().len(), 3, "the first call, the one that was killed, the same again");
     assert_eq!(user.sessions().len(), 1);
 }
+
+#[test]
+fn any_bytes_are_taken_from_the_command_line_and_from_a_pipe() {
+    use std::os::unix::ffi::OsStrExt;
+    let user = User::new();
+    let fake = user.script("[[turns]]\ntext = \"You said {{lastUser}}.\"\n");
+    for (argument, piped, said) in [
+        (
+            &b"caf\xe9"[..],
+            vec![],
+            "You said caf\u{fffd}\n\n[The prompt is not UTF-8: unreadable bytes are shown as \u{fffd}.].\n",
+        ),
+        (b"Look:", b"a\0b\xff".to_vec(), "You said Look:\n\na\u{2400}b\u{fffd}\n\n[The input is not UTF-8"),
+        (b"Look:", vec![b'x'; 10 << 20], "You said Look:\n\nxxx"),
+    ] {
+        let mut command = user.flovyn(&["chat", "-p"]);
+        command.arg(std::ffi::OsStr::from_bytes(argument)).arg(&fake);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let mut pipe = child.stdin.take().expect("a pipe");
+        pipe.write_all(&piped).expect("all of it is read");
+        drop(pipe);
+        let output = child.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{}", told(&output));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.starts_with(said) && text.len() < 500_000, "{} bytes: {:.300}", text.len(), text);
+        assert_eq!(text.contains("[The input is too long: 9.6 MB of 10.0 MB"), piped.len() > 1_000_000);
+    }
+}
