@@ -8,6 +8,7 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions, OpenOptionsExt};
 use flovyn_core::error::{Code, Error, Result};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -101,7 +102,41 @@ impl WorkingDirectory {
 
     /// Opens a regular file for reading. A pipe or a device is refused without waiting for it.
     pub(crate) fn open_file(&self, inner_path: &InnerPath) -> Result<(File, Metadata), Fault> {
-        open_regular(&self.0.dir, inner_path.path.as_os_str(), &inner_path.requested)
+        open_regular(&self.0.dir, self.present(&inner_path.path).as_os_str(), &inner_path.requested)
+    }
+
+    /// The path with the names that are there. A name that is not there stands for one of the same normal form:
+    /// systems write letters with marks in two ways, and macOS puts a narrow space into the names of screenshots, which
+    /// models do not repeat. A path of which nothing else is found stays as it is.
+    fn present<'p>(&self, path: &'p Path) -> Cow<'p, Path> {
+        if self.0.dir.symlink_metadata(path).is_ok() {
+            return path.into();
+        }
+        let mut found = PathBuf::new();
+        let mut parts = path.components();
+        for part in parts.by_ref() {
+            let next = found.join(part);
+            let is_there = !matches!(part, Component::Normal(_)) || self.0.dir.symlink_metadata(&next).is_ok();
+            match if is_there { None } else { self.alike(&found, part.as_os_str()) } {
+                Some(alike) => found.push(alike),
+                None => {
+                    found = next;
+                    if !is_there {
+                        break;
+                    }
+                }
+            }
+        }
+        found.extend(parts);
+        found.into()
+    }
+
+    /// The first name in a directory that has the same normal form.
+    fn alike(&self, parent: &Path, name: &OsStr) -> Option<OsString> {
+        let wanted = normal(name.to_str()?);
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let names = self.0.dir.read_dir(parent).ok()?.flatten().map(|entry| entry.file_name());
+        names.filter(|found| found.to_str().is_some_and(|found| normal(found) == wanted)).min()
     }
 
     /// The path without links. The file that it names need not exist, but its directory has to.
@@ -129,7 +164,7 @@ impl WorkingDirectory {
     fn resolve(&self, inner_path: &InnerPath, makes_parents: bool) -> Result<PathBuf, Fault> {
         let (requested, dir) = (&inner_path.requested, &self.0.dir);
         let fault = |error| Fault::of_file(requested, error);
-        let mut path = inner_path.path.clone();
+        let mut path = self.present(&inner_path.path).into_owned();
         for followed in 0..MOST_LINKS {
             let Some(Component::Normal(name)) = path.components().next_back() else {
                 return Ok(plain(&dir.canonicalize(&path).map_err(fault)?));
@@ -233,6 +268,17 @@ impl FileLocation {
         file.write_all(bytes)?;
         file.sync_all()
     }
+}
+
+/// The normal form of a name: letters with their marks as one character (NFC), and every space as a plain one.
+pub(crate) fn normal(name: &str) -> String {
+    use unicode_normalization::UnicodeNormalization;
+    name.nfc().map(|letter| if letter != ' ' && is_space(letter) { ' ' } else { letter }).collect()
+}
+
+/// Whether a character looks like a space inside a line.
+fn is_space(letter: char) -> bool {
+    matches!(letter, '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}')
 }
 
 /// The parent directory of a path.

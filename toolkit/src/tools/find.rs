@@ -3,7 +3,7 @@
 use super::excerpt::MAX_BYTES;
 use super::fault::{Fault, blocking};
 use super::grep::{glob_of, matches};
-use super::search::walk;
+use super::search::{Named, walk};
 use super::{Effect, Tool, ToolEnvironment, ToolOutcome, parse};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
@@ -30,7 +30,8 @@ impl Tool for Find {
 
     fn description(&self) -> &str {
         "Find files and directories by a glob such as *.rs, src/**/*.ts or * (everything). Shows at most 1000 paths in \
-         order; directories end in /. What .gitignore names, hidden files and links are left out."
+         order; directories end in /. What .gitignore names and hidden files are left out, unless pattern or path name them \
+         (.env, .github/**, node_modules/x/*.js). Links are left out."
     }
 
     fn input_schema(&self) -> Value {
@@ -63,9 +64,10 @@ fn find(environment: &ToolEnvironment, pattern: &str, path: &str) -> Result<Tool
     let directories_only = pattern.len() > 1 && pattern.ends_with('/');
     let glob = glob_of(pattern.strip_suffix('/').filter(|_| directories_only).unwrap_or(pattern))?.compile_matcher();
     let from = environment.directory.inner_path(path)?;
+    let named = Named::of(pattern);
     let (mut text, mut count, mut cut) = (String::new(), 0, false);
     let stopped = || environment.is_stopped();
-    walk(&environment.directory, &from, &stopped, &mut |entry| {
+    walk(&environment.directory, &from, &named, &stopped, &mut |entry| {
         if (entry.is_dir || !directories_only) && matches(&glob, entry.path, entry.below) {
             let shown = entry.path.to_string_lossy();
             if count == environment.limits.paths || text.len() + shown.len() + 2 > MAX_BYTES {

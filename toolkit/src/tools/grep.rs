@@ -1,9 +1,9 @@
 //! The `grep` tool: lines that match a regular expression, found with ripgrep's libraries in this process.
 
-use super::directory::open_regular;
+use super::directory::{normal, open_regular};
 use super::excerpt::{self, GREP_LINE, MAX_BYTES};
 use super::fault::{Fault, blocking};
-use super::search::walk;
+use super::search::{Named, walk};
 use super::{Effect, Tool, ToolEnvironment, ToolOutcome, parse};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
@@ -50,7 +50,8 @@ impl Tool for Grep {
 
     fn description(&self) -> &str {
         "Search the contents of files with a regular expression (Rust syntax). Shows path:line: text, at most 100 matching \
-         lines in the order of paths, of a long line what is around its first match. Files that .gitignore names, hidden files, binary files and links are left out."
+         lines in the order of paths, of a long line what is around its first match. Files that .gitignore names, hidden files \
+         and links are left out, unless path names them or a directory that they are in; binary files too, which is said."
     }
 
     fn input_schema(&self) -> Value {
@@ -101,7 +102,7 @@ fn grep(environment: &ToolEnvironment, input: Input) -> Result<ToolOutcome, Faul
         .build();
     let start = environment.directory.real(&from)?;
     let stopped = || environment.is_stopped();
-    walk(&environment.directory, &from, &stopped, &mut |entry| {
+    walk(&environment.directory, &from, &Named::default(), &stopped, &mut |entry| {
         if !entry.is_dir && filter.takes(entry.path, entry.below) {
             let name = entry.path.file_name().unwrap_or_default();
             // The walk visits the path that it starts from only if that is a file: then the model has asked for this
@@ -150,17 +151,21 @@ impl Filter {
 /// Reads a glob. A `*` matches only inside one name.
 pub(super) fn glob_of(glob: &str) -> Result<Glob, Fault> {
     let plain = glob.strip_prefix("./").unwrap_or(glob);
-    GlobBuilder::new(plain)
+    GlobBuilder::new(&normal(plain))
         .literal_separator(true)
         .build()
         .map_err(|error| Fault::for_model("invalid_pattern", format!("The glob {glob:?} cannot be used: {error}.")))
 }
 
 /// Whether a glob matches a file: its path from the working directory, its path from the start of the walk, or, for a
-/// glob without `/`, just its name.
+/// glob without `/`, just its name. Names are compared in their normal form.
 pub(super) fn matches(glob: &GlobMatcher, path: &Path, below: &Path) -> bool {
     let by_name = !glob.glob().glob().contains('/');
-    glob.is_match(below) || glob.is_match(path) || (by_name && path.file_name().is_some_and(|name| glob.is_match(name)))
+    let is_match = |path: &Path| match path.to_str().filter(|path| !path.is_ascii()) {
+        Some(path) => glob.is_match(path) || glob.is_match(normal(path)),
+        None => glob.is_match(path),
+    };
+    is_match(below) || is_match(path) || (by_name && path.file_name().is_some_and(|name| is_match(Path::new(name))))
 }
 
 /// The lines that were found.
@@ -173,12 +178,14 @@ struct Matches<'e> {
     is_full: bool,
     /// The files that were not searched to their end: the first of them with the reasons, and how many there are.
     left_out: (Vec<String>, usize),
+    /// The binary files that were left out: the first of them, and how many there are.
+    binary: (Vec<String>, usize),
 }
 
 impl<'e> Matches<'e> {
     fn new(environment: &'e ToolEnvironment, matcher: &'e RegexMatcher) -> Self {
-        let (text, left_out) = (String::new(), (Vec::new(), 0));
-        Self { environment, matcher, text, lines: 0, files: 0, is_full: false, left_out }
+        let (left_out, binary) = Default::default();
+        Self { environment, matcher, text: String::new(), lines: 0, files: 0, is_full: false, left_out, binary }
     }
 
     fn search(
@@ -198,13 +205,18 @@ impl<'e> Matches<'e> {
         }
         self.files += usize::from(self.lines > before);
         match (searched, watched.failed) {
-            (Ok(()), _) => {
-                // In a directory, binary files are left out without a word. But the model is told if it asked for the
-                // file, or if matches before the binary part are already shown.
-                if let Some(from) = binary_from.filter(|_| is_asked || self.lines > before) {
+            (Ok(()), _) => match binary_from {
+                Some(from) if is_asked || self.lines > before => {
                     self.left_out(path, &format!("is binary from byte {from} on; use bash: grep -a"));
                 }
-            }
+                Some(_) => {
+                    self.binary.1 += 1;
+                    if self.binary.0.len() < MOST_NAMED {
+                        self.binary.0.push(path.display().to_string());
+                    }
+                }
+                None => {}
+            },
             (Err(_), Some(why)) => self.left_out(path, &format!("cannot be read: {why}")),
             // The only other error is that a line is longer than the buffer.
             (Err(_), None) => {
@@ -253,8 +265,18 @@ impl<'e> Matches<'e> {
         if *number > named.len() {
             let _ = write!(self.text, "\n[Nor were {} more files.]", number - named.len());
         }
-        ToolOutcome::text(self.text)
-            .with_details(json!({ "matches": self.lines, "files": self.files, "cut": self.is_full, "leftOut": number }))
+        let (binary, of_all) = &self.binary;
+        if *of_all > 0 {
+            let more = if *of_all > binary.len() { ", …" } else { "" };
+            let _ = write!(self.text, "\n[Binary files are not searched, {of_all} here: {}{more}]", binary.join(", "));
+        }
+        ToolOutcome::text(self.text).with_details(json!({
+            "matches": self.lines,
+            "files": self.files,
+            "cut": self.is_full,
+            "leftOut": number,
+            "binary": of_all,
+        }))
     }
 }
 

@@ -7,6 +7,7 @@ mod containment;
 mod durability;
 mod edits;
 mod files;
+mod named;
 mod sandbox;
 mod searches;
 mod toolbox;

@@ -1,10 +1,12 @@
 //! The walk of `grep` and `find`: beneath the working directory, without following links, ignored files left out, in the
 //! order of paths.
 
-use super::directory::{InnerPath, WorkingDirectory};
+use super::directory::{InnerPath, WorkingDirectory, normal};
 use super::fault::Fault;
 use cap_std::fs::Dir;
+use globset::{Glob, GlobMatcher};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use std::ffi::OsStr;
 use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -28,10 +30,56 @@ pub(super) struct Entry<'w> {
     pub is_dir: bool,
 }
 
-/// Walks what is beneath a path; a path of a file visits that alone. `visit` may end the walk.
+/// The hidden and ignored files that a glob names. They are visited, as what nobody names is not.
+#[derive(Default)]
+pub(super) struct Named {
+    /// The names of a glob with `/`, up to its first `**`.
+    path: Vec<GlobMatcher>,
+    /// The name that a glob without `/` stands for.
+    name: Option<GlobMatcher>,
+    /// Whether everything in the directories of `path` is named.
+    is_open: bool,
+}
+
+impl Named {
+    /// What a glob names.
+    pub(super) fn of(glob: &str) -> Self {
+        let plain = normal(glob.strip_prefix("./").unwrap_or(glob).trim_end_matches('/'));
+        let plain = plain.strip_prefix("**/").unwrap_or(&plain);
+        let matcher = |name: &str| {
+            let is_said = name.starts_with('.') || !name.contains(['*', '?', '[', '{']);
+            Glob::new(name).ok().filter(|_| is_said).map(|glob| glob.compile_matcher())
+        };
+        if !plain.contains('/') {
+            return Self { name: matcher(plain), ..Self::default() };
+        }
+        let names: Vec<_> = plain.split('/').collect();
+        let path: Vec<_> = names.iter().map_while(|name| matcher(name)).collect();
+        Self { is_open: !path.is_empty(), path, name: None }
+    }
+
+    /// Whether an entry is named: it is on the way that the glob names, or is all of it.
+    fn includes(&self, below: &Path) -> bool {
+        let is = |glob: &GlobMatcher, name: &OsStr| name.to_str().is_some_and(|name| glob.is_match(normal(name)));
+        if let (Some(glob), Some(name)) = (&self.name, below.file_name()) {
+            return is(glob, name);
+        }
+        let is_on_the_way = (1..=self.path.len()).contains(&below.iter().count());
+        is_on_the_way && below.iter().zip(&self.path).all(|(name, glob)| is(glob, name))
+    }
+
+    /// Whether everything below is named too.
+    fn opens(&self, below: &Path) -> bool {
+        self.is_open && self.includes(below)
+    }
+}
+
+/// Walks what is beneath a path; a path of a file visits that alone. `visit` may end the walk. If the path is hidden or
+/// ignored itself, everything beneath is visited.
 pub(super) fn walk(
     directory: &WorkingDirectory,
     from: &InnerPath,
+    named: &Named,
     stopped: &dyn Fn() -> bool,
     visit: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>, Fault>,
 ) -> Result<(), Fault> {
@@ -50,13 +98,15 @@ pub(super) fn walk(
     let mut rules = Vec::new();
     rules.extend(excludes(&dir));
     let mut path = PathBuf::new();
+    let mut is_open = false;
     for part in start.components() {
         rules.extend(rules_of(&dir, &path));
         path.push(part);
+        is_open |= is_hidden(part.as_os_str()) || is_ignored(&rules, &path, true);
         dir = dir.open_dir(part).map_err(fault)?;
     }
-    let mut walk = Walk { stopped, visit, rules, start: &start };
-    walk.enter(&dir, &path, 0).map(|_| ())
+    let mut walk = Walk { stopped, visit, rules, start: &start, named };
+    walk.enter(&dir, &path, 0, is_open).map(|_| ())
 }
 
 struct Walk<'w> {
@@ -64,24 +114,26 @@ struct Walk<'w> {
     visit: &'w mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>, Fault>,
     rules: Vec<Gitignore>,
     start: &'w Path,
+    named: &'w Named,
 }
 
 impl Walk<'_> {
-    fn enter(&mut self, dir: &Dir, path: &Path, depth: usize) -> Result<ControlFlow<()>, Fault> {
+    fn enter(&mut self, dir: &Dir, path: &Path, depth: usize, is_open: bool) -> Result<ControlFlow<()>, Fault> {
         let before = self.rules.len();
         self.rules.extend(rules_of(dir, path));
-        let ended = self.members(dir, path, depth);
+        let ended = self.members(dir, path, depth, is_open);
         self.rules.truncate(before);
         ended
     }
 
-    fn members(&mut self, dir: &Dir, path: &Path, depth: usize) -> Result<ControlFlow<()>, Fault> {
+    /// Visits the members of a directory. With `is_open` also those that are hidden or ignored.
+    fn members(&mut self, dir: &Dir, path: &Path, depth: usize, is_open: bool) -> Result<ControlFlow<()>, Fault> {
         // A directory that went away or may not be read has nothing to show; the rest of the walk goes on.
         let Ok(entries) = dir.entries() else { return Ok(ControlFlow::Continue(())) };
         let mut members: Vec<_> = entries
             .flatten()
             .filter_map(|entry| Some((entry.file_name(), entry.file_type().ok()?)))
-            .filter(|(name, kind)| (kind.is_file() || kind.is_dir()) && !name.as_encoded_bytes().starts_with(b"."))
+            .filter(|(_, kind)| kind.is_file() || kind.is_dir())
             .collect();
         members.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (name, kind) in members {
@@ -89,30 +141,37 @@ impl Walk<'_> {
                 return Err(Fault::stopped());
             }
             let path = path.join(&name);
-            if self.is_ignored(&path, kind.is_dir()) {
+            let below = path.strip_prefix(self.start).unwrap_or(&path);
+            let is_left_out = !is_open && (is_hidden(&name) || is_ignored(&self.rules, &path, kind.is_dir()));
+            if is_left_out && !self.named.includes(below) {
                 continue;
             }
-            let below = path.strip_prefix(self.start).unwrap_or(&path);
+            let is_entered = !is_left_out || self.named.opens(below);
             if (self.visit)(Entry { path: &path, below, dir, is_dir: kind.is_dir() })?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
             // Opened beneath its parent: a link that took its place meanwhile leads nowhere else.
             if kind.is_dir()
+                && is_entered
                 && depth < DEEPEST
                 && let Ok(inner) = dir.open_dir(&name)
-                && self.enter(&inner, &path, depth + 1)?.is_break()
+                && self.enter(&inner, &path, depth + 1, is_open || is_left_out)?.is_break()
             {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
+}
 
-    /// The rules nearest to the file that say something about it decide.
-    fn is_ignored(&self, path: &Path, is_dir: bool) -> bool {
-        let decided = self.rules.iter().rev().map(|rules| rules.matched(path, is_dir)).find(|found| !found.is_none());
-        decided.is_some_and(|found| found.is_ignore())
-    }
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+/// The rules nearest to the file that say something about it decide.
+fn is_ignored(rules: &[Gitignore], path: &Path, is_dir: bool) -> bool {
+    let decided = rules.iter().rev().map(|rules| rules.matched(path, is_dir)).find(|found| !found.is_none());
+    decided.is_some_and(|found| found.is_ignore())
 }
 
 /// The rules that a directory holds.
