@@ -132,6 +132,7 @@ pub struct ToolEnvironment {
     pub(crate) stop: Option<StopSignal>,
     pub(crate) record: Option<CallRecord>,
     pub(crate) seen: Option<String>,
+    pub(crate) knows_reads: bool,
 }
 
 impl ToolEnvironment {
@@ -152,6 +153,7 @@ impl ToolEnvironment {
             stop: None,
             record: None,
             seen: None,
+            knows_reads: false,
         })
     }
 
@@ -216,6 +218,13 @@ impl ToolEnvironment {
     #[must_use]
     pub fn with_seen(mut self, hash: impl Into<String>) -> Self {
         self.seen = Some(hash.into());
+        self
+    }
+
+    /// Says that the caller keeps account of what it has read. Then `write` refuses to replace a file that was not read.
+    #[must_use]
+    pub fn with_account_of_reads(mut self) -> Self {
+        self.knows_reads = true;
         self
     }
 

@@ -26,8 +26,8 @@ impl Tool for Write {
     }
 
     fn description(&self) -> &str {
-        "Write a file of the working directory: make it, with the directories above it, or replace all of its content. \
-         For a change of a part use edit."
+        "Write a file of the working directory: make it, with the directories above it, or replace all of its content. A \
+         file that exists has to be read first, and again if it has changed since. For a change of a part use edit."
     }
 
     fn input_schema(&self) -> Value {
@@ -60,7 +60,17 @@ impl Tool for Write {
                     format!("The content has {}; write takes at most {}.", excerpt::size(size), excerpt::size(limit));
                 return Err(Fault::ForModel("too_large", message));
             }
-            change(&environment, &path, |_, _| {
+            change(&environment, &path, |present, seen| {
+                let is_same = present.is_some_and(|present| present == content.as_bytes());
+                match seen {
+                    Seen::Never if !is_same => {
+                        let message =
+                            format!("{path:?} exists and was not read. Read it, then write, so that nothing is lost.");
+                        return Err(Fault::ForModel("not_read", message));
+                    }
+                    Seen::Otherwise if !is_same => return Err(stale(&path, "write")),
+                    Seen::Present | Seen::Never | Seen::Otherwise => {}
+                }
                 Ok(Change { content: content.into_bytes(), text: None, details: Value::Null })
             })
         })
@@ -76,7 +86,23 @@ pub(super) struct Change {
     pub details: Value,
 }
 
-/// Replaces the content of a file. `make` gets the present content, and whether the model has seen that content.
+/// What the model has seen of the present content of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// This content, or there is no file, or nobody keeps account.
+    Present,
+    /// Another content, which somebody else has changed since.
+    Otherwise,
+    /// Nothing: it has never read the file.
+    Never,
+}
+
+/// The fault of a change of a file that somebody else has changed since it was read.
+pub(super) fn stale(path: &str, then: &str) -> Fault {
+    Fault::ForModel("stale", format!("{path:?} has changed since it was read. Read it again, then {then}."))
+}
+
+/// Replaces the content of a file. `make` gets the present content, and what the model has seen of it.
 ///
 /// No other tool of this process changes the file meanwhile, so what `make` gets is still there when its result is
 /// written. The record is durable before the file is replaced: an attempt after a crash learns from it whether the
@@ -84,7 +110,7 @@ pub(super) struct Change {
 pub(super) fn change(
     environment: &ToolEnvironment,
     requested: &str,
-    make: impl FnOnce(Option<&[u8]>, bool) -> Result<Change, Fault>,
+    make: impl FnOnce(Option<&[u8]>, Seen) -> Result<Change, Fault>,
 ) -> Result<ToolOutcome, Fault> {
     let directory = &environment.directory;
     let location = directory.locate(&directory.inner_path(requested)?)?;
@@ -92,8 +118,12 @@ pub(super) fn change(
         let before = location.read(environment.limits.file)?;
         let old = before.as_deref().map(hash);
         let seen = match (&environment.seen, &old) {
-            (Some(seen), Some(old)) => environment.lineage.follows(&location.path, seen, old),
-            _ => true,
+            (Some(seen), Some(old)) if !environment.lineage.follows(&location.path, seen, old) => Seen::Otherwise,
+            // What an earlier call of the same turn has written was not seen before the turn.
+            (None, Some(old)) if environment.knows_reads && !environment.lineage.has_made(&location.path, old) => {
+                Seen::Never
+            }
+            _ => Seen::Present,
         };
         let change = make(before.as_deref(), seen)?;
         let new = hash(&change.content);

@@ -116,3 +116,33 @@ async fn edits_of_one_turn_do_not_make_each_other_stale() {
     work.put("f", "y");
     assert_eq!(Edit.call(one("y", "z"), &informed).await.unwrap().error_code(), Some("stale"));
 }
+
+#[tokio::test]
+async fn a_write_does_not_replace_what_was_not_read_or_has_changed_since() {
+    let work = Work::new();
+    work.put("f", "one\n");
+    let write = |content: &str| json!({ "path": "f", "content": content });
+    let keeping = work.environment.clone().with_account_of_reads();
+    let refused = Write.call(write("two\n"), &keeping).await.unwrap();
+    assert_eq!(refused.error_code(), Some("not_read"), "{refused:?}");
+    assert!(refused.plain_text().contains("Read it, then write"), "{}", refused.plain_text());
+    assert_eq!(work.get("f"), b"one\n");
+    // What is there already can be written, and a new file is nobody's loss.
+    assert!(!Write.call(write("one\n"), &keeping).await.unwrap().is_error);
+    let new = Write.call(json!({ "path": "new", "content": "1" }), &keeping).await.unwrap();
+    assert!(!new.is_error, "{new:?}");
+    // A file of this session's own can be written again in the same turn.
+    assert!(!Write.call(json!({ "path": "new", "content": "2" }), &keeping).await.unwrap().is_error);
+
+    let read = work.call(Read, json!({ "path": "f", "offset": 1, "limit": 1 })).await;
+    let informed = keeping.clone().with_seen(read.details["hash"].as_str().unwrap());
+    work.put("f", "somebody else\n");
+    let stale = Write.call(write("two\n"), &informed).await.unwrap();
+    assert_eq!(stale.error_code(), Some("stale"), "{stale:?}");
+    assert_eq!(work.get("f"), b"somebody else\n");
+    let read = work.call(Read, json!({ "path": "f" })).await;
+    let informed = keeping.with_seen(read.details["hash"].as_str().unwrap());
+    assert!(!Write.call(write("two\n"), &informed).await.unwrap().is_error);
+    // Without a session nobody knows what was read: programs that call the tool replace what they like.
+    assert!(!work.call(Write, write("three\n")).await.is_error);
+}

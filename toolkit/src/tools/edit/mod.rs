@@ -4,7 +4,7 @@ mod matching;
 mod text;
 
 use super::fault::{Fault, blocking};
-use super::write::{Change, change};
+use super::write::{Change, Seen, change, stale};
 use super::{Effect, Recovery, Tool, ToolEnvironment, ToolOutcome, parse};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
@@ -105,12 +105,10 @@ impl Tool for Edit {
             let inner_path = environment.directory.inner_path(&path)?;
             // Also keeps directories from being made for a file that is not there.
             environment.directory.open_file(&inner_path)?;
-            change(&environment, &path, |content, is_seen| match content {
+            change(&environment, &path, |content, seen| match content {
                 None => Err(Fault::for_model("not_found", format!("There is no file {path:?}."))),
-                Some(_) if !is_seen => {
-                    let message = format!("{path:?} has changed since it was read. Read it again, then edit.");
-                    Err(Fault::ForModel("stale", message))
-                }
+                Some(_) if seen == Seen::Otherwise => Err(stale(&path, "edit")),
+                // A file that was never read may be edited: old_string names all that is replaced.
                 Some(content) => apply(&path, content, &edits),
             })
         })
