@@ -42,6 +42,6 @@ mod toolkits;
 
 pub use folders::{home, records_of};
 pub use providers::{ProviderDescription, registry};
-pub use schema::{Approval, ReactAgentConfig, TaskToolConfig, ToolConfig, ToolOptions, ToolkitConfig};
+pub use schema::{Approval, FetchConfig, ReactAgentConfig, TaskToolConfig, ToolConfig, ToolOptions, ToolkitConfig};
 pub use toolkit::Toolkit;
 pub use toolkits::Toolkits;

@@ -4,8 +4,8 @@ use super::ProviderDescription;
 use crate::mcp::McpConfig;
 use crate::provider::ToolSpec;
 use crate::react::{AgentConfig, AgentTool, Budget, KIND, ModelChoice, OutputSpec};
-use crate::tools::Effect;
 use crate::tools::approval::{ApprovalPolicy, Decision, Otherwise};
+use crate::tools::{Effect, Fetch};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::{RetryPolicy, SideEffects, TaskOptions};
 use serde::de::Error as _;
@@ -32,12 +32,30 @@ pub struct ToolkitConfig {
     pub sandbox: Option<bool>,
     /// Whether confined commands may use the network; they may not unless given.
     pub network: Option<bool>,
+    /// Which hosts `fetch` may ask.
+    pub fetch: FetchConfig,
     /// MCP servers by name, as MCP clients write them.
     pub mcp_servers: Map<String, Value>,
     /// Providers by name, beside those whose keys are in the environment or in place of them.
     pub providers: BTreeMap<String, ProviderDescription>,
     /// The folder for records of calls; one of the user's that belongs to the store unless given.
     pub records: Option<PathBuf>,
+}
+
+/// Which hosts `fetch` may ask. `*.example.com` stands for all names below a domain.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct FetchConfig {
+    /// Without asking a person.
+    pub allowed_hosts: Vec<String>,
+    /// Although their addresses are not of the public internet.
+    pub private_hosts: Vec<String>,
+}
+
+impl FetchConfig {
+    pub(super) fn tool(&self) -> Fetch {
+        Fetch::default().with_allowed_hosts(&self.allowed_hosts)
+    }
 }
 
 /// An agent of the built-in kind.
@@ -164,6 +182,7 @@ impl fmt::Debug for ToolkitConfig {
             .field("roots", &self.roots)
             .field("sandbox", &self.sandbox)
             .field("network", &self.network)
+            .field("fetch", &self.fetch)
             .field("mcp_servers", &self.mcp_servers.keys().collect::<Vec<_>>())
             .field("providers", &self.providers)
             .field("records", &self.records)
@@ -184,7 +203,7 @@ impl ToolkitConfig {
         })
     }
 
-    /// Merges another configuration. Agents, tools and roots add up; all other settings have to be the same.
+    /// Merges another configuration. Agents, tools, roots and hosts add up; all other settings have to be the same.
     ///
     /// # Errors
     ///
@@ -193,6 +212,8 @@ impl ToolkitConfig {
         self.agents.extend(other.agents);
         self.tools.extend(other.tools);
         self.roots.extend(other.roots);
+        self.fetch.allowed_hosts.extend(other.fetch.allowed_hosts);
+        self.fetch.private_hosts.extend(other.fetch.private_hosts);
         self.working_directory = same("working directories", self.working_directory, other.working_directory)?;
         self.sandbox = same("words on the sandbox", self.sandbox, other.sandbox)?;
         self.network = same("words on the network", self.network, other.network)?;

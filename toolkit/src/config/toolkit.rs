@@ -50,7 +50,7 @@ impl Toolkit {
         let models = Arc::new(models);
         servers.set_roots(&description.shown_roots()).await;
         servers.set_models(&models);
-        let (toolbox, problems) = servers.add_to(Toolbox::host()?).await;
+        let (toolbox, problems) = servers.add_to(Toolbox::host_with(description.fetch.tool())?).await;
         let mut selection = ToolSelection { toolbox, servers, problems, selected: BTreeSet::new() };
         for name in &description.tools {
             selection.select(name)?;
@@ -177,7 +177,7 @@ impl ToolSelection {
                             continue;
                         }
                         if let Some(tool) = self.toolbox.get(&name) {
-                            agent = agent.with_tool(AgentTool::host(&**tool)?)?;
+                            agent = agent.with_tool(AgentTool::shared(tool)?)?;
                         }
                     }
                 }
@@ -222,6 +222,9 @@ impl ToolkitConfig {
 
     fn environment(&self, directory: &Path) -> Result<ToolEnvironment> {
         let sandbox = if self.sandbox.unwrap_or(true) { Sandbox::Required } else { Sandbox::Off };
-        Ok(ToolEnvironment::open(directory)?.with_sandbox(sandbox).with_network(self.network.unwrap_or(false)))
+        Ok(ToolEnvironment::open(directory)?
+            .with_sandbox(sandbox)
+            .with_network(self.network.unwrap_or(false))
+            .with_private_hosts(self.fetch.private_hosts.iter().cloned()))
     }
 }

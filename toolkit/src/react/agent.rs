@@ -79,7 +79,7 @@ impl ReactAgent {
     /// Offers all tools of a toolbox.
     pub fn with_toolbox(self, toolbox: &Toolbox) -> Result<Self> {
         let tools = toolbox.names().filter_map(|name| toolbox.get(name));
-        tools.map(|tool| AgentTool::host(&**tool)).try_fold(self, |agent, tool| agent.with_tool(tool?))
+        tools.map(AgentTool::shared).try_fold(self, |agent, tool| agent.with_tool(tool?))
     }
 
     /// Sets the policy that allows calls, asks a person about them, or denies them. A run can only make it stricter.

@@ -27,6 +27,8 @@ pub struct AgentTool {
     queue: Option<String>,
     task_arguments: TaskArguments,
     arguments: Arc<Validator>,
+    /// The tool, if its effect may depend on the arguments of a call.
+    tool: Option<Arc<dyn Tool>>,
 }
 
 /// The input and the output of the task.
@@ -65,6 +67,16 @@ impl AgentTool {
         // A message of the user that must not wait ends the tool, as it ends a model call.
         let options = TaskOptions { interruptible: true, ..ToolTask::options_of(tool) };
         Self::new(spec, tool.effect(), ToolTask::kind_of(tool.name()), Some(options), TaskArguments::Call)
+    }
+
+    /// As [`host`](Self::host), for a tool whose effect depends on the arguments of a call.
+    pub fn shared(tool: &Arc<dyn Tool>) -> Result<Self> {
+        Ok(Self { tool: Some(tool.clone()), ..Self::host(&**tool)? })
+    }
+
+    /// What a call does to the world.
+    pub(super) fn effect_of(&self, arguments: &Value) -> Effect {
+        self.tool.as_ref().map_or(self.effect, |tool| tool.effect_of(arguments))
     }
 
     /// Offers a task of any kind. It gets the model's arguments. The model is shown what it returns: a text as it is,
@@ -109,7 +121,16 @@ impl AgentTool {
             let message = format!("the parameters of the tool {:?} are no JSON Schema: {error}", spec.name);
             Error::new(Code::InvalidArgument, message)
         })?;
-        Ok(Self { spec, effect, kind, options, queue: None, task_arguments, arguments: Arc::new(arguments) })
+        Ok(Self {
+            spec,
+            effect,
+            kind,
+            options,
+            queue: None,
+            task_arguments,
+            arguments: Arc::new(arguments),
+            tool: None,
+        })
     }
 
     /// What is wrong with the arguments of a call, in words for the model; none if they are right.

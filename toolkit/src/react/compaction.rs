@@ -8,6 +8,7 @@
 use super::transcript::estimate;
 use super::{CompactionConfig, Transcript};
 use crate::message::{Content, Message, Part, Role, Usage};
+use crate::tools::TodoList;
 use flovyn_core::id::EntryId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -37,6 +38,9 @@ pub struct CompactionDetails {
     pub read_files: BTreeSet<String>,
     /// The files that were written or edited.
     pub modified_files: BTreeSet<String>,
+    /// The list of steps that the model had written.
+    #[serde(skip_serializing_if = "TodoList::is_empty")]
+    pub todos: TodoList,
 }
 
 /// The messages of one summary: from one entry up to another entry, which is not among them.
@@ -178,6 +182,9 @@ impl Compacted {
             let files = files.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             // Writing into a String cannot fail.
             let _written = write!(text, "\n\nFiles {what}: {files}");
+        }
+        if !self.details.todos.is_empty() {
+            let _written = write!(text, "\n\nYour list of steps (todo):\n{}", self.details.todos);
         }
         Message::user(text)
     }

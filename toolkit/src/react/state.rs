@@ -3,7 +3,7 @@
 
 use super::{AgentInput, AnswerLimits, Ledger, ModelChoice, UserMessage};
 use crate::provider::ThinkingLevel;
-use crate::tools::FilesSeen;
+use crate::tools::{FilesSeen, TodoList};
 use flovyn_core::agent::AgentState;
 use flovyn_core::model::UsageTotals;
 use serde::{Deserialize, Serialize};
@@ -32,6 +32,9 @@ pub struct ReactState {
     pub queue: Vec<UserMessage>,
     /// Which contents of files the model has seen.
     pub seen: FilesSeen,
+    /// The list of steps that the model has written last.
+    #[serde(skip_serializing_if = "TodoList::is_empty")]
+    pub todos: TodoList,
     /// Whether a result was too long to be shown whole. The tool that reads the rest is offered from then on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub results_kept: bool,

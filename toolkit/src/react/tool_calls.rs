@@ -16,7 +16,7 @@ use super::{Delivery, ModelChoice, USER_MESSAGE, UserMessage};
 use crate::mcp::{InputGiven, SAMPLED, SampledCall};
 use crate::message::{Message, ToolCall};
 use crate::tools::approval::Decision;
-use crate::tools::{Effect, ToolOutcome};
+use crate::tools::{Effect, Todo, TodoList, ToolOutcome};
 use flovyn_core::context::Step;
 use flovyn_core::error::{Code, Result};
 use flovyn_core::journal::Outcome;
@@ -129,7 +129,7 @@ impl AgentRun<'_> {
         if let Some(faults) = tool.faults(&call.arguments) {
             return self.answer(&call, ToolOutcome::error("invalid_arguments", faults));
         }
-        let effect = tool.effect;
+        let effect = tool.effect_of(&call.arguments);
         match self.decide(&call.name, effect, &call.arguments) {
             Decision::Allow => tool_calls.ready.push_back(ReadyCall { call, given: None }),
             Decision::Ask => tool_calls.approvals.ask(self, call, effect)?,
@@ -264,6 +264,9 @@ impl AgentRun<'_> {
             return tool_calls.elicitations.ask(self, call, required);
         }
         self.state.seen.note(&outcome);
+        if let Some(todos) = TodoList::of(&outcome).filter(|_| call.name == Todo::NAME) {
+            self.state.todos = todos;
+        }
         let wrote = !outcome.is_error && self.tools[&call.name].effect == Effect::Write;
         let path = outcome.details.get("path").or_else(|| call.arguments.get("path"));
         let path = path.and_then(|path| path.as_str()).filter(|_| wrote).map(str::to_owned);

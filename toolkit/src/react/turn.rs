@@ -1,6 +1,6 @@
 //! One turn: pending user messages, compaction if it is due, one model call, and its tool calls.
 
-use super::compaction::{Compacted, Cut, Extract};
+use super::compaction::{Compacted, CompactionDetails, Cut, Extract};
 use super::events::AgentEvent;
 use super::generate::{GenerateInput, Generated, LlmGenerate, Purpose, Reply};
 use super::ledger::{Reservation, answer_within};
@@ -332,7 +332,7 @@ impl AgentRun<'_> {
             first_kept_entry_id: cut.first_kept,
             tokens_before,
             usage,
-            details: cut.details,
+            details: CompactionDetails { todos: self.state.todos.clone(), ..cut.details },
         };
         self.compacted(&compacted, cut.kept_tokens)?;
         Ok(CompactionOutcome::Compacted)

@@ -45,6 +45,10 @@ pub struct Limits {
     pub file: u64,
     /// How much of a command's output is kept on disk, in bytes.
     pub kept_output: u64,
+    /// How long `fetch` may take.
+    pub fetch_time: Duration,
+    /// How many bytes of a response `fetch` reads.
+    pub fetch_bytes: usize,
 }
 
 impl Default for Limits {
@@ -61,6 +65,8 @@ impl Default for Limits {
             paths: 1_000,
             file: 32 << 20,
             kept_output: 16 << 20,
+            fetch_time: Duration::from_secs(30),
+            fetch_bytes: 5 << 20,
         }
     }
 }
@@ -133,6 +139,7 @@ pub struct ToolEnvironment {
     pub(crate) record: Option<CallRecord>,
     pub(crate) seen: Option<String>,
     pub(crate) knows_reads: bool,
+    pub(crate) private_hosts: Vec<String>,
 }
 
 impl ToolEnvironment {
@@ -154,6 +161,7 @@ impl ToolEnvironment {
             record: None,
             seen: None,
             knows_reads: false,
+            private_hosts: Vec::new(),
         })
     }
 
@@ -218,6 +226,14 @@ impl ToolEnvironment {
     #[must_use]
     pub fn with_seen(mut self, hash: impl Into<String>) -> Self {
         self.seen = Some(hash.into());
+        self
+    }
+
+    /// Lets `fetch` ask hosts whose addresses are not of the public internet. `*.example.com` stands for all names below a
+    /// domain.
+    #[must_use]
+    pub fn with_private_hosts(mut self, hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.private_hosts.extend(hosts.into_iter().map(Into::into));
         self
     }
 

@@ -1,4 +1,5 @@
-//! Host tools: read, write, edit, bash, grep, find and run-sandbox, each a function for models and a durable task.
+//! Host tools: read, write, edit, bash, grep, find, run-sandbox, todo and fetch, each a function for models and a durable
+//! task.
 //!
 //! The [`Tool`] trait and the built-in tools are here. A [`Toolbox`] holds tools by name, with the JSON Schemas of
 //! their inputs. A [`ToolTask`] makes a tool a task of the engine, so that nothing is repeated or forgotten when a
@@ -13,6 +14,7 @@ mod edit;
 mod environment;
 pub mod excerpt;
 pub(crate) mod fault;
+mod fetch;
 mod find;
 mod grep;
 pub(crate) mod image;
@@ -24,6 +26,7 @@ mod run_sandbox;
 mod search;
 mod seen;
 mod task;
+mod todo;
 mod toolbox;
 mod write;
 
@@ -31,6 +34,7 @@ pub use bash::Bash;
 pub use directory::WorkingDirectory;
 pub use edit::Edit;
 pub use environment::{Limits, Sandbox, StopSignal, Stream, TerminalEvent, TerminalSink, ToolEnvironment};
+pub use fetch::Fetch;
 pub use find::Find;
 pub use grep::Grep;
 pub use outcome::ToolOutcome;
@@ -40,6 +44,7 @@ pub use record::CallRecords;
 pub use run_sandbox::RunSandbox;
 pub use seen::FilesSeen;
 pub use task::{ToolCallInput, ToolHost, ToolTask};
+pub use todo::{Todo, TodoList, TodoStatus, TodoStep};
 pub use toolbox::{ToolDefinition, Toolbox};
 pub use write::Write;
 
@@ -92,6 +97,11 @@ pub trait Tool: Send + Sync + 'static {
 
     /// What a call does to the world.
     fn effect(&self) -> Effect;
+
+    /// What a call with these arguments does to the world: what approvals go by.
+    fn effect_of(&self, _arguments: &Value) -> Effect {
+        self.effect()
+    }
 
     /// What the next attempt does if the worker died. Unless the tool says otherwise, a call that only looks is run
     /// again, and any other is reported.

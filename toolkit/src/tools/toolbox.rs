@@ -1,7 +1,7 @@
 //! Tools by name, with the JSON Schemas that their inputs and outputs have to match.
 
 use super::fault::Fault;
-use super::{Bash, Edit, Effect, Find, Grep, Read, RunSandbox, Tool, ToolEnvironment, ToolOutcome, Write};
+use super::{Bash, Edit, Effect, Fetch, Find, Grep, Read, RunSandbox, Todo, Tool, ToolEnvironment, ToolOutcome, Write};
 use flovyn_core::error::{Code, Error, Result};
 use jsonschema::Validator;
 use serde::{Deserialize, Serialize};
@@ -43,9 +43,23 @@ impl Toolbox {
         Self::default()
     }
 
-    /// A toolbox with the host tools: read, write, edit, bash, grep, find, run-sandbox.
+    /// A toolbox with the host tools: read, write, edit, bash, grep, find, run-sandbox, todo, fetch.
     pub fn host() -> Result<Self> {
-        Self::new().with(Read)?.with(Write)?.with(Edit)?.with(Bash)?.with(Grep)?.with(Find)?.with(RunSandbox)
+        Self::host_with(Fetch::default())
+    }
+
+    /// As [`host`](Self::host), with this `fetch`.
+    pub fn host_with(fetch: Fetch) -> Result<Self> {
+        Self::new()
+            .with(Read)?
+            .with(Write)?
+            .with(Edit)?
+            .with(Bash)?
+            .with(Grep)?
+            .with(Find)?
+            .with(RunSandbox)?
+            .with(Todo)?
+            .with(fetch)
     }
 
     /// Adds a tool. A name that is taken, a name that providers do not accept, and an invalid schema are errors.

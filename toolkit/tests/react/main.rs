@@ -13,6 +13,7 @@ mod steering;
 mod talk;
 #[path = "../timeless/mod.rs"]
 mod timeless;
+mod todos;
 
 use async_trait::async_trait;
 use flovyn_core::client::{Handle, StartOptions, StreamEvent};

@@ -6,6 +6,7 @@ mod caller;
 mod containment;
 mod durability;
 mod edits;
+mod fetch;
 mod files;
 mod named;
 mod sandbox;

@@ -46,10 +46,12 @@ async fn host_tools_are_declared() {
     let expected = [
         ("bash", Effect::Exec),
         ("edit", Effect::Write),
+        ("fetch", Effect::Exec),
         ("find", Effect::Read),
         ("grep", Effect::Read),
         ("read", Effect::Read),
         ("run-sandbox", Effect::Exec),
+        ("todo", Effect::Read),
         ("write", Effect::Write),
     ];
     assert_eq!(effects, expected.map(|(name, effect)| (name.to_owned(), effect)));
@@ -69,7 +71,7 @@ async fn host_tools_are_declared() {
 async fn calls_are_checked_before_they_run() {
     let (work, toolbox) = (Work::new(), Toolbox::host().unwrap());
     for (name, arguments, code, said) in [
-        ("ls", json!({}), "unknown_tool", "There are: bash, edit, find, grep, read, run-sandbox, write."),
+        ("ls", json!({}), "unknown_tool", "There are: bash, edit, fetch, find, grep, read, run-sandbox, todo, write."),
         ("read", json!({}), "invalid_arguments", "- \"path\" is a required property"),
         ("read", json!({ "path": 1 }), "invalid_arguments", "- path: 1 is not of type \"string\""),
         ("read", json!({ "path": "a", "ofset": 1 }), "invalid_arguments", "'ofset' was unexpected"),

@@ -118,10 +118,12 @@ fn kinds_and_side_effects_are_declared() {
     let expected = [
         ("tool.bash", settled),
         ("tool.edit", settled),
+        ("tool.fetch", again),
         ("tool.find", again),
         ("tool.grep", again),
         ("tool.read", again),
         ("tool.run-sandbox", again),
+        ("tool.todo", again),
         ("tool.write", settled),
     ];
     assert_eq!(found, expected);
