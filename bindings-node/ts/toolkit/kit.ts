@@ -45,6 +45,8 @@ export interface Toolkit {
   sandbox?: boolean;
   /** Whether confined commands may use the network; they may not unless given. */
   network?: boolean;
+  /** Hosts that `fetch` may ask without a person being asked, and hosts that it may ask although their addresses are not public. */
+  fetch?: { readonly allowedHosts?: readonly string[]; readonly privateHosts?: readonly string[] };
   /** MCP servers by name; their tools are `mcp__SERVER__TOOL`. */
   mcpServers?: Readonly<Record<string, McpServer>>;
   /** Providers by name, beside those whose keys are in the environment or in place of them. */
@@ -58,13 +60,14 @@ export const scripted = new Map<string, Provider>();
 
 /** @internal A description as the kit reads it. Its paths mean the same when the process has moved. */
 export function described(given: Toolkit): Record<string, unknown> {
-  const { tools, workingDirectory, roots, sandbox, network, mcpServers, providers, records } = given;
+  const { tools, workingDirectory, roots, sandbox, network, fetch, mcpServers, providers, records } = given;
   return {
     tools,
     workingDirectory: absolute(workingDirectory),
     roots: roots?.map((root) => resolve(root)),
     sandbox,
     network,
+    fetch,
     mcpServers,
     providers,
     records: absolute(records),

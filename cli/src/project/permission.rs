@@ -4,7 +4,7 @@
 use flovyn_toolkit::tools::approval::{Decision, Rule};
 
 /// The tools that go by other names elsewhere, and the tools here that such a name covers.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 11] = [
     ("Bash", "bash"),
     ("Edit", "{edit,write}"),
     ("Glob", "find"),
@@ -13,6 +13,8 @@ const NAMES: [(&str, &str); 9] = [
     ("MultiEdit", "edit"),
     ("NotebookEdit", "edit"),
     ("Read", "{find,grep,read}"),
+    ("TodoWrite", "todo"),
+    ("WebFetch", "fetch"),
     ("Write", "write"),
 ];
 

@@ -107,7 +107,8 @@ impl ToolHost {
                 // If the changes of a session are forgotten, its model only has to read a file again.
                 sessions.clear();
             }
-            environment.lineage = sessions.entry(session.clone()).or_default().clone();
+            let open = || Lineage::open(host.records.changes_of(session));
+            environment.lineage = sessions.entry(session.clone()).or_insert_with(open).clone();
         }
         environment.seen = input.seen.clone();
         environment.knows_reads = input.session.is_some();
@@ -196,7 +197,12 @@ impl ToolTask {
                     Err(outcome) => return Ok(Some(*outcome)),
                 };
                 Ok(match present(&environment, &path)? {
-                    found if found.as_ref() == Some(&after) => recovered(outcome),
+                    found if found.as_ref() == Some(&after) => {
+                        if !environment.lineage.has_made(&path, &after) {
+                            environment.lineage.changed(&path, before.as_deref(), &after);
+                        }
+                        recovered(outcome)
+                    }
                     found if found == before => None,
                     _ => recovered(changed_meanwhile(&path)),
                 })

@@ -130,3 +130,33 @@ async fn all_that_a_command_printed_is_kept_beside_its_outcome() {
     let kept = fs::read_to_string(folder.path().join("records").join(format!("{call}.out"))).unwrap();
     assert!(kept.starts_with("first\n1\n2\n") && kept.ends_with("99999\n100000\n"));
 }
+
+#[tokio::test]
+async fn edits_of_one_turn_are_known_to_the_next_process() {
+    let folder = prepared(&[]);
+    let file = folder.path().join("work/f");
+    fs::write(&file, "one\ntwo\nthree\n").unwrap();
+    // The turn began with what was read before it, which each of its calls names.
+    let seen = blake3::hash(b"one\ntwo\nthree\n").to_hex().to_string();
+    let environment = || ToolEnvironment::open(folder.path().join("work")).unwrap();
+    let edit = |old: &str, new: &str| ToolCallInput {
+        session: Some("s".into()),
+        seen: Some(seen.clone()),
+        ..ToolCallInput::new(json!({ "path": "f", "old_string": old, "new_string": new }))
+    };
+    let process = async |calls: Vec<(String, ToolCallInput)>, store: &str| {
+        // Each process has a store of its own here, so that nothing of its run is known but the records of calls.
+        let store = folder.path().join(store);
+        fs::create_dir(&store).unwrap();
+        let host = ToolHost::new(environment(), CallRecords::open(folder.path().join("records")).unwrap());
+        call_all(&store, &Toolbox::host().unwrap(), &host, &calls).await.unwrap()
+    };
+    let first = process(vec![("edit".into(), edit("one", "1"))], "first").await;
+    assert!(!first[0].is_error, "{first:?}");
+    let second = process(vec![("edit".into(), edit("two", "2"))], "second").await;
+    assert!(!second[0].is_error, "{second:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "1\n2\nthree\n");
+    fs::write(&file, "1\n2\nthree\nfour\n").unwrap();
+    let third = process(vec![("edit".into(), edit("three", "3"))], "third").await;
+    assert_eq!(third[0].error_code(), Some("stale"), "{third:?}");
+}
