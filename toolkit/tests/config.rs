@@ -199,6 +199,47 @@ async fn tasks_of_a_kit_say_how_they_are_scheduled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tools_have_more_directories_variables_and_a_tmp_of_each_run() {
+    // Not below `/tmp`, where it would be seen in the one of each run.
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let added = folder.path().join("added");
+    std::fs::create_dir_all(&added).expect("a folder");
+    std::fs::create_dir(folder.path().join("work")).expect("a folder");
+    let file = added.join("eels.md");
+    let outside = folder.path().join("other.md");
+    let run = |command: &str| Turn::call("bash", json!({ "command": command }));
+    let turns = [
+        Turn::call("write", json!({ "path": file, "content": "They swim.\n" })),
+        Turn::call("read", json!({ "path": file })),
+        Turn::call("write", json!({ "path": outside, "content": "x" })),
+        run("ls -A $TMPDIR; echo $CARGO_PKG_NAME $FLOVYN_NOT_NAMED > $TMPDIR/note; cat $TMPDIR/note"),
+        run("cat $TMPDIR/note"),
+        Turn::text("Done."),
+    ];
+    let lab = Lab::new(turns, |fake| {
+        json!({
+            "agents": [{ "kind": "assistant", "model": "fake/m", "approvals": "allow", "tools": ["read", "write", "bash"] }],
+            "workingDirectory": folder.path().join("work"), "addDirs": [added], "variables": ["CARGO_PKG_*"],
+            "records": folder.path().join("records"), "providers": providers(fake),
+        })
+    })
+    .await;
+    for _ in 0..2 {
+        assert_eq!(lab.ends(json!("Go.")).await.text, "Done.");
+        let told = results(&lab.asked());
+        let confined = !told[3].contains("have to run confined");
+        assert!(
+            !confined || told[3..] == ["flovyn-toolkit\n", "flovyn-toolkit\n"],
+            "each run has its own /tmp: {told:?}"
+        );
+    }
+    let told = results(&lab.asked());
+    assert_eq!(std::fs::read_to_string(&file).expect("it is written"), "They swim.\n");
+    assert!(told[1].contains("They swim.") && told[2].contains("outside"), "{told:?}");
+    assert!(!outside.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_without_a_declared_effect_needs_a_person() {
     let turns = [Turn::call("ping", json!({})), Turn::text("Done.")];
     let lab = Lab::new(turns, |fake| {

@@ -165,7 +165,12 @@ impl TerminalChat<'_> {
 
     fn welcome(&mut self, width: usize) {
         let directory = self.context.directory.display();
-        self.view.show_note(&format!("Flovyn · {} · {directory}", self.model), width);
+        // Elsewhere the worker decides.
+        let sandbox = match self.local_agents {
+            Some(_) => format!(" · sandbox {}", self.context.chat.confinement.word()),
+            None => String::new(),
+        };
+        self.view.show_note(&format!("Flovyn · {} · {directory}{sandbox}", self.model), width);
         let opens_servers = self.local_agents.as_ref().is_some_and(LocalAgents::has_servers);
         self.view.set_opening(opens_servers);
         if let Some(line) = self.context.project_notice.take() {

@@ -79,6 +79,11 @@ impl Availability {
         Self { bubblewrap: Err(reason.to_owned()), landlock: Err(reason.to_owned()) }
     }
 
+    /// What confines commands here, for people: `bubblewrap`, `landlock`, `off`, or `none`, where they are refused.
+    pub fn word(&self, sandbox: Sandbox) -> &'static str {
+        self.choose(sandbox).map_or("none", |confinement| confinement.word())
+    }
+
     /// What confines the commands of an environment.
     pub(crate) fn choose(&self, sandbox: Sandbox) -> Result<Confinement, Fault> {
         match (sandbox, &self.bubblewrap, &self.landlock) {
@@ -146,6 +151,21 @@ pub(crate) fn shell(environment: &ToolEnvironment, confinement: &Confinement, sc
     let shell = program("bash").unwrap_or_else(|| PathBuf::from("/bin/sh"));
     let mut writable = vec![directory.to_owned()];
     writable.extend(environment.writable.iter().filter_map(|path| path.canonicalize().ok()));
+    let caches = match confinement {
+        Confinement::Nothing => Vec::new(),
+        _ => environment.cache_folders(),
+    };
+    for (_, folder) in &caches {
+        std::fs::create_dir_all(folder)?;
+        writable.push(folder.canonicalize()?);
+    }
+    if let Some((_, folder)) = caches.iter().find(|(variable, _)| *variable == "CARGO_HOME") {
+        // Which registries there are, and how they are reached, is as the user has it.
+        let own = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo/config.toml"));
+        if let Some(own) = own.filter(|own| own.exists()) {
+            let _ = std::os::unix::fs::symlink(own, folder.join("config.toml"));
+        }
+    }
     let mut restrict: Option<Restrict> = None;
     let mut temporary = None;
     let mut command = match confinement {
@@ -166,6 +186,7 @@ pub(crate) fn shell(environment: &ToolEnvironment, confinement: &Confinement, sc
         }
     };
     command.arg("-c").arg(script).current_dir(directory).env_clear().envs(environment.variables());
+    command.envs(caches);
     if let Some(temporary) = temporary {
         command.env("TMPDIR", temporary);
     }
