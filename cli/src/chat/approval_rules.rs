@@ -162,7 +162,10 @@ pub(super) fn allow_alike_means(request: &ApprovalRequest) -> String {
             ToolName { server: None, tool } => format!("every {tool}"),
         },
     };
-    request.alike().into_iter().map(means).collect::<Vec<_>>().join(", ")
+    match request.alike() {
+        rules if rules.is_empty() => "this one call; it is asked about each time".to_owned(),
+        rules => rules.into_iter().map(means).collect::<Vec<_>>().join(", "),
+    }
 }
 
 #[cfg(test)]

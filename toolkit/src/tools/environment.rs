@@ -285,6 +285,11 @@ impl ToolEnvironment {
         &self.directory
     }
 
+    /// The directories whose files the tools may change.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.directory).chain(&self.added).map(WorkingDirectory::path)
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop())
     }
@@ -325,6 +330,8 @@ impl ToolEnvironment {
             ("PAGER", "cat"),
             ("GIT_PAGER", "cat"),
             ("GIT_TERMINAL_PROMPT", "0"),
+            // Git's own directory is read-only for confined commands; what only looks writes nothing there then.
+            ("GIT_OPTIONAL_LOCKS", "0"),
             ("NO_COLOR", "1"),
             ("TERM", "dumb"),
         ];

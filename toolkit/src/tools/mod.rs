@@ -17,6 +17,7 @@ pub(crate) mod fault;
 mod fetch;
 mod find;
 mod grep;
+mod guarded;
 pub(crate) mod image;
 mod outcome;
 mod process;

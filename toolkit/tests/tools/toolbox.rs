@@ -141,6 +141,32 @@ fn an_outcome_becomes_the_result_of_a_call() {
 }
 
 #[test]
+fn a_person_is_asked_about_what_is_run_later_and_what_is_run_outside() {
+    let edits = ApprovalPolicy::default().with(Rule::new("*", Decision::Allow)).compile().unwrap();
+    let everything = ApprovalPolicy::allow_all().compile().unwrap();
+    for path in
+        [".git/hooks/pre-commit", "a/.envrc", ".vscode/tasks.json", ".mcp.json", ".claude/x", ".flovyn/settings.json"]
+    {
+        let arguments = json!({ "path": path, "content": "x" });
+        assert_eq!(edits.decide("write", Effect::Write, &arguments), Decision::Ask, "{path}");
+        assert_eq!(everything.decide("write", Effect::Write, &arguments), Decision::Allow, "{path}");
+        assert_eq!(edits.decide("read", Effect::Read, &arguments), Decision::Allow, "{path}");
+    }
+    assert_eq!(edits.decide("write", Effect::Write, &json!({ "path": "src/a.rs" })), Decision::Allow);
+    let outside = json!({ "command": "git commit -m x", "outsideSandbox": true, "reason": "to commit" });
+    let exact = Rule::new("bash", Decision::Allow).with_exact("git commit -m x");
+    let exact = ApprovalPolicy::allow_all().with(exact).compile().unwrap();
+    for approvals in [&edits, &everything, &exact] {
+        assert_eq!(approvals.decide("bash", Effect::Exec, &outside), Decision::Ask);
+        assert_eq!(approvals.decide("bash", Effect::Exec, &json!({ "command": "git commit -m x" })), Decision::Allow);
+    }
+    let request = ApprovalRequest::new("1", "bash", Effect::Exec, &outside).unwrap();
+    assert!(request.alike().is_empty(), "there is no always");
+    let denied = ApprovalPolicy::default().with(Rule::new("bash", Decision::Deny)).compile().unwrap();
+    assert_eq!(denied.decide("bash", Effect::Exec, &outside), Decision::Deny);
+}
+
+#[test]
 fn the_strictest_rule_decides() {
     let policy = ApprovalPolicy::default()
         .with(Rule::new("bash", Decision::Allow).with_command("git status"))

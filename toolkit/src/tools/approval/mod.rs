@@ -7,6 +7,7 @@ mod permissions;
 mod shell;
 
 use super::Effect;
+use super::guarded::runs_later;
 use command::Commands;
 use flovyn_core::Payload;
 use flovyn_core::error::{Code, Error, Result};
@@ -14,6 +15,7 @@ use globset::{Glob, GlobBuilder, GlobMatcher};
 pub use permissions::{PermissionFault, Permissions, permission};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// What happens to a call. The later is the stricter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -236,6 +238,17 @@ fn climbs(path: &str) -> bool {
 impl Approvals {
     /// What happens to a call.
     pub fn decide(&self, name: &str, effect: Effect, arguments: &Value) -> Decision {
+        let decision = self.by_rules(name, effect, arguments);
+        if needs_person(effect, arguments, self.allows_everything()) { decision.max(Decision::Ask) } else { decision }
+    }
+
+    /// Whether nothing is asked about where no rule says so.
+    fn allows_everything(&self) -> bool {
+        let Otherwise { write, exec, .. } = self.otherwise;
+        (write, exec) == (Decision::Allow, Decision::Allow)
+    }
+
+    fn by_rules(&self, name: &str, effect: Effect, arguments: &Value) -> Decision {
         let command = arguments.get("command").and_then(Value::as_str).filter(|_| effect == Effect::Exec);
         let commands = command.map(Commands::of);
         let (allowing, strict): (Vec<_>, Vec<_>) = self
@@ -253,6 +266,22 @@ impl Approvals {
             },
         })
     }
+}
+
+/// Whether a person is asked about a call whatever the rules allow: about a command that is to run outside of the sandbox,
+/// and, unless everything is allowed, about a change of what is run later outside of it, such as a hook of git.
+fn needs_person(effect: Effect, arguments: &Value, allows_everything: bool) -> bool {
+    let path = || arguments.get("path").and_then(Value::as_str);
+    match effect {
+        Effect::Read => false,
+        Effect::Write => !allows_everything && path().is_some_and(|path| runs_later(Path::new(path))),
+        Effect::Exec => is_outside(arguments),
+    }
+}
+
+/// Whether a command is to run outside of the sandbox.
+fn is_outside(arguments: &Value) -> bool {
+    arguments.get("outsideSandbox").and_then(Value::as_bool) == Some(true)
 }
 
 /// How commands that are like this one begin: the program and its subcommand, if it has one.
@@ -315,10 +344,14 @@ pub struct ApprovalRequest {
 
 impl ApprovalRequest {
     /// The rules that allow this call and those that are alike: for a command the rules of each of its parts, or of its
-    /// whole text where it cannot be taken apart with certainty; for any other call all of its tool.
+    /// whole text where it cannot be taken apart with certainty; for any other call all of its tool. None, if a person is
+    /// asked each time.
     pub fn alike(&self) -> Vec<Rule> {
         let rule = || Rule::new(&self.name, Decision::Allow);
         let command = self.arguments.get("command").and_then(Value::as_str).filter(|_| self.effect == Effect::Exec);
+        if needs_person(self.effect, &self.arguments, false) {
+            return Vec::new();
+        }
         let Some(line) = command else { return vec![rule()] };
         let Some(parts) = shell::simple_commands(line) else { return vec![rule().with_exact(line.trim())] };
         let mut rules: Vec<Rule> = Vec::new();
