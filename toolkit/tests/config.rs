@@ -186,7 +186,7 @@ async fn a_run_without_any_model_says_what_to_do() {
 
 #[tokio::test]
 async fn tasks_of_a_kit_say_how_they_are_scheduled() {
-    let description = ToolkitConfig::parse(r#"{ "tools": ["read", "ba*"] }"#).expect("a description");
+    let description = ToolkitConfig::parse(r#"{ "tools": ["read", "bash"] }"#).expect("a description");
     let toolkit = Toolkit::open(description, "memory:").await.expect("a kit");
     assert_eq!(toolkit.task_kinds().collect::<Vec<_>>(), ["llm.generate", "tool.bash", "tool.read"]);
     let of = |kind: &str| toolkit.options(kind).expect("it is served");
@@ -284,7 +284,7 @@ fn what_cannot_be_read_is_said() {
 #[tokio::test]
 async fn what_cannot_be_served_is_said() {
     for (given, said) in [
-        (json!({"tools": ["reed"]}), "there is no tool \"reed\"; there are bash, edit,"),
+        (json!({"tools": ["reed"]}), "there is no tool \"reed\"; there are bash, bash-output, bash-stop, edit,"),
         (json!({"tools": ["mcp__fs__*"]}), "mcp__SERVER__TOOL"),
         (json!({"providers": {"mine": {}}}), "the provider \"mine\": it is none of those that are known (anthropic,"),
         (

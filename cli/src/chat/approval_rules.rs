@@ -144,7 +144,7 @@ impl ApprovalRules {
 
 /// Whether a rule refuses every call of its tools.
 fn is_refusal(rule: &Rule) -> bool {
-    rule.decision == Decision::Deny && rule.command.is_none() && rule.path.is_none()
+    rule.decision == Decision::Deny && rule.command.is_none() && rule.exact.is_none() && rule.path.is_none()
 }
 
 /// Answers a request.

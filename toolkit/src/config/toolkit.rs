@@ -239,7 +239,9 @@ impl ToolkitConfig {
         let environment = self.variables.iter().fold(environment, ToolEnvironment::with_variable);
         let environment = match self.caches.unwrap_or_default() {
             // Without a folder for Flovyn there are none.
-            Caches::Private => home().into_iter().fold(environment, |environment, home| environment.with_caches(home.join("caches"))),
+            Caches::Private => {
+                home().into_iter().fold(environment, |environment, home| environment.with_caches(home.join("caches")))
+            }
             Caches::User => user_caches().into_iter().fold(environment, ToolEnvironment::with_writable),
         };
         Ok(self.env.iter().fold(environment, |environment, (name, value)| environment.with_value(name, value)))

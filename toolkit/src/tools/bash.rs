@@ -1,5 +1,6 @@
 //! The `bash` tool: a shell command in the working directory, confined, with its output streamed.
 
+use super::background;
 use super::fault::Fault;
 use super::guarded::Guard;
 use super::process::{Confinement, Ended, Job, Why, run, shell};
@@ -21,6 +22,8 @@ struct Input {
     #[serde(default, rename = "outsideSandbox")]
     outside_sandbox: bool,
     reason: Option<String>,
+    #[serde(default)]
+    background: bool,
 }
 
 #[async_trait]
@@ -45,7 +48,8 @@ impl Tool for Bash {
                 "command": { "type": "string", "minLength": 1, "description": "The command." },
                 "timeout": { "type": "number", "exclusiveMinimum": 0, "maximum": 600, "description": "Seconds it may take; 120 unless given." },
                 "outsideSandbox": { "type": "boolean", "description": "Run this command outside of the sandbox, once, if a person allows it." },
-                "reason": { "type": "string", "description": "Why it has to run outside, for that person." }
+                "reason": { "type": "string", "description": "Why it has to run outside, for that person." },
+                "background": { "type": "boolean", "description": "Do not wait for its end, such as for a server: gives a handle for bash-output and bash-stop." }
             },
             "required": ["command"],
             "additionalProperties": false
@@ -86,7 +90,7 @@ async fn bash(arguments: Value, environment: &ToolEnvironment) -> Result<ToolOut
     let guard = |directory| Guard::of(directory, confinement == Confinement::Landlock);
     let guards: Vec<_> = environment.directories().filter(|_| is_confined).map(guard).collect();
     let failed = |error| Fault::machine("the sandbox of a command could not be made".into(), error);
-    let ended = run(Job {
+    let job = Job {
         confined: shell(environment, &confinement, &input.command).map_err(failed)?,
         supervised: matches!(confinement, Confinement::Bubblewrap(_)),
         call: environment.call_name(),
@@ -99,19 +103,22 @@ async fn bash(arguments: Value, environment: &ToolEnvironment) -> Result<ToolOut
         record_to: open_record(environment)?,
         input: None,
         ended_early: None,
-    })
-    .await;
+    };
+    if input.background {
+        return background::start(environment, job, guards);
+    }
+    let ended = run(job).await;
     let put_right = guards.iter().map(Guard::put_right).collect::<std::io::Result<Vec<_>>>();
     let mut outcome = outcome(&ended?, timeout, environment)?.with_details(json!({ "sandbox": confinement.word() }));
     let put_right = put_right.map_err(|error| Fault::machine("guarded files could not be put right".into(), error))?;
     let put_right = put_right.concat();
     if !put_right.is_empty() {
-        let told = format!(
+        let note = format!(
             "\n[The command changed what is run later, outside of the sandbox:\n{}\nTo change it, use write or edit, or ask for \
              outsideSandbox.]",
             put_right.join("\n")
         );
-        outcome.content.push(crate::message::Part::text(told));
+        outcome.content.push(crate::message::Part::text(note));
         outcome.is_error = true;
     }
     Ok(outcome)

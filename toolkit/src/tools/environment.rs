@@ -1,6 +1,7 @@
 //! The environment of a tool call: its directory, limits, sandbox, output stream and stop signal.
 
-use super::record::CallRecord;
+use super::background::Background;
+use super::record::{CallRecord, CallRecords};
 use super::seen::Lineage;
 use super::{WorkingDirectory, process::Availability};
 use flovyn_core::error::Result;
@@ -142,6 +143,9 @@ pub struct ToolEnvironment {
     pub(crate) terminal: Option<TerminalSink>,
     pub(crate) stop: Option<StopSignal>,
     pub(crate) record: Option<CallRecord>,
+    /// Where what is known of commands in the background is kept; they need it.
+    pub(crate) records: Option<CallRecords>,
+    pub(crate) background: Arc<Background>,
     pub(crate) seen: Option<String>,
     pub(crate) knows_reads: bool,
     pub(crate) private_hosts: Vec<String>,
@@ -167,6 +171,8 @@ impl ToolEnvironment {
             terminal: None,
             stop: None,
             record: None,
+            records: None,
+            background: Arc::default(),
             seen: None,
             knows_reads: false,
             private_hosts: Vec::new(),

@@ -220,7 +220,7 @@ impl Guard {
         let mut watched = WATCHED.lock();
         let Some(Watched { before, .. }) = watched.get_mut(&self.directory) else { return Ok(Vec::new()) };
         let after = remember(&self.directory);
-        let mut told = Vec::new();
+        let mut notes = Vec::new();
         let name = |path: &Path| path.strip_prefix(&self.directory).unwrap_or(path).display().to_string();
         let mut aside: Vec<&PathBuf> = Vec::new();
         for path in after.keys() {
@@ -230,7 +230,7 @@ impl Guard {
             let mut other = path.clone().into_os_string();
             other.push(format!(".set-aside-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]));
             fs::rename(path, &other)?;
-            told.push(format!("{} is new; it was renamed to {}", name(path), name(Path::new(&other))));
+            notes.push(format!("{} is new; it was renamed to {}", name(path), name(Path::new(&other))));
             aside.push(path);
             before.insert(other.into(), Remembered::Other);
         }
@@ -240,7 +240,7 @@ impl Guard {
                 (before, Some(after)) if before == after => {}
                 (Remembered::Folder, _) => {
                     fs::create_dir_all(path)?;
-                    told.push(format!("{} was removed; it was made again", name(path)));
+                    notes.push(format!("{} was removed; it was made again", name(path)));
                 }
                 (Remembered::File(bytes, mode), _) => {
                     if path.is_dir() {
@@ -252,11 +252,11 @@ impl Guard {
                     let _ = fs::remove_file(path);
                     fs::write(path, bytes)?;
                     fs::set_permissions(path, fs::Permissions::from_mode(*mode))?;
-                    told.push(format!("{} was changed; it was put back as it was", name(path)));
+                    notes.push(format!("{} was changed; it was put back as it was", name(path)));
                 }
             }
         }
-        Ok(told)
+        Ok(notes)
     }
 }
 
@@ -385,7 +385,7 @@ mod tests {
         let other = Guard::of(folder.path(), false);
         put(".idea/a.xml", "wanted");
         consent(folder.path(), Path::new(".idea/a.xml"));
-        let told = guard.put_right().expect("it can");
+        let notes = guard.put_right().expect("it can");
         let read = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
         assert_eq!(
             (read(".git/hooks/pre-commit"), read(".git/config"), read(".vscode/tasks.json")),
@@ -393,7 +393,7 @@ mod tests {
         );
         for gone in [".git/hooks/post-commit", ".envrc", "sub/.husky"] {
             assert!(!path(gone).exists(), "{gone}");
-            assert!(told.iter().any(|line| line.starts_with(&format!("{gone} is new"))), "{told:?}");
+            assert!(notes.iter().any(|line| line.starts_with(&format!("{gone} is new"))), "{notes:?}");
         }
         assert_eq!((read("src/main.rs"), read(".git/index")), ("new".into(), "data".into()));
         assert_eq!(read(".idea/a.xml"), "wanted");

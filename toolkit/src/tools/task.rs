@@ -119,6 +119,7 @@ impl ToolHost {
             (environment.lineage, environment.scratch) = (lineage, scratch);
         }
         environment.enter_added(&input.arguments);
+        environment.records = Some(host.records.clone());
         environment.seen = input.seen.clone();
         environment.knows_reads = input.session.is_some();
         Ok(environment)

@@ -45,6 +45,8 @@ async fn host_tools_are_declared() {
     let effects: Vec<_> = toolbox.definitions().into_iter().map(|tool| (tool.name, tool.effect)).collect();
     let expected = [
         ("bash", Effect::Exec),
+        ("bash-output", Effect::Read),
+        ("bash-stop", Effect::Read),
         ("edit", Effect::Write),
         ("fetch", Effect::Exec),
         ("find", Effect::Read),
@@ -71,7 +73,12 @@ async fn host_tools_are_declared() {
 async fn calls_are_checked_before_they_run() {
     let (work, toolbox) = (Work::new(), Toolbox::host().unwrap());
     for (name, arguments, code, said) in [
-        ("ls", json!({}), "unknown_tool", "There are: bash, edit, fetch, find, grep, read, run-sandbox, todo, write."),
+        (
+            "ls",
+            json!({}),
+            "unknown_tool",
+            "There are: bash, bash-output, bash-stop, edit, fetch, find, grep, read, run-sandbox, todo, write.",
+        ),
         ("read", json!({}), "invalid_arguments", "- \"path\" is a required property"),
         ("read", json!({ "path": 1 }), "invalid_arguments", "- path: 1 is not of type \"string\""),
         ("read", json!({ "path": "a", "ofset": 1 }), "invalid_arguments", "'ofset' was unexpected"),
