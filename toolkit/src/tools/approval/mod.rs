@@ -3,7 +3,6 @@
 //! An approval names the hash of the call it is for, so that it is good for that call and for no other.
 
 mod command;
-mod permissions;
 mod shell;
 
 use super::Effect;
@@ -12,7 +11,6 @@ use command::Commands;
 use flovyn_core::Payload;
 use flovyn_core::error::{Code, Error, Result};
 use globset::{Glob, GlobBuilder, GlobMatcher};
-pub use permissions::{PermissionFault, Permissions, permission};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::Path;
