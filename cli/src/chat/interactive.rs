@@ -16,7 +16,7 @@ use super::turn_hooks::TurnHooks;
 use super::view::View;
 use crate::Result;
 use crate::print::Output;
-use crate::project::{Commands, Expanded};
+use crate::project::{Commands, Expanded, keep};
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::react::{Delivery, ModelChoice, Transcript};
 use flovyn_toolkit::tools::approval::ApprovalRequest;
@@ -333,6 +333,12 @@ impl TerminalChat<'_> {
                     self.rules.allow_alike(&request)?;
                     Some(true)
                 }
+                "p" | "project" => {
+                    self.rules.allow_alike(&request)?;
+                    let note = keep(self.context.directory, &request.alike())?;
+                    self.view.show_note(&note, width);
+                    Some(true)
+                }
                 _ => None,
             };
             if let Some(approved) = approved {
@@ -341,7 +347,7 @@ impl TerminalChat<'_> {
                 return self.apply_rules().await;
             }
         }
-        if self.view.is_busy() && ["y", "n", "a"].contains(&line) {
+        if self.view.is_busy() && ["y", "n", "a", "p"].contains(&line) {
             self.view.show_hint("nothing is asked now");
             return Ok(());
         }
