@@ -16,7 +16,7 @@ use super::turn_hooks::TurnHooks;
 use super::view::View;
 use crate::Result;
 use crate::print::Output;
-use crate::project::{Commands, Expanded};
+use crate::project::{Commands, Expanded, keep};
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::react::{Delivery, ModelChoice, Transcript};
 use flovyn_toolkit::tools::approval::ApprovalRequest;
@@ -165,7 +165,12 @@ impl TerminalChat<'_> {
 
     fn welcome(&mut self, width: usize) {
         let directory = self.context.directory.display();
-        self.view.show_note(&format!("Flovyn · {} · {directory}", self.model), width);
+        // Elsewhere the worker decides.
+        let sandbox = match self.local_agents {
+            Some(_) => format!(" · sandbox {}", self.context.chat.confinement.word()),
+            None => String::new(),
+        };
+        self.view.show_note(&format!("Flovyn · {} · {directory}{sandbox}", self.model), width);
         let opens_servers = self.local_agents.as_ref().is_some_and(LocalAgents::has_servers);
         self.view.set_opening(opens_servers);
         if let Some(line) = self.context.project_notice.take() {
@@ -328,6 +333,12 @@ impl TerminalChat<'_> {
                     self.rules.allow_alike(&request)?;
                     Some(true)
                 }
+                "p" | "project" => {
+                    self.rules.allow_alike(&request)?;
+                    let note = keep(self.context.directory, &request.alike())?;
+                    self.view.show_note(&note, width);
+                    Some(true)
+                }
                 _ => None,
             };
             if let Some(approved) = approved {
@@ -336,7 +347,7 @@ impl TerminalChat<'_> {
                 return self.apply_rules().await;
             }
         }
-        if self.view.is_busy() && ["y", "n", "a"].contains(&line) {
+        if self.view.is_busy() && ["y", "n", "a", "p"].contains(&line) {
             self.view.show_hint("nothing is asked now");
             return Ok(());
         }

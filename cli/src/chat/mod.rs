@@ -174,6 +174,7 @@ async fn open(
         let confinement = Confinement {
             unsandboxed: chat.confinement.unsandboxed || settings.sandbox == Some(false),
             network: chat.confinement.network || settings.network == Some(true),
+            ..chat.confinement.clone()
         };
         let tools = ToolSettings {
             without: rules.refused_tools().map(str::to_owned).collect(),

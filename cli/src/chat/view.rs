@@ -278,7 +278,7 @@ impl View {
             Some(PendingRequest::Approval(request)) => {
                 rows.extend(card::approval(&request.name, &request.arguments, width));
                 let text = format!(
-                    "Allow it? y yes · n no · a always ({}) · or say what to do instead",
+                    "Allow it? y yes · n no · a always ({}) · p always in this project · or say what to do instead",
                     allow_alike_means(request)
                 );
                 rows.extend(wrap(&[span(text, Style::YELLOW)], width, &[], &[]));

@@ -95,6 +95,11 @@ impl WorkingDirectory {
         Ok(InnerPath { requested: requested.to_owned(), path })
     }
 
+    /// Whether an absolute path lies in the directory, going by its text.
+    pub(crate) fn contains(&self, path: &Path) -> bool {
+        path.starts_with(&self.0.given) || path.starts_with(&self.0.real)
+    }
+
     /// The directory itself.
     pub(crate) fn dir(&self) -> &Dir {
         &self.0.dir

@@ -1,5 +1,5 @@
-//! Host tools: read, write, edit, bash, grep, find, run-sandbox, todo and fetch, each a function for models and a durable
-//! task.
+//! Host tools: read, write, edit, bash (also in the background), grep, find, run-sandbox, todo and fetch, each a function for
+//! models and a durable task.
 //!
 //! The [`Tool`] trait and the built-in tools are here. A [`Toolbox`] holds tools by name, with the JSON Schemas of
 //! their inputs. A [`ToolTask`] makes a tool a task of the engine, so that nothing is repeated or forgotten when a
@@ -7,6 +7,7 @@
 //! [`WorkingDirectory`], and commands run confined (`Sandbox`). All of it needs a Unix system.
 
 pub mod approval;
+mod background;
 mod bash;
 mod diff;
 mod directory;
@@ -17,6 +18,7 @@ pub(crate) mod fault;
 mod fetch;
 mod find;
 mod grep;
+mod guarded;
 pub(crate) mod image;
 mod outcome;
 mod process;
@@ -30,6 +32,7 @@ mod todo;
 mod toolbox;
 mod write;
 
+pub use background::{BashOutput, BashStop};
 pub use bash::Bash;
 pub use directory::WorkingDirectory;
 pub use edit::Edit;

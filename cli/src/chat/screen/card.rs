@@ -58,6 +58,7 @@ pub(crate) fn approval(name: &str, arguments: &Value, width: usize) -> Vec<Row> 
         return rows;
     }
     let mut rows = head(name, arguments, Style::YELLOW, None, width);
+    rows.extend(escalation(arguments, width));
     let text = |name: &str| arguments[name].as_str();
     let change: Vec<_> = [
         (text("old_string"), '-', Style::RED),
@@ -71,6 +72,15 @@ pub(crate) fn approval(name: &str, arguments: &Value, width: usize) -> Vec<Row> 
     .collect();
     rows.extend(first(change, APPROVAL_ROWS));
     rows
+}
+
+/// That a command is to run outside of the sandbox, and why.
+fn escalation(arguments: &Value, width: usize) -> Vec<Row> {
+    if arguments["outsideSandbox"] != true {
+        return Vec::new();
+    }
+    let reason = arguments["reason"].as_str().unwrap_or("no reason is given");
+    body(&format!("outside the sandbox, once: {reason}"), Style::RED, width)
 }
 
 fn head(name: &str, arguments: &Value, mark: Style, state: Option<String>, width: usize) -> Vec<Row> {
@@ -140,6 +150,15 @@ mod tests {
 
     fn texts(rows: &[Row]) -> Vec<String> {
         rows.iter().map(|row| painted(row, false)).collect()
+    }
+
+    #[test]
+    fn a_command_outside_of_the_sandbox_is_shown_with_its_reason() {
+        let arguments = json!({ "command": "git commit -m x", "outsideSandbox": true, "reason": "to commit" });
+        let rows = texts(&approval("bash", &arguments, 60));
+        assert!(rows[0].contains("bash git commit -m x"), "{rows:?}");
+        assert!(rows[1].contains("outside the sandbox, once: to commit"), "{rows:?}");
+        assert_eq!(texts(&approval("bash", &json!({ "command": "ls" }), 60)).len(), 1);
     }
 
     #[test]
