@@ -297,7 +297,8 @@ impl<'de> Deserialize<'de> for Approval {
 /// The configuration of an agent. Unlike that of a run, which may come from a later version, it must not have unknown fields.
 fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentConfig, D::Error> {
     let given = Map::<String, Value>::deserialize(deserializer)?;
-    let AgentConfig { max_turns, thinking, mode, parallel_tools, compaction, results, retry, .. } = AgentConfig::default();
+    let AgentConfig { max_turns, thinking, mode, parallel_tools, compaction, results, retry, .. } =
+        AgentConfig::default();
     // All fields by name, so that a new one cannot be forgotten here.
     let full = AgentConfig {
         max_turns,

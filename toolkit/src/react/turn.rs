@@ -352,8 +352,6 @@ fn generated(outcome: Outcome) -> Result<Generated> {
     }
 }
 
-}
-
 fn word(kind: ErrorKind) -> String {
     serde_json::to_value(kind).ok().and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default()
 }
