@@ -82,6 +82,9 @@ pub(crate) struct Chat {
     /// MCP servers whose tools the model may call, in a file with mcpServers, in place of all others; may be given several times
     #[arg(long, value_name = "FILE")]
     pub mcp: Vec<PathBuf>,
+    /// Print lines once and in plain letters, without redrawing: for screen readers
+    #[arg(long)]
+    pub plain: bool,
     #[command(flatten)]
     pub confinement: Confinement,
 }

@@ -264,6 +264,11 @@ impl FileLocation {
         Ok(())
     }
 
+    /// Removes the file.
+    pub(crate) fn remove(&self) -> Result<(), Fault> {
+        self.dir.remove_file(&self.name).map_err(|error| Fault::of_file(&self.requested, error))
+    }
+
     fn write_new(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
         let mode = self.dir.symlink_metadata(&self.name).ok().map(|before| before.permissions());
         let mut file = self.dir.open_with(name, OpenOptions::new().write(true).create_new(true))?;
