@@ -28,8 +28,12 @@ export interface McpServer {
   env?: Record<string, string>;
   url?: string;
   headers?: Record<string, string>;
-  /** The longest one call may take, in milliseconds. */
+  /** How long it may be silent in a call, in milliseconds. */
   timeout?: number;
+  /** How long it may take to become ready, in milliseconds. */
+  startupTimeout?: number;
+  /** Whether and how it may ask a model; a person is asked first unless `approvals` is `"allow"`. It may not unless given. */
+  sampling?: { model: string; maxCalls?: number; maxTokens?: number; approvals?: "ask" | "allow" };
   [more: string]: unknown;
 }
 

@@ -1,7 +1,7 @@
 //! The native definitions of a configuration: agents, model calls and tools in one host.
 
 use super::schema::{Caches, ReactAgentConfig, ToolConfig, ToolkitConfig};
-use super::{home, records_of, registry};
+use super::{ToolHooks, home, records_of, registry};
 use crate::mcp::{McpInputTask, McpProblem, McpServers};
 use crate::provider::Registry;
 use crate::react::{AgentTool, LlmGenerate, ReactAgent};
@@ -28,6 +28,7 @@ pub struct Toolkit {
 struct ToolSelection {
     toolbox: Toolbox,
     servers: McpServers,
+    hooks: ToolHooks,
     problems: Vec<McpProblem>,
     selected: BTreeSet<String>,
 }
@@ -50,9 +51,19 @@ impl Toolkit {
         let models = Arc::new(models);
         servers.set_roots(&description.shown_roots()).await;
         servers.set_models(&models);
+        let records = || match &description.records {
+            Some(folder) => Ok(Some(folder.clone())),
+            // Calls of a store that ends with this process cannot be resumed.
+            None if store.starts_with("memory:") => Ok(None),
+            None => records_of(store).map(Some),
+        };
+        if let Ok(Some(folder)) = records() {
+            servers.remember_in(&folder);
+        }
         let (toolbox, problems) = servers.add_to(Toolbox::host_with(description.fetch.tool())?).await;
         let toolbox = description.hooks.around(&toolbox)?;
-        let mut selection = ToolSelection { toolbox, servers, problems, selected: BTreeSet::new() };
+        let mut selection =
+            ToolSelection { toolbox, servers, hooks: description.hooks.clone(), problems, selected: BTreeSet::new() };
         for name in &description.tools {
             selection.select(name)?;
         }
@@ -64,16 +75,11 @@ impl Toolkit {
         let generate = LlmGenerate::new(models);
         let mut options = BTreeMap::from([(LlmGenerate::KIND.to_owned(), LlmGenerate::call_options())]);
         host = host.task(generate)?;
-        let ToolSelection { toolbox, servers, problems, selected } = selection;
+        let ToolSelection { toolbox, servers, problems, selected, .. } = selection;
         let served = |tool: &ToolDefinition| selected.contains(&tool.name);
         let tools = toolbox.definitions().into_iter().filter(served).collect();
         if !selected.is_empty() {
-            let records = match &description.records {
-                Some(folder) => CallRecords::open(folder)?,
-                // Calls of a store that ends with this process cannot be resumed.
-                None if store.starts_with("memory:") => CallRecords::temporary()?,
-                None => CallRecords::open(records_of(store)?)?,
-            };
+            let records = records()?.map_or_else(CallRecords::temporary, CallRecords::open)?;
             let environment = description.environment(&directory)?;
             let place = ToolHost::new(environment, records).with_roots(description.all_roots())?;
             for task in selected.iter().filter_map(|name| ToolTask::new(&toolbox, name, &place)) {
@@ -146,7 +152,10 @@ impl ToolSelection {
         if found.is_empty() {
             // A server that cannot be used now does not keep a worker from serving everything else.
             let Some(tool) = self.servers.unlisted(name) else { return Err(self.unknown(name)) };
-            self.toolbox = self.toolbox.clone().with(tool)?;
+            let hooked = self.hooks.around(&Toolbox::new().with(tool)?)?;
+            if let Some(tool) = hooked.get(name) {
+                self.toolbox = self.toolbox.clone().with_shared(tool.clone())?;
+            }
             self.selected.insert(name.to_owned());
             return Ok(vec![name.to_owned()]);
         }

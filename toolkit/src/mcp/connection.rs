@@ -2,6 +2,7 @@
 
 use super::config::{McpServerConfig, McpTransport};
 use super::handler::Handler;
+use super::known_tools::KnownTools;
 use super::outcome::clean;
 use super::roots::Roots;
 use super::sampling::Sampler;
@@ -10,14 +11,14 @@ use super::stdio::{StderrTail, StdioTransport};
 use super::transport::{NobodyAsked, http};
 use crate::tools::excerpt;
 use flovyn_core::error::Error;
-use rmcp::model::ProtocolVersion;
+use rmcp::model::{ProtocolVersion, Tool};
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, RoleClient, RunningService, ServiceError,
     serve_client_with_lifecycle,
 };
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -48,6 +49,8 @@ pub(super) struct Connection {
     about: parking_lot::Mutex<About>,
     roots: Arc<Roots>,
     sampler: Option<Arc<Sampler>>,
+    /// Where its tools are remembered.
+    memory: parking_lot::Mutex<Option<PathBuf>>,
 }
 
 /// What a server said about itself when it was last connected.
@@ -112,6 +115,7 @@ impl Connection {
             about: parking_lot::Mutex::default(),
             roots: Arc::default(),
             sampler,
+            memory: parking_lot::Mutex::default(),
         }
     }
 
@@ -160,6 +164,25 @@ impl Connection {
     /// What the server said about itself when it was last connected.
     pub(super) fn about(&self) -> About {
         self.about.lock().clone()
+    }
+
+    /// Sets the folder in which its tools are remembered.
+    pub(super) fn remember_in(&self, folder: &Path) {
+        *self.memory.lock() = Some(folder.to_owned());
+    }
+
+    /// Remembers the tools that it has listed.
+    pub(super) fn remember(&self, tools: &[Tool]) {
+        let Some(folder) = self.memory.lock().clone() else { return };
+        KnownTools { tools: tools.to_vec(), has_resources: self.about().has_resources }.store(&folder, self);
+    }
+
+    /// The tools that it had when it could last be used.
+    pub(super) fn remembered(&self) -> Vec<Tool> {
+        let folder = self.memory.lock().clone();
+        let Some(known) = folder.and_then(|folder| KnownTools::load(&folder, self)) else { return Vec::new() };
+        self.about.lock().has_resources |= known.has_resources;
+        known.tools
     }
 
     /// What the server may ask of models, if it may.

@@ -31,6 +31,7 @@ mod connection;
 mod handler;
 mod input;
 mod input_task;
+mod known_tools;
 mod lenient_http;
 mod lines;
 mod listing;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// How much of a request a person is shown, in bytes.
-const MAX_SHOWN: usize = 4 * 1024;
+const MAX_SHOWN: usize = 32 * 1024;
 /// How many characters a token has at least, to bound a prompt before it is sent.
 const TOKEN: u64 = 4;
 
@@ -192,7 +192,7 @@ mod tests {
              \n\nuser: [image] And this one?"
         );
         let long =
-            json!({ "messages": [{ "role": "user", "content": "x" }, { "content": { "text": "y".repeat(9_000) } }] });
+            json!({ "messages": [{ "role": "user", "content": "x" }, { "content": { "text": "y".repeat(40_000) } }] });
         assert!(sampler.question("s", &long).ends_with("y […]"));
     }
 }

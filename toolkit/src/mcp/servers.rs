@@ -13,7 +13,7 @@ use futures::future::join_all;
 use rmcp::model::JsonObject;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -63,14 +63,21 @@ impl McpServers {
         for (connection, listed) in lists {
             match listed {
                 Ok((tools, messages)) => {
+                    connection.remember(&tools);
                     found.extend(tools.into_iter().map(|tool| (connection, tool)));
                     let listed_problems =
                         messages.into_iter().map(|message| McpProblem { server: connection.name.clone(), message });
                     problems.extend(listed_problems);
                 }
-                Err(message) => {
+                Err(mut message) => {
+                    let known = connection.remembered();
+                    if known.is_empty() {
+                        failed.push(connection.clone());
+                    } else {
+                        message.push_str(". Its tools are those that it had the last time");
+                    }
+                    found.extend(known.into_iter().map(|tool| (connection, tool)));
                     problems.push(McpProblem { server: connection.name.clone(), message });
-                    failed.push(connection.clone());
                 }
             }
         }
@@ -96,7 +103,7 @@ impl McpServers {
     }
 
     /// Adds the tools of all servers to a toolbox. A tool that cannot be added is left out, and is one of the problems.
-    /// For a server that cannot be used there is one tool, `mcp__server__try_again`, which tries it again. A server with
+    /// A server that cannot be used has the tools that are [remembered](Self::remember_in); without any there is one tool, `mcp__server__try_again`, which tries it again. A server with
     /// resources also gets `mcp__server__list_resources` and `mcp__server__read_resource`.
     pub async fn add_to(&self, mut toolbox: Toolbox) -> (Toolbox, Vec<McpProblem>) {
         let (tools, mut problems, failed) = self.list().await;
@@ -150,6 +157,11 @@ impl McpServers {
     /// connected learn that they have changed. A server that is connected while there are none is not told that it may ask.
     pub async fn set_roots(&self, roots: &[PathBuf]) {
         join_all(self.0.values().map(|connection| connection.set_roots(roots))).await;
+    }
+
+    /// Remembers the tools of servers in a folder. A server that cannot be used has those that it had the last time.
+    pub fn remember_in(&self, folder: &Path) {
+        self.0.values().for_each(|connection| connection.remember_in(folder));
     }
 
     /// Sets the models that servers may ask, as far as their configuration allows it.

@@ -1,12 +1,15 @@
-//! The tool that stands for all tools of a server that could not be used when they were listed. The model learns of the
-//! failure from it, and can use the server as soon as it works again.
+//! The tool that stands for all tools of a server that could not be used when they were listed, and whose tools are not known.
+//! The model learns from it what is wrong, and whether the server works again.
+//!
+//! It calls no tool of the server: policies and hooks go by the names of tools, and the call of one tool by another would
+//! pass them by.
 
-use super::call::{CallEnvironment, ToolRequest, call};
+use super::call::CallEnvironment;
 use super::connection::Connection;
-use super::input::{CallOrigin, InputRequired};
 use super::listing::tools_of;
 use super::names::tool_name;
-use super::outcome::{CallIdentity, clean, outcome};
+use super::outcome::clean;
+use crate::tools::fault::Fault;
 use crate::tools::{Effect, Recovery, Tool, ToolEnvironment, ToolOutcome, excerpt};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
@@ -29,8 +32,7 @@ impl StandIn {
         let server = &connection.name;
         let description = format!(
             "The tools of the MCP server {server:?}, which could not be used when its tools were listed. Call this \
-             without arguments to try the server again and to see its tools. Call it with \"tool\" and \"arguments\" to use \
-             one of them."
+             to try the server again and to learn what is wrong with it."
         );
         Self { name: tool_name(server, TRY_AGAIN), description, connection }
     }
@@ -43,14 +45,18 @@ impl StandIn {
                 ToolOutcome::error("unavailable", message)
             }
             Ok((tools, problems)) => {
+                self.connection.remember(&tools);
                 let tool = |tool: &rmcp::model::Tool| {
                     let described = tool.description.as_deref().unwrap_or_default();
                     let described = clean(excerpt::prefix(described.trim(), MAX_DESCRIPTION)).replace('\n', " ");
-                    let schema = Value::Object((*tool.input_schema).clone());
-                    format!("- {}: {described}\n  arguments: {schema}", clean(&tool.name))
+                    format!("- {}: {described}", clean(&tool.name))
                 };
                 let lines: Vec<_> = tools.iter().map(tool).chain(problems).collect();
-                let text = format!("The MCP server {server:?} works again. Its tools:\n{}", lines.join("\n"));
+                let text = format!(
+                    "The MCP server {server:?} works again. Its tools can be called when the worker is started again; tell the \
+                     user so. They are:\n{}",
+                    lines.join("\n")
+                );
                 let (shown, is_cut) = excerpt::head(&text, excerpt::MAX_LINES, excerpt::MAX_BYTES);
                 let note = if is_cut { "\n[Cut: it has more tools.]" } else { "" };
                 ToolOutcome::text(format!("{shown}{note}"))
@@ -70,46 +76,23 @@ impl Tool for StandIn {
     }
 
     fn input_schema(&self) -> Value {
-        json!({ "type": "object", "additionalProperties": false, "properties": {
-            "tool": { "type": "string", "description": "The name of a tool, as the list of tools has it." },
-            "arguments": { "type": "object", "description": "The arguments of the tool." },
-        } })
+        json!({ "type": "object", "additionalProperties": false, "properties": {} })
     }
 
     fn effect(&self) -> Effect {
-        Effect::Exec
+        Effect::Read
     }
 
     fn recovery(&self) -> Recovery {
-        Recovery::Report
+        Recovery::Again
     }
 
-    async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
-        let Some(tool) = arguments["tool"].as_str().filter(|tool| !tool.is_empty()) else {
-            return Ok(self.list().await.with_details(json!({ "server": self.connection.name })));
+    async fn call(&self, _: Value, environment: &ToolEnvironment) -> Result<ToolOutcome> {
+        let environment = CallEnvironment::of(environment);
+        let listed = tokio::select! {
+            listed = self.list() => Ok(listed),
+            () = environment.stopped() => Err(Fault::stopped()),
         };
-        let (server, given) = (self.connection.name.clone(), arguments["arguments"].clone());
-        let request = ToolRequest {
-            tool: tool.to_owned(),
-            arguments: given.as_object().cloned().unwrap_or_default(),
-            responses: None,
-            state: None,
-            task: None,
-            may_repeat: false,
-        };
-        let ended = call(&self.connection, request, &CallEnvironment::of(environment)).await;
-        let (tool, name) = (tool.to_owned(), self.name.clone());
-        let origin = CallOrigin {
-            server,
-            tool: tool.clone(),
-            name,
-            arguments: given,
-            may_repeat: false,
-            sampler: self.connection.sampler().cloned(),
-        };
-        let sampler = self.connection.sampler();
-        let called =
-            CallIdentity { server: &self.connection.name, tool: &tool, sampler: sampler.map(|sampler| &**sampler) };
-        outcome(ended, &called, |asked| InputRequired::new(origin, asked)).await
+        Ok(Fault::into_outcome(listed)?.with_details(json!({ "server": self.connection.name })))
     }
 }

@@ -30,22 +30,53 @@ async fn a_server_that_cannot_start_is_one_tool_until_it_works() {
     let (toolbox, problems) = servers.add_to(Toolbox::new()).await;
     assert_eq!(toolbox.names().collect::<Vec<_>>(), ["mcp__probe__try_again"]);
     assert!(matches!(&*problems, [only] if only.message.contains("no disk")), "{problems:?}");
-    for arguments in [json!({}), json!({ "tool": "echo", "arguments": { "text": "hi" } })] {
-        let outcome = try_again(&toolbox, folder.path(), arguments).await;
-        assert_eq!(outcome.error_code(), Some("unavailable"), "{outcome:?}");
-        assert!(outcome.plain_text().contains("no disk"), "{outcome:?}");
-    }
+    let outcome = try_again(&toolbox, folder.path(), json!({})).await;
+    assert_eq!(outcome.error_code(), Some("unavailable"), "{outcome:?}");
+    assert!(outcome.plain_text().contains("no disk"), "{outcome:?}");
     fs::write(folder.path().join("ready"), "").unwrap();
     let listed = try_again(&toolbox, folder.path(), json!({})).await;
     let text = listed.plain_text();
-    assert!(
-        !listed.is_error && text.contains("- echo: Does echo.\n  arguments: {") && text.contains("- once: "),
-        "{text}"
-    );
-    let said = try_again(&toolbox, folder.path(), json!({ "tool": "echo", "arguments": { "text": "hi" } })).await;
-    assert_eq!((said.plain_text().as_str(), &said.details["tool"]), ("hi", &json!("echo")), "{said:?}");
+    assert!(!listed.is_error && text.contains("- echo: Does echo.\n") && text.contains("- once: "), "{text}");
+    // Policies go by the names of tools, so no tool is called by this one.
+    let refused = try_again(&toolbox, folder.path(), json!({ "tool": "echo" })).await;
+    assert_eq!(refused.error_code(), Some("invalid_arguments"), "{refused:?}");
     let (again, problems) = servers.add_to(Toolbox::new()).await;
     assert!(again.get("mcp__probe__echo").is_some() && again.get("mcp__probe__try_again").is_none(), "{problems:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_start_has_the_tools_that_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ready, known) = (folder.path().join("ready"), folder.path().join("known"));
+    fs::write(&ready, "").unwrap();
+    let open = async |config: Value| {
+        let servers = servers(config, Duration::from_secs(20));
+        servers.remember_in(&known);
+        let (toolbox, problems) = servers.add_to(Toolbox::new()).await;
+        (servers, toolbox, problems)
+    };
+    let (first, listed, _) = open(unready(folder.path())).await;
+    first.close().await;
+    fs::remove_file(&ready).unwrap();
+    let (_servers, toolbox, problems) = open(unready(folder.path())).await;
+    assert_eq!(toolbox.definitions(), listed.definitions(), "a prompt stays the same");
+    let told = problems
+        .iter()
+        .any(|problem| problem.message.contains("no disk. Its tools are those that it had the last time"));
+    assert!(told, "{problems:?}");
+    let echo = async || {
+        let environment = environment(folder.path());
+        toolbox.call("mcp__probe__echo", json!({ "text": "hi" }), &environment).await.expect("the machine works")
+    };
+    let outcome = echo().await;
+    assert_eq!(outcome.error_code(), Some("unavailable"), "{outcome:?}");
+    fs::write(&ready, "").unwrap();
+    assert_eq!(echo().await.plain_text(), "hi");
+    fs::remove_file(&ready).unwrap();
+    let mut other = unready(folder.path());
+    other["cwd"] = json!("/");
+    let (_servers, toolbox, _) = open(other).await;
+    assert_eq!(toolbox.names().collect::<Vec<_>>(), ["mcp__probe__try_again"], "one that is configured otherwise");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,6 +114,6 @@ async fn a_server_that_never_becomes_ready_is_given_up_and_the_others_are_used()
     let environment = environment(folder.path());
     let said = toolbox.call("mcp__good__echo", json!({ "text": "x" }), &environment).await.unwrap();
     assert_eq!(said.plain_text(), "x");
-    let told = toolbox.call("mcp__hanging__try_again", json!({ "tool": "x" }), &environment).await.unwrap();
+    let told = toolbox.call("mcp__hanging__try_again", json!({}), &environment).await.unwrap();
     assert!(told.plain_text().contains("it was not ready within 0.5 seconds"), "{told:?}");
 }
