@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// The folder of a project with files for this agent.
-const OWN: &str = ".flovyn";
+pub(super) const OWN: &str = ".flovyn";
 /// The same of Claude Code, which many projects have.
 pub(super) const CLAUDE: &str = ".claude";
 

@@ -279,10 +279,10 @@ mod tests {
     #[test]
     fn a_command_outside_of_the_sandbox_is_shown_with_its_reason() {
         let arguments = json!({ "command": "git commit -m x", "outsideSandbox": true, "reason": "to commit" });
-        let rows = texts(&approval("bash", &arguments, 60));
+        let rows = texts(&approval("bash", &arguments, None, 60));
         assert!(rows[0].contains("bash git commit -m x"), "{rows:?}");
         assert!(rows[1].contains("outside the sandbox, once: to commit"), "{rows:?}");
-        assert_eq!(texts(&approval("bash", &json!({ "command": "ls" }), 60)).len(), 1);
+        assert_eq!(texts(&approval("bash", &json!({ "command": "ls" }), None, 60)).len(), 1);
     }
 
     #[test]
