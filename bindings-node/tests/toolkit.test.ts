@@ -291,7 +291,7 @@ describe("what a worker serves", () => {
     const twice = [reactAgent("a", { model: "fake/x" }), reactAgent("a", { model: "fake/y" })];
     expect(() => client.worker({ agents: twice })).toThrow(/"a"/);
     const wrong = client.worker({ agents: [reactAgent("b", { tools: ["raed"] })] });
-    await expect(wrong.start()).rejects.toThrow(/there is no tool "raed"; there are bash, edit/);
+    await expect(wrong.start()).rejects.toThrow(/there is no tool "raed"; there are bash, bash-output/);
     const taken = task("llm.generate", async () => "mine");
     const both = client.worker({ agents: [reactAgent("c")], tasks: [taken] });
     await expect(both.start()).rejects.toThrow(/llm\.generate/);

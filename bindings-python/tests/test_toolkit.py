@@ -462,6 +462,22 @@ def test_host_tools_are_steps(url: str, tmp_path: Path) -> None:
     assert (tmp_path / "work" / "a.md").read_text() == "one\ntwo\n"
 
 
+def test_tools_have_more_directories_and_variables(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    more = tmp_path / "more"
+    more.mkdir()
+    monkeypatch.setenv("OTTERS", "two")
+
+    @flovyn.agent
+    async def visitor(ctx: flovyn.AgentContext, folder: str) -> str:
+        await tools.write(f"{folder}/a.md", "one\n")
+        return (await tools.bash(f"cat {folder}/a.md; echo $OTTERS")).text
+
+    kit = Toolkit(working_directory=work, add_dirs=[more], variables=["OTTERS"], sandbox=False, caches="private")
+    assert flovyn.run(visitor, str(more), url=url, toolkit=kit, timeout=PATIENCE_S) == "one\ntwo\n"
+
+
 MCP_SERVER = r"""
 import json, sys
 def tell(id, result): print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)

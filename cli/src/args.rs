@@ -329,6 +329,12 @@ pub(crate) enum Runs {
     /// Send a run a signal; durable when the command returns
     #[command(override_usage = "flovyn runs signal [URL] <ID> <NAME> [JSON] [OPTIONS]", after_help = AFTER)]
     Signal(Signal),
+    /// Let a call run that waits for a person; CALL is its id or hash, as `show` prints it
+    #[command(override_usage = "flovyn runs approve [URL] <ID> [CALL] [OPTIONS]", after_help = AFTER)]
+    Approve(Answer),
+    /// Refuse a call that waits for a person
+    #[command(override_usage = "flovyn runs deny [URL] <ID> [CALL] [OPTIONS]", after_help = AFTER)]
+    Deny(Answer),
     /// Ask a run to stop
     #[command(override_usage = "flovyn runs cancel [URL] <ID> [OPTIONS]", after_help = AFTER)]
     Cancel(Cancel),
@@ -453,6 +459,15 @@ pub(crate) enum Delivery {
     #[value(alias = "next_turn")]
     NextTurn,
     Now,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Answer {
+    #[command(flatten)]
+    pub words: Words,
+    /// What the model is told
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -235,8 +235,11 @@ fn what_the_toolkit_has_is_there_to_pick() {
     assert_eq!((&haiku["thinking"], &haiku["prices"]["output"]), (&"budget".into(), &5_000_000.into()), "{haiku:#}");
     let tools = list("tools");
     let names: Vec<_> = tools.iter().map(|tool| &tool["name"]).collect();
-    assert_eq!(names, ["bash", "edit", "fetch", "find", "grep", "read", "run-sandbox", "todo", "write"]);
-    let read = &tools[5];
+    assert_eq!(
+        names,
+        ["bash", "bash-output", "bash-stop", "edit", "fetch", "find", "grep", "read", "run-sandbox", "todo", "write"]
+    );
+    let read = &tools[7];
     assert_eq!((&read["effect"], &read["source"]), (&"read".into(), &"host".into()));
     assert_eq!(read["inputSchema"]["type"], "object");
 }

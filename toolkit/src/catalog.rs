@@ -143,6 +143,6 @@ mod tests {
             (&"bash".into(), &"exec".into(), &"host".into())
         );
         assert_eq!(written[0]["inputSchema"]["type"], "object");
-        assert_eq!(all.len(), 7);
+        assert_eq!(all.len(), 11);
     }
 }

@@ -186,7 +186,7 @@ async fn a_run_without_any_model_says_what_to_do() {
 
 #[tokio::test]
 async fn tasks_of_a_kit_say_how_they_are_scheduled() {
-    let description = ToolkitConfig::parse(r#"{ "tools": ["read", "ba*"] }"#).expect("a description");
+    let description = ToolkitConfig::parse(r#"{ "tools": ["read", "bash"] }"#).expect("a description");
     let toolkit = Toolkit::open(description, "memory:").await.expect("a kit");
     assert_eq!(toolkit.task_kinds().collect::<Vec<_>>(), ["llm.generate", "tool.bash", "tool.read"]);
     let of = |kind: &str| toolkit.options(kind).expect("it is served");
@@ -196,6 +196,47 @@ async fn tasks_of_a_kit_say_how_they_are_scheduled() {
     assert!(toolkit.options("tool.write").is_none(), "nobody asked for it");
     let tools: Vec<_> = toolkit.tools().iter().map(|tool| (tool.name.as_str(), tool.effect)).collect();
     assert_eq!(tools, [("bash", Effect::Exec), ("read", Effect::Read)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_have_more_directories_variables_and_a_tmp_of_each_run() {
+    // Not below `/tmp`, where it would be seen in the one of each run.
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let added = folder.path().join("added");
+    std::fs::create_dir_all(&added).expect("a folder");
+    std::fs::create_dir(folder.path().join("work")).expect("a folder");
+    let file = added.join("eels.md");
+    let outside = folder.path().join("other.md");
+    let run = |command: &str| Turn::call("bash", json!({ "command": command }));
+    let turns = [
+        Turn::call("write", json!({ "path": file, "content": "They swim.\n" })),
+        Turn::call("read", json!({ "path": file })),
+        Turn::call("write", json!({ "path": outside, "content": "x" })),
+        run("ls -A $TMPDIR; echo $CARGO_PKG_NAME $FLOVYN_NOT_NAMED > $TMPDIR/note; cat $TMPDIR/note"),
+        run("cat $TMPDIR/note"),
+        Turn::text("Done."),
+    ];
+    let lab = Lab::new(turns, |fake| {
+        json!({
+            "agents": [{ "kind": "assistant", "model": "fake/m", "approvals": "allow", "tools": ["read", "write", "bash"] }],
+            "workingDirectory": folder.path().join("work"), "addDirs": [added], "variables": ["CARGO_PKG_*"],
+            "records": folder.path().join("records"), "providers": providers(fake),
+        })
+    })
+    .await;
+    for _ in 0..2 {
+        assert_eq!(lab.ends(json!("Go.")).await.text, "Done.");
+        let told = results(&lab.asked());
+        let confined = !told[3].contains("have to run confined");
+        assert!(
+            !confined || told[3..] == ["flovyn-toolkit\n", "flovyn-toolkit\n"],
+            "each run has its own /tmp: {told:?}"
+        );
+    }
+    let told = results(&lab.asked());
+    assert_eq!(std::fs::read_to_string(&file).expect("it is written"), "They swim.\n");
+    assert!(told[1].contains("They swim.") && told[2].contains("outside"), "{told:?}");
+    assert!(!outside.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,7 +284,7 @@ fn what_cannot_be_read_is_said() {
 #[tokio::test]
 async fn what_cannot_be_served_is_said() {
     for (given, said) in [
-        (json!({"tools": ["reed"]}), "there is no tool \"reed\"; there are bash, edit,"),
+        (json!({"tools": ["reed"]}), "there is no tool \"reed\"; there are bash, bash-output, bash-stop, edit,"),
         (json!({"tools": ["mcp__fs__*"]}), "mcp__SERVER__TOOL"),
         (json!({"providers": {"mine": {}}}), "the provider \"mine\": it is none of those that are known (anthropic,"),
         (

@@ -13,8 +13,10 @@ export interface Rule {
   /** The tools, by name or by a pattern such as `mcp__github__*`. */
   tool: string;
   decision: Decision;
-  /** For `bash`: the words that the command begins with, such as `git status`. */
+  /** For `bash`: the words that a command begins with, such as `git status`. What allows a line has to allow each command of it. */
   command?: string;
+  /** For `bash`: the whole text of a line, or of one command in it. */
+  exact?: string;
   /** For tools with a path: a pattern such as `src/**`. */
   path?: string;
 }

@@ -49,6 +49,14 @@ export interface Toolkit {
   sandbox?: boolean;
   /** Whether confined commands may use the network; they may not unless given. */
   network?: boolean;
+  /** Hosts that `fetch` may ask without a person being asked, and hosts that it may ask although their addresses are not public. */
+  fetch?: { readonly allowedHosts?: readonly string[]; readonly privateHosts?: readonly string[] };
+  /** Directories beside the working directory, whose files tools and commands may read and write. */
+  addDirs?: readonly string[];
+  /** Variables that commands see beside the usual ones; `NAME*` stands for all that begin so. */
+  variables?: readonly string[];
+  /** The package caches of confined commands: their own unless given, or those of the user. */
+  caches?: "private" | "user";
   /** MCP servers by name; their tools are `mcp__SERVER__TOOL`. */
   mcpServers?: Readonly<Record<string, McpServer>>;
   /** Providers by name, beside those whose keys are in the environment or in place of them. */
@@ -62,13 +70,18 @@ export const scripted = new Map<string, Provider>();
 
 /** @internal A description as the kit reads it. Its paths mean the same when the process has moved. */
 export function described(given: Toolkit): Record<string, unknown> {
-  const { tools, workingDirectory, roots, sandbox, network, mcpServers, providers, records } = given;
+  const { tools, workingDirectory, roots, sandbox, network, addDirs, variables, caches } = given;
+  const { fetch, mcpServers, providers, records } = given;
   return {
     tools,
     workingDirectory: absolute(workingDirectory),
     roots: roots?.map((root) => resolve(root)),
     sandbox,
     network,
+    fetch,
+    addDirs: addDirs?.map((folder) => resolve(folder)),
+    variables,
+    caches,
     mcpServers,
     providers,
     records: absolute(records),

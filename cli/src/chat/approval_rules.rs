@@ -131,12 +131,12 @@ impl ApprovalRules {
 
     /// Allows similar calls from now on.
     pub(super) fn allow_alike(&mut self, request: &ApprovalRequest) -> Result {
-        let rule = Rule::new(&request.name, Decision::Allow);
-        let rule = match command_prefix(request) {
-            Some(command) => rule.with_command(command),
-            None => rule,
-        };
-        self.policy.rules.push(rule);
+        self.add(request.alike())
+    }
+
+    /// Adds rules, such as those of a settings file.
+    pub(super) fn add(&mut self, rules: impl IntoIterator<Item = Rule>) -> Result {
+        self.policy.rules.extend(rules);
         self.compiled = self.policy.compile()?;
         Ok(())
     }
@@ -144,7 +144,7 @@ impl ApprovalRules {
 
 /// Whether a rule refuses every call of its tools.
 fn is_refusal(rule: &Rule) -> bool {
-    rule.decision == Decision::Deny && rule.command.is_none() && rule.path.is_none()
+    rule.decision == Decision::Deny && rule.command.is_none() && rule.exact.is_none() && rule.path.is_none()
 }
 
 /// Answers a request.
@@ -154,23 +154,18 @@ pub(super) fn answer(request: &ApprovalRequest, approved: bool, reason: Option<S
 
 /// The calls that "always" would allow, for people.
 pub(super) fn allow_alike_means(request: &ApprovalRequest) -> String {
-    match command_prefix(request) {
-        Some(command) => format!("`{command} …`"),
-        None => match ToolName::of(&request.name) {
+    let means = |rule: Rule| match (rule.command, rule.exact) {
+        (Some(command), _) => format!("`{command} …`"),
+        (None, Some(text)) => format!("`{text}`"),
+        (None, None) => match ToolName::of(&request.name) {
             ToolName { server: Some(server), tool } => format!("every {tool} of {server}"),
             ToolName { server: None, tool } => format!("every {tool}"),
         },
+    };
+    match request.alike() {
+        rules if rules.is_empty() => "this one call; it is asked about each time".to_owned(),
+        rules => rules.into_iter().map(means).collect::<Vec<_>>().join(", "),
     }
-}
-
-/// The prefix of similar commands: the program and its subcommand, or the whole command where there is no subcommand.
-fn command_prefix(request: &ApprovalRequest) -> Option<String> {
-    let command = request.arguments.get("command")?.as_str().filter(|_| request.effect == Effect::Exec)?;
-    let mut words = command.split_whitespace();
-    let program = words.next()?;
-    let verb = words.next().filter(|word| word.chars().all(|letter| letter.is_ascii_alphabetic() || letter == '-'));
-    let verb = verb.filter(|word| !word.starts_with('-'));
-    Some(verb.map_or_else(|| command.to_owned(), |verb| format!("{program} {verb}")))
 }
 
 #[cfg(test)]
@@ -192,7 +187,25 @@ mod tests {
         assert!(rules.answer(&command("cargo test -p core")).is_some_and(|answer| answer.approved));
         assert!(rules.answer(&command("cargo publish")).is_none());
         assert!(rules.answer(&command("cargo test; rm -rf .")).is_none());
-        assert_eq!(allow_alike_means(&command("sh test.sh")), "`sh test.sh …`");
+        assert_eq!(allow_alike_means(&command("sh test.sh")), "`sh test.sh`");
+    }
+
+    #[test]
+    fn always_allows_the_parts_of_a_compound_command_and_the_text_of_one_that_is_not_certain() {
+        let mut rules = ApprovalRules::read("reads").expect("a policy");
+        let compound = command("cargo fmt && cargo test -q | tail -n 5");
+        assert_eq!(allow_alike_means(&compound), "`cargo fmt …`, `cargo test …`, `tail -n 5`");
+        rules.allow_alike(&compound).expect("rules");
+        let uncertain = command("echo $(git rev-parse HEAD)");
+        assert_eq!(allow_alike_means(&uncertain), "`echo $(git rev-parse HEAD)`");
+        rules.allow_alike(&uncertain).expect("a rule");
+        let allowed = |line: &str| rules.answer(&command(line)).is_some_and(|answer| answer.approved);
+        for line in ["cargo test -p core; cargo fmt", "(cargo fmt) 2>&1 | tail -n 5", "echo $(git rev-parse HEAD)"] {
+            assert!(allowed(line), "{line}");
+        }
+        for line in ["cargo fmt && rm x", "cargo fmt | tail -f x", "echo $(git rev-parse main)", "cargo fmt $(rm x)"] {
+            assert!(!allowed(line), "{line}");
+        }
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn dollars(micros: u64) -> String {
 }
 
 /// A number with its thousands apart.
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let head = digits.len() % 3;
     let mut out = digits[..head].to_owned();

@@ -1,40 +1,49 @@
 //! The chat in a terminal: sends what the user types to the session, and shows the events of the session.
 
+mod approvals;
+mod slash;
+mod undo;
+
 use super::approval_rules::{ApprovalRules, answer};
+use super::attachments;
+use super::commands;
+use super::completion::Completions;
 use super::feed::ChatEvent;
 use super::history::History;
 use super::live_session::{LiveSession, SessionOptions};
 use super::local_agents::LocalAgents;
+use super::mode::{self, Mode};
 use super::models::Models;
 use super::options::Chat;
 use super::pending::PendingRequest;
-use super::screen::editor::{Editor, KeyAction, KeyEvents};
+use super::recall::Recall;
+use super::screen::editor::{Editor, KeyAction};
+use super::screen::keys::KeyEvents;
+use super::screen::pager::Pager;
+use super::screen::picker::{Picked, Picker};
 use super::screen::terminal::Terminal;
 use super::session::{Session, Store};
-use super::tools::{ToolListing, counts, problem_lines, problem_rows};
+use super::shell::{Ran, Shell};
+use super::tools::{counts, problem_lines, problem_rows};
 use super::turn_hooks::TurnHooks;
 use super::view::View;
 use crate::Result;
 use crate::print::Output;
-use crate::project::{Commands, Expanded};
+use crate::project::{Commands, keep};
+use crossterm::event::Event;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::react::{Delivery, ModelChoice, Transcript};
-use flovyn_toolkit::tools::approval::ApprovalRequest;
+use flovyn_toolkit::message::Part;
+use flovyn_toolkit::provider::ThinkingLevel;
+use flovyn_toolkit::react::{Delivery, ModelChoice, UserMessage};
+use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
 /// How often changes are drawn.
 const FRAME: Duration = Duration::from_millis(50);
 
-const HELP: &str = "Write what you want and press Enter. While the agent works, a line is heard before its next step.\n\
-  Ctrl-C or Esc   stop what it does; twice leaves       Alt-Enter   a new line\n\
-  /model NAME     ask another model from now on         /cost       what the session cost\n\
-  /tools          what the model may call               /quit, Ctrl-D   leave; --resume goes on with the session\n\
-Where an MCP server asks something, each line answers one field:\n\
-  /back           to the field before                   /decline    say no        /cancel   close it without an answer";
-
 /// The commands that work during an elicitation; all other lines answer it, also paths that begin with a slash.
-const CHAT_COMMANDS: [&str; 5] = ["/help", "/tools", "/cost", "/quit", "/exit"];
+const CHAT_COMMANDS: [&str; 6] = ["/help", "/tools", "/cost", "/expand", "/quit", "/exit"];
 
 /// What a chat needs to know about its process.
 pub(super) struct ChatContext<'a> {
@@ -47,6 +56,13 @@ pub(super) struct ChatContext<'a> {
     pub commands: &'a Commands,
     /// The notices about files of the project.
     pub project_notice: Option<String>,
+}
+
+/// What the user picks from a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Model,
+    Session,
 }
 
 /// The chat.
@@ -62,6 +78,29 @@ struct TerminalChat<'a> {
     editor: Editor,
     /// The line that was being written when an elicitation began, until it is answered.
     stashed_draft: Option<String>,
+    /// What is read in the second screen.
+    pager: Option<Pager>,
+    /// What the user picks from, and for what.
+    picker: Option<(Picker, Asked)>,
+    mode: Mode,
+    /// The rules of the mode that accepts edits.
+    edit_rules: ApprovalRules,
+    /// The model was told of plan mode.
+    told_plan: bool,
+    /// The model has made a plan, and the user is asked whether to carry it out.
+    has_plan: bool,
+    /// The level of thinking from the next message on.
+    thinking: Option<ThinkingLevel>,
+    /// The command of the user that runs.
+    shell: Option<Shell>,
+    /// What the model is told with the next message.
+    notes: Vec<Part>,
+    /// Changes of an undone turn in files that somebody changed since, until the user says what becomes of them.
+    left_changed: Option<(Session, Vec<Value>)>,
+    /// The lines of this directory, and the draft of this chat.
+    recall: Recall,
+    /// The user asks for an editor of their own.
+    wants_editor: bool,
     /// Ctrl-C was the last key.
     leaving: bool,
     over: bool,
@@ -77,6 +116,10 @@ pub(super) async fn converse(
     local_agents: &mut Option<LocalAgents>,
     out: &mut Output,
 ) -> Result {
+    let (recall, draft) = Recall::open(context.directory);
+    let completions = Completions::new(commands::candidates(context.commands), context.directory);
+    let mut editor = Editor::new(recall.lines(), completions);
+    editor.set_text(draft.as_deref().unwrap_or_default());
     let mut chat = TerminalChat {
         context,
         rules,
@@ -85,20 +128,33 @@ pub(super) async fn converse(
         local_agents,
         live_session: None,
         view: View::default(),
-        editor: Editor::default(),
+        editor,
+        recall,
+        wants_editor: false,
         stashed_draft: None,
+        pager: None,
+        picker: None,
+        mode: Mode::default(),
+        edit_rules: ApprovalRules::read("edits")?,
+        told_plan: false,
+        has_plan: false,
+        thinking: None,
+        shell: None,
+        notes: Vec::new(),
+        left_changed: None,
         leaving: false,
         over: false,
     };
-    let mut terminal = Terminal::open(out.has_colours())?;
+    let is_plain = chat.context.chat.plain;
+    let mut terminal = if is_plain { Terminal::plain() } else { Terminal::open(out.has_colours())? };
     let ended = chat.run(&mut terminal, session).await;
+    terminal.leave_page()?;
     terminal.show(&chat.view.settled(), &[], (0, 0))?;
     drop(terminal);
     ended?;
     if let Some(live_session) = &chat.live_session {
-        out.line(
-            &out.dim(&format!("\nflovyn chat --resume {}   goes on with this session", live_session.session.name())),
-        )?;
+        let line = format!("\nflovyn chat --resume {}   goes on with this session", live_session.session.name());
+        out.line(&if is_plain { line } else { out.dim(&line) })?;
     }
     match chat.view.ended() {
         Some(why) => Err(Error::new(Code::AgentFailed, format!("{why}; --fork goes on from where it was")).into()),
@@ -108,7 +164,8 @@ pub(super) async fn converse(
 
 impl TerminalChat<'_> {
     async fn run(&mut self, terminal: &mut Terminal, session: Option<Session>) -> Result {
-        let mut key_events = KeyEvents::open()?;
+        let is_plain = self.context.chat.plain;
+        let mut key_events = if is_plain { KeyEvents::of_lines()? } else { KeyEvents::open()? };
         let mut frames = tokio::time::interval(FRAME);
         frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut width = terminal.size().0;
@@ -123,17 +180,27 @@ impl TerminalChat<'_> {
         let (mut changed, mut stale) = (true, false);
         while !self.over {
             self.stash_draft();
+            self.preview_question();
+            if std::mem::take(&mut self.wants_editor) {
+                key_events = self.write_elsewhere(terminal, key_events).await?;
+                changed = true;
+            }
             if changed {
                 self.draw(terminal)?;
                 (changed, stale) = (false, false);
+                self.keep_draft();
             }
             tokio::select! {
                 event = key_events.next() => {
                     let Some(event) = event else { return Ok(()) };
-                    let key = self.editor.handle(event);
                     width = terminal.size().0;
-                    self.on_key(key, width).await?;
                     changed = true;
+                    // What was typed faster than it is drawn is drawn once.
+                    let mut event = Some(event);
+                    while let Some(next) = event.take() {
+                        self.on_terminal_event(next, terminal).await?;
+                        event = if self.over { None } else { key_events.waiting() };
+                    }
                 }
                 done = wait_open(self.local_agents) => {
                     done?;
@@ -147,17 +214,89 @@ impl TerminalChat<'_> {
                     }
                     stale = true;
                 }
-                _ = frames.tick() => changed = stale || self.view.is_busy(),
+                ran = shell_end(&mut self.shell) => {
+                    self.on_shell_end(&ran, width);
+                    changed = true;
+                }
+                _ = frames.tick(), if stale || (self.view.is_animated() && !is_plain) => changed = true,
             }
         }
         Ok(())
     }
 
+    async fn on_terminal_event(&mut self, event: Event, terminal: &mut Terminal) -> Result {
+        let size = terminal.size();
+        if let Some(pager) = &mut self.pager {
+            if pager.handle(&event, size.1) {
+                self.pager = None;
+                terminal.leave_page()?;
+            }
+            return Ok(());
+        }
+        if let Some((picker, asked)) = &mut self.picker {
+            let (picked, asked) = (picker.handle(&event), *asked);
+            if picked != Picked::NotYet {
+                self.picker = None;
+            }
+            return match (picked, asked) {
+                (Picked::Item(item), Asked::Model) => {
+                    self.set_model(&item, size.0);
+                    Ok(())
+                }
+                (Picked::Item(item), Asked::Session) => self.resume(&item, size.0).await,
+                (Picked::NotYet | Picked::Nothing, _) => Ok(()),
+            };
+        }
+        let key = self.editor.handle(event);
+        self.on_key(key, size).await
+    }
+
+    /// Keeps the line that is being written, also one that waits for the end of an elicitation.
+    fn keep_draft(&mut self) {
+        let draft = self.stashed_draft.clone().unwrap_or_else(|| self.editor.text());
+        self.recall.keep(draft);
+    }
+
+    /// Lets the user go on writing in an editor of their own.
+    async fn write_elsewhere(&mut self, terminal: &mut Terminal, key_events: KeyEvents) -> Result<KeyEvents> {
+        if self.context.chat.plain {
+            self.view.show_hint("the terminal reads lines already; write there");
+            return Ok(key_events);
+        }
+        // Both would read the keys.
+        tokio::task::spawn_blocking(move || key_events.close()).await.map_err(std::io::Error::other)?;
+        terminal.pause()?;
+        let written = self.recall.edit(&self.editor.text()).await;
+        terminal.resume()?;
+        match written {
+            Ok(text) => self.editor.set_text(text.trim_end_matches('\n')),
+            Err(error) => self.view.show_hint(&error),
+        }
+        Ok(KeyEvents::open()?)
+    }
+
     fn draw(&mut self, terminal: &mut Terminal) -> Result {
-        let width = terminal.size().0;
+        let (width, height) = terminal.size();
+        if let Some(plain) = terminal.as_plain() {
+            let mut stay = self.view.settled();
+            stay.extend(self.pager.take().map(Pager::into_rows).into_iter().flatten());
+            let asked = match &self.picker {
+                Some((picker, _)) => picker.rows(width),
+                None => self.view.asked_rows(width),
+            };
+            return Ok(plain.show(&stay, &asked)?);
+        }
+        if let Some(pager) = &self.pager {
+            return Ok(terminal.show_page(&pager.page(width, height))?);
+        }
         let stay = self.view.settled();
-        let mut live = self.view.live_rows(width, &self.model.to_string());
-        let (line, (row, column)) = self.editor.rows(width);
+        let mut live = self.view.live_rows((width, height), &self.model.to_string());
+        if let Some((picker, _)) = &self.picker {
+            live.extend(picker.rows(width));
+            let last = live.len().saturating_sub(1);
+            return Ok(terminal.show(&stay, &live, (last, 0))?);
+        }
+        let (line, (row, column)) = self.editor.rows(width, (height / 2).max(3));
         let row = live.len() + row;
         live.extend(line);
         Ok(terminal.show(&stay, &live, (row, column))?)
@@ -165,7 +304,12 @@ impl TerminalChat<'_> {
 
     fn welcome(&mut self, width: usize) {
         let directory = self.context.directory.display();
-        self.view.show_note(&format!("Flovyn · {} · {directory}", self.model), width);
+        // Elsewhere the worker decides.
+        let sandbox = match self.local_agents {
+            Some(_) => format!(" · sandbox {}", self.context.chat.confinement.word()),
+            None => String::new(),
+        };
+        self.view.show_note(&format!("Flovyn · {} · {directory}{sandbox}", self.model), width);
         let opens_servers = self.local_agents.as_ref().is_some_and(LocalAgents::has_servers);
         self.view.set_opening(opens_servers);
         if let Some(line) = self.context.project_notice.take() {
@@ -209,7 +353,7 @@ impl TerminalChat<'_> {
     fn stash_draft(&mut self) {
         match (self.view.pending.elicitation().is_some(), self.stashed_draft.take()) {
             (true, None) => self.stashed_draft = Some(self.editor.take_text()),
-            (false, Some(stashed_draft)) if self.editor.is_empty() => self.editor.set_text(stashed_draft),
+            (false, Some(stashed_draft)) if self.editor.is_empty() => self.editor.set_text(&stashed_draft),
             (_, stashed_draft) => self.stashed_draft = stashed_draft,
         }
     }
@@ -232,13 +376,25 @@ impl TerminalChat<'_> {
 
     async fn send_text(&mut self, text: &str, delivery: Delivery) -> Result {
         self.view.show_queued(text);
+        let (files, problems) = attachments::of(text, self.context.directory);
+        if !problems.is_empty() {
+            self.view.show_hint(&problems.join(" · "));
+        }
+        let mut parts = std::mem::take(&mut self.notes);
+        parts.extend(files);
+        match (self.mode, std::mem::replace(&mut self.told_plan, self.mode == Mode::Plan)) {
+            (Mode::Plan, _) => parts.push(Part::text(mode::PLAN)),
+            (_, true) => parts.push(Part::text(mode::PLAN_IS_OVER)),
+            (_, false) => {}
+        }
+        let message = UserMessage { parts, thinking: self.thinking, ..UserMessage::new(text).deliver(delivery) };
         match &mut self.live_session {
-            Some(live_session) => live_session.send_text(text, delivery).await,
+            Some(live_session) => live_session.send(message).await,
             None => {
                 let model = self.model.clone();
                 let ChatContext { store, directory, options, .. } = self.context;
-                let live_session = LiveSession::start(store, directory, model, text, &self.rules, options).await?;
-                self.live_session = Some(live_session);
+                let started = LiveSession::start_with(store, directory, model, message, &self.rules, options);
+                self.live_session = Some(started.await?);
                 self.serve().await
             }
         }
@@ -258,28 +414,25 @@ impl TerminalChat<'_> {
             }
             ChatEvent::Idle => {
                 self.leaving = false;
+                // The turn may have made files.
+                self.editor.forget_files();
                 let session = self.live_session.as_ref().map(|live| live.session.name()).unwrap_or_default();
                 let view = &mut self.view;
-                match self.hooks.idle(&session, &mut |line| view.show_note(line, width)).await {
-                    Some(more) => self.send_text(&more, Delivery::NextStep).await,
-                    None => self.rules.set_for_message(&[]),
+                if let Some(more) = self.hooks.idle(&session, &mut |line| view.show_note(line, width)).await {
+                    return self.send_text(&more, Delivery::NextStep).await;
                 }
+                if self.mode == Mode::Plan && !self.view.has_failed() {
+                    self.has_plan = true;
+                    let question = "Carry out this plan? y yes · n not yet · or say what to change in it";
+                    self.view.ask(Some(question.to_owned()));
+                }
+                self.rules.set_for_message(&[])
             }
             _ => Ok(()),
         }
     }
 
-    async fn on_approval_request(&mut self, request: ApprovalRequest) -> Result {
-        match (self.rules.answer(&request), &self.live_session) {
-            (Some(answer), Some(live_session)) => live_session.answer_approval(&answer).await,
-            _ => {
-                self.view.pending.add_approval(request);
-                Ok(())
-            }
-        }
-    }
-
-    async fn on_key(&mut self, key: KeyAction, width: usize) -> Result {
+    async fn on_key(&mut self, key: KeyAction, (width, height): (usize, usize)) -> Result {
         let leaving = std::mem::take(&mut self.leaving);
         match key {
             KeyAction::Empty if self.view.pending.elicitation().is_some() => self.answer("").await,
@@ -289,7 +442,26 @@ impl TerminalChat<'_> {
                 Ok(())
             }
             KeyAction::Stop => self.stop(leaving).await,
-            KeyAction::Line(line) => self.submit_line(&line, width).await,
+            KeyAction::Expand => {
+                self.expand(width);
+                Ok(())
+            }
+            KeyAction::Scroll(pages) => {
+                self.view.scroll(pages.saturating_mul((height / 2).cast_signed()));
+                Ok(())
+            }
+            KeyAction::NextMode => {
+                self.set_mode(self.mode.next());
+                self.apply_rules().await
+            }
+            KeyAction::ExternalEditor => {
+                self.wants_editor = true;
+                Ok(())
+            }
+            KeyAction::Line(line) => {
+                self.recall.add(&line);
+                self.submit_line(&line, width).await
+            }
         }
     }
 
@@ -299,7 +471,12 @@ impl TerminalChat<'_> {
         if leaving {
             self.over = true;
         } else if !self.editor.is_empty() {
-            self.editor.take_text();
+            // It is not lost: the history has it.
+            let text = self.editor.put_aside();
+            self.recall.add(&text);
+            self.leaving = false;
+        } else if let Some(shell) = &self.shell {
+            shell.stop().await;
             self.leaving = false;
         } else if self.view.is_busy()
             && let Some(live_session) = &mut self.live_session
@@ -314,18 +491,25 @@ impl TerminalChat<'_> {
     }
 
     async fn submit_line(&mut self, line: &str, width: usize) -> Result {
-        if self.view.pending.elicitation().is_some() && !CHAT_COMMANDS.contains(&line) {
-            return self.answer(line).await;
+        let words = line.trim();
+        if self.view.pending.elicitation().is_some() && !CHAT_COMMANDS.contains(&words) {
+            return self.answer(words).await;
         }
         if let Some(PendingRequest::Approval(request)) = self.view.pending.first()
             && let Some(live_session) = &self.live_session
         {
             let request = request.clone();
-            let approved = match line.to_ascii_lowercase().as_str() {
+            let approved = match words.to_ascii_lowercase().as_str() {
                 "y" | "yes" => Some(true),
                 "n" | "no" => Some(false),
                 "a" | "always" => {
                     self.rules.allow_alike(&request)?;
+                    Some(true)
+                }
+                "p" | "project" => {
+                    self.rules.allow_alike(&request)?;
+                    let note = keep(self.context.directory, &request.alike())?;
+                    self.view.show_note(&note, width);
                     Some(true)
                 }
                 _ => None,
@@ -336,58 +520,38 @@ impl TerminalChat<'_> {
                 return self.apply_rules().await;
             }
         }
-        if self.view.is_busy() && ["y", "n", "a"].contains(&line) {
+        if self.view.is_busy() && ["y", "n", "a", "p"].contains(&words) {
             self.view.show_hint("nothing is asked now");
             return Ok(());
         }
-        match line.strip_prefix('/').map(|words| words.split_once(' ').unwrap_or((words, ""))) {
-            Some(("help", _)) => {
-                let mut help = HELP.to_owned();
-                for (name, command) in self.context.commands.iter() {
-                    let words = format!("/{name} {}", command.argument_hint);
-                    help.push_str(&format!("\n  {words:<16}{}", command.description));
+        if let Some((session, changed)) = self.left_changed.take() {
+            self.view.ask(None);
+            match words.to_ascii_lowercase().as_str() {
+                "y" | "yes" => {
+                    self.undo_changed(&session, &changed, width);
+                    return Ok(());
                 }
-                self.view.show_note(&help, width);
+                "n" | "no" => return Ok(()),
+                _ => {}
             }
-            Some(("quit" | "exit", _)) => self.over = true,
-            Some(("cost", _)) => {
-                let line = self.view.total().line();
-                self.view.show_note(&line, width);
-            }
-            Some(("tools", _)) => self.tools(width).await?,
-            Some(("model", name)) => self.set_model(name.trim(), width),
-            _ => self.send_prompt(line, width).await?,
         }
-        Ok(())
+        if std::mem::take(&mut self.has_plan) {
+            self.view.ask(None);
+            match words.to_ascii_lowercase().as_str() {
+                "y" | "yes" => {
+                    self.set_mode(Mode::Ask);
+                    return self.send_text(mode::CARRY_OUT, Delivery::NextStep).await;
+                }
+                "n" | "no" => return Ok(()),
+                _ => {}
+            }
+        }
+        self.submit_command(line, width).await
     }
 
-    /// Sends what the user has said: a custom command as its prompt, and all of it as far as hooks allow it.
-    async fn send_prompt(&mut self, line: &str, width: usize) -> Result {
-        let command = self.context.commands.expand(line);
-        if let Some(Expanded { model: Some(model), .. }) = &command {
-            self.set_model(model, width);
-        }
-        self.rules.set_for_message(command.as_ref().map_or(&[], |command| &command.allowed))?;
-        let text = command.as_ref().map_or(line, |command| &command.prompt);
-        let view = &mut self.view;
-        match self.hooks.prompt(text, &mut |line| view.show_note(line, width)).await {
-            Ok(text) => self.send_text(&text, Delivery::NextStep).await,
-            Err(why) => {
-                self.view.show_note(&why, width);
-                Ok(())
-            }
-        }
-    }
-
-    /// Answers the open requests that a new rule decides.
-    async fn apply_rules(&mut self) -> Result {
-        let Some(live_session) = &self.live_session else { return Ok(()) };
-        let answers: Vec<_> = self.view.pending.approvals().filter_map(|request| self.rules.answer(request)).collect();
-        for answer in answers {
-            live_session.answer_approval(&answer).await?;
-            self.view.pending.remove(&answer.id);
-        }
-        Ok(())
+    /// Shows everything whole.
+    fn expand(&mut self, width: usize) {
+        self.pager = Some(Pager::open("The conversation", self.view.all_rows(width), true));
     }
 
     /// Takes a line for the current elicitation; sends the reply when it is complete.
@@ -410,59 +574,20 @@ impl TerminalChat<'_> {
         }
         Ok(())
     }
-
-    /// Lists the tools that the model may call.
-    async fn tools(&mut self, width: usize) -> Result {
-        match (&self.local_agents, &self.live_session) {
-            (Some(local_agents), _) => match local_agents.toolkit() {
-                Some(toolkit) => {
-                    let (tools, problems) = (toolkit.tools(), toolkit.problems());
-                    self.view.show_rows(
-                        ToolListing::of_local_tools(tools, &self.rules).rows(&problem_lines(tools, problems), width),
-                    );
-                }
-                None => self.view.show_hint("the MCP servers are starting"),
-            },
-            (None, Some(live_session)) => {
-                let transcript = Transcript::of(&live_session.session.handle.messages().await?)?;
-                self.view.show_rows(ToolListing::of_session(transcript.tools(), &self.rules).rows(&[], width));
-            }
-            (None, None) => self.view.show_hint("the workers say which tools there are once the session has begun"),
-        }
-        Ok(())
-    }
-
-    fn set_model(&mut self, name: &str, width: usize) {
-        if name.is_empty() {
-            let known: Vec<_> = self.context.models.registry().models().iter().map(|model| model.reference()).collect();
-            let aliases: Vec<_> =
-                self.context.models.registry().aliases().iter().map(|alias| alias.name.clone()).collect();
-            let (known, aliases) = (known.join(", "), aliases.join(", "));
-            return self
-                .view
-                .show_note(&format!("{} is asked; known are: {known}; in short: {aliases}", self.model), width);
-        }
-        let here = self.context.store.is_served_here();
-        let chosen = if here {
-            self.context.models.choose(Some(name), None, None)
-        } else {
-            Ok(ModelChoice::parse(&self.context.models.named(name)))
-        };
-        match chosen {
-            Ok(model) => {
-                self.model = model.clone();
-                self.live_session.iter_mut().for_each(|live_session| live_session.set_model(model.clone()));
-                self.view.show_note(&format!("{model} is asked from now on"), width);
-            }
-            Err(error) => self.view.show_note(&error.to_string(), width),
-        }
-    }
 }
 
 /// Resolves when the tools of this process have been opened; never where they were open before, or where there are none.
 async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result {
     match local_agents {
         Some(local_agents) => local_agents.wait_open().await.map(drop),
+        None => std::future::pending().await,
+    }
+}
+
+/// Resolves when the command of the user has ended; never where none runs.
+async fn shell_end(shell: &mut Option<Shell>) -> Ran {
+    match shell {
+        Some(shell) => shell.ended().await,
         None => std::future::pending().await,
     }
 }

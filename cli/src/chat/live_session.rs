@@ -59,19 +59,33 @@ impl LiveSession {
         rules: &ApprovalRules,
         options: &SessionOptions,
     ) -> Result<Self> {
+        Self::start_with(store, directory, model, UserMessage::new(prompt), rules, options).await
+    }
+
+    /// Starts a session with a message.
+    pub(super) async fn start_with(
+        store: &Store,
+        directory: &Path,
+        model: ModelChoice,
+        message: UserMessage,
+        rules: &ApprovalRules,
+        options: &SessionOptions,
+    ) -> Result<Self> {
         let mut system_prompt = super::prompt::of(directory, &options.instructions);
         if let Some(more) = &options.system_prompt {
             system_prompt.push_str(&format!("\n\n{more}"));
         }
         let limits = options.limits;
+        let thinking = message.thinking.or(options.thinking).unwrap_or_default();
         let input = AgentInput {
             system_prompt: Some(system_prompt),
-            user_prompt: prompt.to_owned(),
+            user_prompt: message.text,
+            user_parts: message.parts,
             limits,
             model,
             working_directory: store.is_served_here().then(|| directory.display().to_string()),
             approvals: Some(rules.session_policy()),
-            config: AgentConfig { thinking: options.thinking.unwrap_or_default(), ..AgentConfig::default() },
+            config: AgentConfig { thinking, ..AgentConfig::default() },
             ..AgentInput::default()
         };
         let session = store.start(directory, input.chat()).await?;
@@ -128,11 +142,13 @@ impl LiveSession {
 
     /// Sends a message; durable when returned.
     pub(super) async fn send_text(&mut self, text: &str, delivery: Delivery) -> Result {
-        self.send_message(UserMessage::new(text).deliver(delivery)).await
+        self.send(UserMessage::new(text).deliver(delivery)).await
     }
 
-    async fn send_message(&mut self, message: UserMessage) -> Result {
-        let (model, thinking, limits) = (self.model.take(), self.thinking.take(), self.limits);
+    /// Sends a message with all that belongs to it; durable when returned.
+    pub(super) async fn send(&mut self, message: UserMessage) -> Result {
+        let (model, limits) = (self.model.take(), self.limits);
+        let thinking = message.thinking.or(self.thinking.take());
         let signal = UserMessage { model, thinking, limits, ..message }.signal(None)?;
         self.session.handle.signal(USER_MESSAGE, signal.payload, signal.delivery, None).await?;
         Ok(())
@@ -140,7 +156,7 @@ impl LiveSession {
 
     /// Stops what the agent does, without a message; durable when returned.
     pub(super) async fn interrupt(&mut self) -> Result {
-        self.send_message(UserMessage::interrupt()).await
+        self.send(UserMessage::interrupt()).await
     }
 
     /// Answers an approval request; durable when returned.

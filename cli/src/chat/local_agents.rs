@@ -5,7 +5,7 @@ use super::models::Models;
 use super::options::Confinement;
 use crate::Result;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::config::{Approval, ReactAgentConfig, ToolConfig, ToolHooks, Toolkit, ToolkitConfig};
+use flovyn_toolkit::config::{Approval, Caches, ReactAgentConfig, ToolConfig, ToolHooks, Toolkit, ToolkitConfig};
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +108,9 @@ impl WorkerSetup<'_> {
             network: Some(self.confinement.network),
             env: self.tools.env,
             hooks: self.tools.hooks,
+            add_dirs: self.confinement.add_dirs,
+            variables: self.confinement.variables.into_iter().collect(),
+            caches: self.confinement.user_caches.then_some(Caches::User),
             mcp_servers: self.servers,
             ..ToolkitConfig::default()
         }

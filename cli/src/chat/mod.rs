@@ -6,6 +6,9 @@
 //! `screen` draw.
 
 mod approval_rules;
+mod attachments;
+mod commands;
+mod completion;
 mod cost;
 mod elicitation;
 mod exit;
@@ -17,16 +20,20 @@ mod interactive;
 mod live_session;
 mod local_agents;
 mod mcp_servers;
+mod mode;
 mod models;
 mod one_shot;
 mod options;
 mod pending;
 mod prompt;
+mod recall;
 mod report;
 mod screen;
 mod session;
+mod shell;
 mod stream_json;
 mod tools;
+mod transcript;
 mod turn_hooks;
 mod view;
 
@@ -174,6 +181,7 @@ async fn open(
         let confinement = Confinement {
             unsandboxed: chat.confinement.unsandboxed || settings.sandbox == Some(false),
             network: chat.confinement.network || settings.network == Some(true),
+            ..chat.confinement.clone()
         };
         let tools = ToolSettings {
             without: rules.refused_tools().map(str::to_owned).collect(),

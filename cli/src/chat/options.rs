@@ -6,6 +6,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use flovyn_toolkit::provider::ThinkingLevel;
 use flovyn_toolkit::react::AnswerLimits;
+use flovyn_toolkit::tools::{Availability, Sandbox};
 use std::path::PathBuf;
 
 /// What follows the help.
@@ -81,11 +82,14 @@ pub(crate) struct Chat {
     /// MCP servers whose tools the model may call, in a file with mcpServers, in place of all others; may be given several times
     #[arg(long, value_name = "FILE")]
     pub mcp: Vec<PathBuf>,
+    /// Print lines once and in plain letters, without redrawing: for screen readers
+    #[arg(long)]
+    pub plain: bool,
     #[command(flatten)]
     pub confinement: Confinement,
 }
 
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Confinement {
     /// Run commands with all rights of this process, outside the sandbox
     #[arg(long)]
@@ -93,6 +97,22 @@ pub(crate) struct Confinement {
     /// Let commands in the sandbox use the network
     #[arg(long)]
     pub network: bool,
+    /// Another directory whose files may be read and written; may be given several times
+    #[arg(long = "add-dir", value_name = "DIRECTORY")]
+    pub add_dirs: Vec<PathBuf>,
+    /// A variable of this process that commands see beside the usual ones, or NAME* for several; may be given several times
+    #[arg(long = "env", value_name = "NAME")]
+    pub variables: Vec<String>,
+    /// Let commands in the sandbox write to the package caches of the user instead of caches of their own
+    #[arg(long)]
+    pub user_caches: bool,
+}
+
+impl Confinement {
+    /// What confines commands here, for people.
+    pub(crate) fn word(&self) -> &'static str {
+        Availability::probe().word(if self.unsandboxed { Sandbox::Off } else { Sandbox::Required })
+    }
 }
 
 /// How long a model thinks.

@@ -128,8 +128,13 @@ impl Store {
 
     /// Starts a session that shares another's conversation.
     pub(super) async fn fork(&self, session: &Session) -> Result<Session> {
+        self.fork_from(session, ForkFrom::Latest).await
+    }
+
+    /// Starts a session that shares another's conversation up to a point.
+    pub(super) async fn fork_from(&self, session: &Session, from: ForkFrom) -> Result<Session> {
         let name = fresh_name();
-        self.open_session(session.handle.fork(ForkFrom::Latest, Some(&name), None, None).await?).await
+        self.open_session(session.handle.fork(from, Some(&name), None, None).await?).await
     }
 
     /// Sessions, newest first: those of a directory, or all.

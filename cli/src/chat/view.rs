@@ -2,22 +2,27 @@
 //! are drawn again with each change. Pure: events go in, rows come out.
 
 use super::approval_rules::allow_alike_means;
+use super::attachments;
 use super::cost::Tally;
 use super::feed::{ChatEvent, UNSERVED};
 use super::history::History;
 use super::pending::{Pending, PendingRequest};
-use super::screen::card;
+use super::screen::card::{self, Extent, Preview};
 use super::screen::form;
 use super::screen::markdown::Markdown;
 use super::screen::style::{Row, Style, span, wrap};
+use super::transcript::{MAX_ITEMS, Transcript, user_rows_brief};
 use crate::print::short;
-use flovyn_toolkit::message::{Message, Role, Stop, ToolCall};
+use flovyn_toolkit::message::{Message, Role, Stop, ToolCall, ToolResult};
+use flovyn_toolkit::tools::approval::ApprovalRequest;
 use std::time::{Duration, Instant};
 
 /// Bytes of the output of a running call that are kept.
 const MAX_OUTPUT: usize = 8 << 10;
 /// Messages that are shown when a session is resumed.
 const MAX_EARLIER_MESSAGES: usize = 60;
+/// Rows of a question that are shown at least, however much stands above it.
+const MIN_QUESTION_ROWS: usize = 6;
 
 /// A tool call without a result.
 struct OpenCall {
@@ -40,6 +45,12 @@ pub(super) struct View {
     queued: Vec<String>,
     /// The requests to the user.
     pub pending: Pending,
+    /// The call of the question that is shown, and what it would change.
+    preview: Option<(String, Option<Preview>)>,
+    /// The first row of the question that is shown, where it is longer than the screen.
+    scrolled: usize,
+    /// The conversation, for reading it whole.
+    transcript: Transcript,
     /// The tools of this process are being opened.
     opening: bool,
     /// Since when the agent works. None while it waits for the user.
@@ -48,6 +59,16 @@ pub(super) struct View {
     stopping: bool,
     /// A hint for the status line.
     hint: Option<String>,
+    /// What the chat itself asks.
+    question: Option<String>,
+    /// The mode, where it is not the usual one.
+    mode: Option<&'static str>,
+    /// The command of the user that runs.
+    command: Option<(String, Instant)>,
+    /// The last answer is none.
+    failed: bool,
+    /// The conversation is being compacted.
+    compacting: bool,
     turn: Tally,
     total: Tally,
     /// Why the session is over.
@@ -63,6 +84,47 @@ impl View {
     /// Whether the agent works.
     pub(super) fn is_busy(&self) -> bool {
         self.busy.is_some()
+    }
+
+    /// Whether it changes with time alone. A question stands still.
+    pub(super) fn is_animated(&self) -> bool {
+        (self.is_busy() && self.pending.first().is_none()) || self.command.is_some()
+    }
+
+    /// The request that has come to be the question, if it is new.
+    pub(super) fn new_question(&self) -> Option<&ApprovalRequest> {
+        match self.pending.first() {
+            Some(PendingRequest::Approval(request))
+                if self.preview.as_ref().is_none_or(|(call, _)| *call != request.id) =>
+            {
+                Some(request)
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets what the call of the question would change.
+    pub(super) fn set_preview(&mut self, call: String, preview: Option<Preview>) {
+        self.preview = Some((call, preview));
+        self.scrolled = 0;
+    }
+
+    /// Scrolls the question by rows.
+    pub(super) fn scroll(&mut self, rows: isize) {
+        self.scrolled = self.scrolled.saturating_add_signed(rows);
+    }
+
+    /// The whole conversation, with what runs and what is asked.
+    pub(super) fn all_rows(&self, width: usize) -> Vec<Row> {
+        let mut rows = self.transcript.rows(width);
+        for OpenCall { call, output, .. } in &self.open {
+            rows.push(Row::new());
+            let preview =
+                self.preview.as_ref().filter(|(of, _)| *of == call.id).and_then(|(_, preview)| preview.as_ref());
+            rows.extend(card::approval(&call.name, &call.arguments, preview, width));
+            rows.extend(card::output(output, width));
+        }
+        rows
     }
 
     /// Why the session cannot go on.
@@ -97,6 +159,50 @@ impl View {
         self.hint = Some(text.to_owned());
     }
 
+    /// Forgets the conversation; what was printed stays.
+    pub(super) fn restart(&mut self) {
+        let settled_rows = std::mem::take(&mut self.settled_rows);
+        *self = Self { settled_rows, opening: self.opening, mode: self.mode, ..Self::default() };
+    }
+
+    /// Takes a session that is resumed, of which everything is on the screen already.
+    pub(super) fn load(&mut self, history: &History, width: usize) {
+        let printed = self.settled_rows.len();
+        self.show_history(history, width);
+        self.settled_rows.truncate(printed);
+    }
+
+    /// Whether the last answer is none: the turn was stopped, or no model answered.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Asks something of the chat itself, or no longer.
+    pub(super) fn ask(&mut self, question: Option<String>) {
+        self.question = question;
+    }
+
+    /// Shows the mode, where it is not the usual one.
+    pub(super) fn set_mode(&mut self, mode: Option<&'static str>) {
+        self.mode = mode;
+    }
+
+    /// Shows a command of the user that runs, or none.
+    pub(super) fn show_command(&mut self, command: Option<&str>) {
+        self.command = command.map(|command| (command.to_owned(), Instant::now()));
+    }
+
+    /// Shows that the conversation is being compacted.
+    pub(super) fn set_compacting(&mut self) {
+        self.compacting = true;
+        self.busy.get_or_insert_with(Instant::now);
+    }
+
+    /// What the tools have changed in files.
+    pub(super) fn diffs(&self) -> String {
+        self.transcript.diffs()
+    }
+
     /// Shows a message of the user until the agent has read it.
     pub(super) fn show_queued(&mut self, text: &str) {
         self.hint = None;
@@ -115,6 +221,8 @@ impl View {
         if earlier > 0 {
             self.show_note(&format!("… {earlier} earlier messages"), width);
         }
+        let kept = history.messages.len().saturating_sub(MAX_ITEMS);
+        history.messages[kept.min(earlier)..earlier].iter().for_each(|message| self.transcript.add(message));
         for message in &history.messages[earlier..] {
             match message.role {
                 Role::User => self.user_message(message, width),
@@ -196,14 +304,19 @@ impl View {
     }
 
     fn user_message(&mut self, message: &Message, width: usize) {
-        let text = message.text();
-        self.queued.retain(|queued| *queued != text);
+        self.transcript.add(message);
+        let written = attachments::written(message);
+        // A message that was sent twice is read twice.
+        if let Some(place) = self.queued.iter().position(|queued| queued == written) {
+            self.queued.remove(place);
+        }
         self.blank_row();
-        self.settled_rows.extend(user_rows(&text, width));
+        self.settled_rows.extend(user_rows_brief(&attachments::shown(message), width));
         self.busy.get_or_insert_with(Instant::now);
     }
 
     fn assistant_message(&mut self, message: &Message, width: usize) {
+        self.transcript.add(message);
         let whole = message.text();
         match whole.strip_prefix(&self.streamed).map(str::to_owned) {
             Some(rest) if rest.is_empty() => {}
@@ -216,6 +329,7 @@ impl View {
         self.settled_rows.extend(self.markdown.finish(width));
         self.streamed.clear();
         self.thinking.clear();
+        self.failed = matches!(message.stop(), Stop::Error | Stop::Aborted);
         if message.stop() == Stop::Error
             && let Some(error) = message.assistant.as_ref().and_then(|meta| meta.error.as_ref())
         {
@@ -227,16 +341,18 @@ impl View {
         self.open.extend(calls.map(|call| OpenCall { call, since: None, output: String::new() }));
     }
 
-    fn call_ended(&mut self, result: &flovyn_toolkit::message::ToolResult, duration: Option<Duration>, width: usize) {
+    fn call_ended(&mut self, result: &ToolResult, duration: Option<Duration>, width: usize) {
         self.pending.remove(&result.id);
+        self.transcript.add_result(result, duration);
         let Some(place) = self.open.iter().position(|open| open.call.id == result.id) else { return };
         let OpenCall { call, .. } = self.open.remove(place);
         self.blank_row();
-        self.settled_rows.extend(card::ended(&call.name, &call.arguments, result, duration, width));
+        self.settled_rows.extend(card::ended(&call.name, &call.arguments, result, duration, Extent::Brief, width));
     }
 
     fn on_idle(&mut self, width: usize) {
         self.busy = None;
+        self.compacting = false;
         if std::mem::take(&mut self.stopping) {
             self.blank_row();
             self.settled_rows.push(vec![span("■ stopped by Ctrl-C", Style::YELLOW)]);
@@ -254,7 +370,7 @@ impl View {
     }
 
     /// The rows that change, above the user's line.
-    pub(super) fn live_rows(&self, width: usize, model: &str) -> Vec<Row> {
+    pub(super) fn live_rows(&self, (width, height): (usize, usize), model: &str) -> Vec<Row> {
         let mut rows = self.markdown.tail(width);
         for OpenCall { call, since, output } in &self.open {
             if self.pending.first().is_some_and(|wanted| wanted.call() == call.id) {
@@ -263,36 +379,73 @@ impl View {
             rows.push(Row::new());
             rows.extend(card::open(&call.name, &call.arguments, output, since.map(|since| since.elapsed()), width));
         }
+        if let Some((command, since)) = &self.command {
+            rows.push(Row::new());
+            let arguments = serde_json::json!({ "command": command });
+            rows.extend(card::open("!", &arguments, "", Some(since.elapsed()), width));
+        }
         for queued in &self.queued {
             rows.push(Row::new());
-            rows.extend(wrap(
-                &[span(queued, Style::DIM)],
-                width,
-                &[span("› ", Style::DIM)],
-                &[span("  ", Style::PLAIN)],
-            ));
+            rows.extend(user_rows_brief(queued, width));
         }
         rows.push(Row::new());
         match self.pending.first() {
             Some(PendingRequest::Elicitation(elicitation)) => rows.extend(form::pending(elicitation, width)),
             Some(PendingRequest::Approval(request)) => {
-                rows.extend(card::approval(&request.name, &request.arguments, width));
-                let text = format!(
-                    "Allow it? y yes · n no · a always ({}) · or say what to do instead",
-                    allow_alike_means(request)
-                );
-                rows.extend(wrap(&[span(text, Style::YELLOW)], width, &[], &[]));
+                let room = height.saturating_sub(rows.len()).max(MIN_QUESTION_ROWS);
+                rows.extend(self.question(request, width, room));
             }
             None => rows.extend(self.status(width, model)),
         }
         rows
     }
 
+    /// The question about a call, with a part of the call where all of it takes more than so many rows.
+    fn question(&self, request: &ApprovalRequest, width: usize, room: usize) -> Vec<Row> {
+        let preview = self.preview.as_ref().filter(|(call, _)| *call == request.id);
+        let preview = preview.and_then(|(_, preview)| preview.as_ref());
+        let mut rows = card::approval(&request.name, &request.arguments, preview, width);
+        let text = format!(
+            "Allow it? y yes · n no · a always ({}) · p always in this project · or say what to do instead",
+            allow_alike_means(request)
+        );
+        let question = wrap(&[span(text, Style::YELLOW)], width, &[], &[]);
+        // The lines of the user below, and the row that says what is shown.
+        let room = room.saturating_sub(question.len() + 4).max(MIN_QUESTION_ROWS);
+        if rows.len() > room {
+            let all = rows.len();
+            let top = self.scrolled.min(all - room);
+            rows = rows.split_off(top);
+            rows.truncate(room);
+            let text = format!("  ↕ lines {}–{} of {all} · PgUp PgDn scroll · Ctrl-O shows all", top + 1, top + room);
+            rows.extend(wrap(&[span(text, Style::DIM)], width, &[], &[]));
+        }
+        rows.extend(question);
+        rows
+    }
+
+    /// What the user is asked, all of it, and what the status line would say of a command; for screens that only print.
+    pub(super) fn asked_rows(&self, width: usize) -> Vec<Row> {
+        match self.pending.first() {
+            Some(PendingRequest::Elicitation(elicitation)) => form::pending(elicitation, width),
+            Some(PendingRequest::Approval(request)) => self.question(request, width, usize::MAX),
+            None => {
+                let question = self.question.as_ref().filter(|_| !self.is_busy());
+                let said = self.hint.as_ref().or(question);
+                said.map_or_else(Vec::new, |text| wrap(&[span(text, Style::PLAIN)], width, &[], &[]))
+            }
+        }
+    }
+
     fn status(&self, width: usize, model: &str) -> Vec<Row> {
         const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
         let Some(since) = self.busy else {
+            if let Some(question) = self.question.as_ref().filter(|_| self.hint.is_none()) {
+                return wrap(&[span(question, Style::YELLOW)], width, &[], &[]);
+            }
             let opening = if self.opening { " · MCP servers are starting" } else { "" };
-            let text = self.hint.clone().unwrap_or_else(|| format!("{model} · /help{opening}"));
+            let mode = self.mode.map(|mode| format!("{mode} (Shift-Tab) · ")).unwrap_or_default();
+            let text = self.hint.clone().unwrap_or_else(|| format!("{mode}{model} · /help{opening}"));
             return wrap(&[span(text, Style::DIM)], width, &[], &[]);
         };
         let elapsed = since.elapsed();
@@ -300,6 +453,7 @@ impl View {
         let doing = match (&self.hint, self.thinking.is_empty(), self.open.is_empty()) {
             (Some(hint), ..) => hint.clone(),
             _ if self.stopping => "stopping".to_owned(),
+            _ if self.compacting => "compacting the conversation".to_owned(),
             (None, false, _) => {
                 let thinking: Vec<char> = self.thinking.chars().collect();
                 let end: String = thinking[thinking.len().saturating_sub(width.saturating_sub(40))..].iter().collect();
@@ -309,12 +463,8 @@ impl View {
             (None, true, true) => "working".to_owned(),
             (None, true, false) => "running".to_owned(),
         };
-        let text = format!(" {doing} · {}s · Ctrl-C stops", elapsed.as_secs());
+        let mode = self.mode.map(|mode| format!(" · {mode}")).unwrap_or_default();
+        let text = format!(" {doing} · {}s{mode} · Ctrl-C stops", elapsed.as_secs());
         wrap(&[span(mark, Style::CYAN), span(text, Style::DIM)], width, &[], &[])
     }
-}
-
-/// The rows of a message of the user.
-fn user_rows(text: &str, width: usize) -> Vec<Row> {
-    wrap(&[span(text, Style::BOLD)], width, &[span("› ", Style::CYAN)], &[span("  ", Style::PLAIN)])
 }

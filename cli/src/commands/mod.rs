@@ -1,5 +1,6 @@
 //! One module per kind of command.
 
+mod approvals;
 mod audit;
 mod backup;
 mod entries;
@@ -43,6 +44,8 @@ pub(crate) async fn dispatch(command: Command, out: &mut Output) -> Result {
         Runs::Entries(args) => entries::entries(args, out).await,
         Runs::Watch(args) => watch::watch(args, out).await,
         Runs::Signal(args) => steer::signal(args, out).await,
+        Runs::Approve(args) => approvals::answer(args, true, out).await,
+        Runs::Deny(args) => approvals::answer(args, false, out).await,
         Runs::Cancel(args) => steer::cancel(args, out).await,
         Runs::Delete(args) => steer::delete(args, out).await,
         Runs::Resume(args) => steer::resume(args, false, out).await,

@@ -1,5 +1,6 @@
 //! `flovyn runs show`.
 
+use super::approvals::{self, open_approvals};
 use super::list::waits_for;
 use crate::args::Show;
 use crate::event::describe;
@@ -8,6 +9,8 @@ use crate::target::{Run, Target};
 use crate::{Result, view};
 use comfy_table::Cell;
 use flovyn_core::model::{Checkpoint, Event, Execution, Page, PageRequest, Status, Task, TaskStatus, WaitReason};
+use flovyn_toolkit::react::APPROVAL;
+use flovyn_toolkit::tools::approval::ApprovalRequest;
 use serde_json::json;
 use std::collections::VecDeque;
 
@@ -22,6 +25,8 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
     let tasks = read_all(async |page| run.handle.tasks(page).await).await?;
     let checkpoints = read_all(async |page| run.handle.checkpoints(page).await).await?;
     let events = last_events(&run, args.events).await?;
+    let asks = described.wait.iter().any(|wait| wait.signals.iter().any(|signal| signal == APPROVAL));
+    let approvals = if asks { open_approvals(&run).await? } else { Vec::new() };
     let (storage, org) = (run.runtime.storage(), run.client().org());
     let input = view::payload(&**storage, org, &described.new.input).await?;
     let output = match &described.output {
@@ -33,6 +38,7 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
         value["input"] = input;
         value["output"] = json!(output);
         value["noWorker"] = unserved.iter().map(|(kind, queue)| json!({"kind": kind, "queue": queue})).collect();
+        value["approvals"] = json!(approvals);
         value["tasks"] = tasks.iter().map(view::task).collect();
         value["checkpoints"] = checkpoints.iter().map(view::checkpoint).collect();
         value["events"] = events.iter().map(view::event).collect();
@@ -42,7 +48,7 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
     for (kind, queue) in &unserved {
         out.line(&format!("No live worker serves {kind:?} of queue {queue:?}."))?;
     }
-    print_next_steps(&described, &tasks, target.url(), &run.name(), out)?;
+    print_next_steps(&described, &tasks, &approvals, target.url(), &run.name(), out)?;
     usage_table(&described, out)?;
     task_table(&tasks, out)?;
     checkpoint_table(&checkpoints, storage.clock().now(), out)?;
@@ -137,10 +143,23 @@ fn failing_line(traceback: &str) -> Option<String> {
 }
 
 /// What a person can do for a run that does not go on by itself.
-fn print_next_steps(run: &Execution, tasks: &[Task], url: &str, name: &str, out: &mut Output) -> Result {
+fn print_next_steps(
+    run: &Execution,
+    tasks: &[Task],
+    approvals: &[ApprovalRequest],
+    url: &str,
+    name: &str,
+    out: &mut Output,
+) -> Result {
     let mut lines = Vec::new();
     if run.status == Status::Waiting {
-        let signals = run.wait.iter().flat_map(|wait| &wait.signals);
+        lines.extend(
+            approvals
+                .iter()
+                .map(|request| format!("flovyn runs (approve | deny) {url} {name} {}", approvals::line(request))),
+        );
+        let is_answered = |signal: &&String| approvals.is_empty() || *signal != APPROVAL;
+        let signals = run.wait.iter().flat_map(|wait| &wait.signals).filter(is_answered);
         lines.extend(signals.map(|signal| format!("flovyn runs signal {url} {name} {signal} JSON")));
     }
     let stuck = tasks.iter().filter(|task| matches!(task.status, TaskStatus::InDoubt | TaskStatus::Quarantined));

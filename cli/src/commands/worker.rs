@@ -55,6 +55,7 @@ pub(crate) struct Worker {
 pub(crate) async fn worker(args: Worker, out: &mut Output) -> Result {
     logs::init(args.log.format.unwrap_or(Format::Text))?;
     let target = Target::parse(args.words.words, &[])?;
+    let sandbox = args.confinement.word();
     let models = Models::open(args.fake.as_ref().map(Option::as_deref))?;
     let servers = servers_of_files(&args.mcp)?;
     let runtime = target.open().await?;
@@ -80,12 +81,14 @@ pub(crate) async fn worker(args: Worker, out: &mut Output) -> Result {
             "url": target.url(),
             "queue": args.queue,
             "providers": providers,
+            "sandbox": sandbox,
             "mcpServers": tools,
             "mcpProblems": problem_lines,
         }))?;
     } else {
         out.line(&format!("Working for {} (queue {})", target.url(), args.queue))?;
         out.line(&format!("  models of  {}", providers.join(", ")))?;
+        out.line(&format!("  sandbox    {sandbox}"))?;
         if !tools.is_empty() {
             let tools: Vec<_> = tools.iter().map(|(server, count)| format!("{server} ({count} tools)")).collect();
             out.line(&format!("  tools of   {}", tools.join(", ")))?;

@@ -1,7 +1,7 @@
 //! Custom commands: prompts in files, `/NAME` in a chat. `NAME.md` in `commands` of `~/.flovyn`, of a project's `.claude` or
 //! `.flovyn`; in a sub-folder they are named `FOLDER:NAME`. The later folder goes before the earlier.
 
-use super::folders::{CLAUDE, Folders, OWN};
+use super::folders::{CLAUDE, Folders};
 use super::permission;
 use flovyn_toolkit::tools::approval::{Decision, Rule};
 use std::collections::BTreeMap;
@@ -51,8 +51,8 @@ impl Commands {
     pub(super) fn read(folders: &Folders, notices: &mut Vec<String>) -> Self {
         let mut commands = Self::default();
         let user = folders.home.iter().map(|home| (home.clone(), false));
-        let of_project =
-            folders.chain.iter().flat_map(|folder| [(folder.join(CLAUDE), true), (folder.join(OWN), true)]);
+        let both = |folder: &PathBuf| [Some(folder.join(CLAUDE)), folders.own_of(folder)];
+        let of_project = folders.chain.iter().flat_map(both).flatten().map(|folder| (folder, true));
         for (folder, is_of_project) in user.chain(of_project) {
             let mut files = Vec::new();
             collect(&folder.join(FOLDER), &mut Vec::new(), &mut files);
@@ -266,6 +266,11 @@ mod tests {
         assert!(commands.allow_something());
         let harmless = commands.without_risks();
         assert!(harmless.expand("/review x").is_some_and(|review| review.allowed.is_empty()));
+        // Whoever works in their home has commands of their own there, and no project's.
+        write(".flovyn/commands/own.md", "---\nallowed-tools: edit\n---\nMine.");
+        let home = base.canonicalize().expect("it is there").join(".flovyn");
+        let own = Commands::read(&Folders::of(home.parent().expect("a folder"), Some(&home)), &mut notices);
+        assert!(own.expand("/own").is_some_and(|own| own.allowed.len() == 1) && !own.allow_something());
     }
 
     #[test]

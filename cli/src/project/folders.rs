@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// The folder of a project with files for this agent.
-pub(super) const OWN: &str = ".flovyn";
+const OWN: &str = ".flovyn";
 /// The same of Claude Code, which many projects have.
 pub(super) const CLAUDE: &str = ".claude";
 
@@ -25,7 +25,14 @@ impl Folders {
         let mut chain: Vec<_> =
             directory.ancestors().take_while(|folder| folder.starts_with(root)).map(Path::to_owned).collect();
         chain.reverse();
-        Self { home: home.map(Path::to_owned), root: root.to_owned(), chain }
+        let home = home.map(|home| home.canonicalize().unwrap_or_else(|_| home.to_owned()));
+        Self { home, root: root.to_owned(), chain }
+    }
+
+    /// The files for this agent of a folder of the project. The user's own are no project's, also where somebody works in
+    /// their home.
+    pub(super) fn own_of(&self, folder: &Path) -> Option<PathBuf> {
+        Some(folder.join(OWN)).filter(|own| self.home.as_ref() != Some(own))
     }
 
     /// A path for people: relative to the root, or to the user's home.

@@ -2,12 +2,14 @@
 //! project is trusted.
 //!
 //! `folders` finds the files, `schema` checks settings and `settings` reads and merges them, `permission` reads rules,
-//! `trust` remembers folders, `instructions` are told to the model, `commands` are prompts, `hooks` are commands of the user's.
+//! `trust` remembers folders, `instructions` are told to the model, `commands` are prompts, `hooks` are commands of the user's, `kept_rules`
+//! are what a person allows for good.
 
 mod commands;
 mod folders;
 mod hooks;
 mod instructions;
+mod kept_rules;
 pub(crate) mod permission;
 mod schema;
 mod settings;
@@ -15,6 +17,7 @@ mod trust;
 
 pub(crate) use commands::{Commands, Expanded};
 pub(crate) use hooks::{Hooks, MAX_CONTINUATIONS, PromptVerdict};
+pub(crate) use kept_rules::keep;
 pub(crate) use settings::Settings;
 pub(crate) use trust::Trust;
 

@@ -4,7 +4,7 @@
 use flovyn_toolkit::tools::approval::{Decision, Rule};
 
 /// The tools that go by other names elsewhere, and the tools here that such a name covers.
-const NAMES: [(&str, &str); 9] = [
+const NAMES: [(&str, &str); 11] = [
     ("Bash", "bash"),
     ("Edit", "{edit,write}"),
     ("Glob", "find"),
@@ -13,6 +13,8 @@ const NAMES: [(&str, &str); 9] = [
     ("MultiEdit", "edit"),
     ("NotebookEdit", "edit"),
     ("Read", "{find,grep,read}"),
+    ("TodoWrite", "todo"),
+    ("WebFetch", "fetch"),
     ("Write", "write"),
 ];
 
@@ -78,6 +80,9 @@ pub(crate) fn parse(text: &str, decision: Decision) -> Result<Rule, String> {
     let rule = Rule::new(&tool, decision);
     match inside {
         None | Some("" | "*") => Ok(rule),
+        Some(inside) if COMMANDS.contains(&tool.as_str()) && decision == Decision::Allow && !inside.ends_with('*') => {
+            Ok(rule.with_exact(inside))
+        }
         Some(inside) if COMMANDS.contains(&tool.as_str()) => {
             command(inside, decision).map(|words| rule.with_command(words))
         }
@@ -90,16 +95,22 @@ pub(crate) fn parse(text: &str, decision: Decision) -> Result<Rule, String> {
     }
 }
 
+/// A rule as it is written; none for one that would be read as another.
+pub(super) fn written(rule: &Rule) -> Option<String> {
+    let text = match (&rule.command, &rule.exact, &rule.path) {
+        (None, None, None) => rule.tool.clone(),
+        (Some(command), None, None) => format!("{}({command}:*)", rule.tool),
+        (None, Some(text), None) => format!("{}({text})", rule.tool),
+        _ => return None,
+    };
+    (parse(&text, rule.decision).as_ref() == Ok(rule)).then_some(text)
+}
+
 /// The beginning of the commands that a rule means.
 fn command(inside: &str, decision: Decision) -> Result<String, String> {
     let words = inside.strip_suffix(":*").or_else(|| inside.strip_suffix(" *")).or_else(|| inside.strip_suffix('*'));
-    let words = match (words, decision) {
-        (Some(words), _) => words.trim_end(),
-        (None, Decision::Allow) => {
-            return Err(format!("allows one command alone; write bash({inside}:*) for all that begin so"));
-        }
-        (None, Decision::Ask | Decision::Deny) => inside,
-    };
+    // What is refused is refused with more arguments, too.
+    let words = words.map_or(inside, str::trim_end);
     match words.split_once('*') {
         None if words.is_empty() => Err("names no command".to_owned()),
         None => Ok(words.to_owned()),
@@ -150,6 +161,9 @@ mod tests {
             ("bash(cargo test:*)", allow, "bash", Effect::Exec, run("cargo test -q"), allow),
             ("bash(cargo test:*)", allow, "bash", Effect::Exec, run("cargo publish"), Decision::Ask),
             ("Bash(git *)", allow, "bash", Effect::Exec, run("git status"), allow),
+            ("Bash(make clean)", allow, "bash", Effect::Exec, run("make clean"), allow),
+            ("Bash(make clean)", allow, "bash", Effect::Exec, run("make clean all"), Decision::Ask),
+            ("Bash(echo $(date))", allow, "bash", Effect::Exec, run("echo $(date)"), allow),
             ("Bash(rm:*)", deny, "bash", Effect::Exec, run("ls && rm -r x"), deny),
             ("Bash(curl)", deny, "bash", Effect::Exec, run("curl https://example.com"), deny),
             ("edit", allow, "edit", Effect::Write, at("a"), allow),
@@ -177,7 +191,6 @@ mod tests {
             ("bash(cargo test", "does not end with"),
             ("bash)", "without a"),
             ("(x)", "names no tool"),
-            ("bash(cargo test)", "write bash(cargo test:*)"),
             ("bash(git * main)", "in the middle"),
             ("WebFetch(domain:a)", "not possible here"),
         ] {

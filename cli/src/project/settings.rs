@@ -1,6 +1,6 @@
 //! Settings files: the user's, the project's and this machine's own of the project, the later before the earlier.
 
-use super::folders::{CLAUDE, Folders, OWN};
+use super::folders::{CLAUDE, Folders};
 use super::hooks::Hooks;
 use super::permission;
 use super::schema::{SETTINGS, check};
@@ -84,13 +84,13 @@ pub(super) fn of_user(folders: &Folders, notices: &mut Vec<String>) -> Result<Se
 /// The settings of the project, of each folder from its root down: those of Claude Code, the project's, this machine's own.
 pub(super) fn of_project(folders: &Folders, notices: &mut Vec<String>) -> Result<Settings> {
     let mut settings = Settings::default();
-    for folder in folders.chain.iter().filter(|folder| folders.home.as_deref() != Some(&folder.join(OWN))) {
+    for folder in &folders.chain {
         for name in FILES {
             settings.merge(read_claude(&folder.join(CLAUDE).join(name), folders, notices).unwrap_or_default());
         }
         settings.mcp_servers.extend(read_mcp(&folder.join(MCP), folders, notices).unwrap_or_default());
-        for name in FILES {
-            settings.merge(read(&folder.join(OWN).join(name), folders, notices)?.unwrap_or_default());
+        for file in folders.own_of(folder).iter().flat_map(|own| FILES.map(|name| own.join(name))) {
+            settings.merge(read(&file, folders, notices)?.unwrap_or_default());
         }
     }
     Ok(settings)

@@ -17,7 +17,7 @@ fn the_built_in_script_shows_a_coding_session() {
     assert!(user.project().join("flovyn-demo/test.sh").exists(), "both writes were allowed by one word");
     terminal.line("n");
     terminal.shows("The user did not allow this call");
-    terminal.shows("│ + $name");
+    terminal.shows("│   3 +   echo \"Hello, $name!\"");
     terminal.line("y");
     terminal.waits("the question about the second test", |text| {
         text.matches("● bash").count() == 2 && text.contains("Allow it?")

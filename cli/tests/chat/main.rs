@@ -1,14 +1,18 @@
 //! `flovyn chat` and `flovyn worker` as users have them: the real command with a scripted model, over pipes and terminals.
 
+mod commands;
 mod conversation;
 mod headless;
+mod input;
 mod mcp;
 mod models;
 mod one_shot;
+mod plain;
 mod project;
 #[path = "../../../toolkit/tests/mcp/server.rs"]
 mod server;
 mod terminal;
+mod whole;
 mod workers;
 
 use std::path::PathBuf;

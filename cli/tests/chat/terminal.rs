@@ -18,12 +18,19 @@ const PAST: usize = 1_000;
 pub(crate) struct Terminal {
     keys: File,
     screen: Arc<Mutex<vt100::Parser>>,
+    /// All that was written to it.
+    written: Arc<Mutex<Vec<u8>>>,
     child: Running,
 }
 
 impl Terminal {
     /// Starts `flovyn chat` with these words.
     pub(crate) fn chat(user: &User, args: &[&str]) -> Self {
+        Self::chat_with(user, args, &[])
+    }
+
+    /// Starts it with variables of the environment.
+    pub(crate) fn chat_with(user: &User, args: &[&str], variables: &[(&str, &str)]) -> Self {
         let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&keys).and_then(|()| unlockpt(&keys)).expect("it is ours");
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
@@ -31,18 +38,21 @@ impl Terminal {
         let name = ptsname(&keys, Vec::new()).expect("a name").into_string().expect("it is text");
         let open = || OpenOptions::new().read(true).write(true).open(&name).expect("its other side");
         let mut command = user.flovyn(&[&["chat"], args].concat());
+        command.envs(variables.iter().copied());
         command.stdin(Stdio::from(open())).stdout(Stdio::from(open())).stderr(Stdio::from(open()));
         let child = Running(command.spawn().expect("it starts"));
         let keys = File::from(keys);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, PAST)));
-        let (mut out, shown) = (keys.try_clone().expect("a second hand"), screen.clone());
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let (mut out, shown, kept) = (keys.try_clone().expect("a second hand"), screen.clone(), written.clone());
         std::thread::spawn(move || {
             let mut bytes = [0; 4_096];
             while let Ok(count @ 1..) = out.read(&mut bytes) {
+                kept.lock().expect("nobody panics with it").extend_from_slice(&bytes[..count]);
                 shown.lock().expect("nobody panics with it").process(&bytes[..count]);
             }
         });
-        Self { keys, screen, child }
+        Self { keys, screen, written, child }
     }
 
     /// Types.
@@ -88,6 +98,13 @@ impl Terminal {
             assert!(since.elapsed() < PATIENCE, "it does not end; the screen is\n{}", self.text());
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Waits for the end, which has to be a good one, and gives all that was written to the terminal.
+    pub(crate) fn bytes_at_end(self) -> Vec<u8> {
+        let written = self.written.clone();
+        assert_eq!(self.ends(), Some(0));
+        written.lock().expect("nobody panics with it").clone()
     }
 
     /// Kills it as `kill -9` does.

@@ -70,3 +70,57 @@ fn a_worker_that_is_terminated_gives_back_what_it_has() {
     let output = asking.wait_with_output().expect("it ends");
     assert!(output.status.success() && output.stdout == b"By another.\n", "{}", told(&output));
 }
+
+#[test]
+fn a_call_that_waits_is_approved_or_denied_by_what_the_run_prints() {
+    let user = User::new();
+    let fake = user.script(
+        "[[turns]]\ntoolCalls = [{ name = \"write\", arguments = { path = \"a.txt\", content = \"otter\" } }, \
+         { name = \"write\", arguments = { path = \"b.txt\", content = \"eel\" } }]\n\
+         [[turns]]\ntoolCalls = [{ name = \"write\", arguments = { path = \"c.txt\", content = \"crab\" } }]\n\
+         [[turns]]\ntext = \"{{result}}\"\n",
+    );
+    let served = format!("sqlite:{}", user.folder.path().join("served.db").display());
+    let dev = user.flovyn(&["dev", "--json", "--db", &served, "--http-port", "0", "--grpc-port", "0"]);
+    let (_server, line) = start(dev);
+    let said: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let url = said["grpc"].as_str().expect("an address");
+    let (_worker, _) = start(user.flovyn(&["worker", url, "--json", &fake]));
+    let input = r#"{"userPrompt": "Write them.", "model": {"provider": "fake", "modelId": "scripted"}}"#;
+    let started = user.run(&["runs", "start", url, "react-agent", input, "--id", "w"]);
+    assert!(started.status.success(), "{}", told(&started));
+    let shown = || {
+        let output = user.run(&["runs", "show", url, "w", "--json"]);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")
+    };
+    let open = |count: usize| {
+        until("calls wait", || shown()["approvals"].as_array().is_some_and(|calls| calls.len() == count));
+        shown()["approvals"].as_array().expect("a list").clone()
+    };
+    let calls = open(2);
+    let text = |call: &serde_json::Value, name: &str| call[name].as_str().expect("a text").to_owned();
+    // What the run prints names the command and both calls.
+    let printed = told(&user.run(&["runs", "show", url, "w"]));
+    assert!(printed.contains(&format!("flovyn runs (approve | deny) {url} w {}", text(&calls[0], "id"))), "{printed}");
+    // Two wait, so one has to be named; the error lists them.
+    for wrong in [&["runs", "approve", url, "w"][..], &["runs", "deny", url, "w", "call_x"]] {
+        let refused = user.run(wrong);
+        let error = told(&refused);
+        assert!(
+            refused.status.code() == Some(2) && calls.iter().all(|call| error.contains(&text(call, "id"))),
+            "{error}"
+        );
+    }
+    let approved = user.run(&["runs", "approve", url, "w", &text(&calls[0], "id")]);
+    assert!(approved.status.success() && told(&approved).contains("is approved"), "{}", told(&approved));
+    let denied = user.run(&["runs", "deny", url, "w", &text(&calls[1], "hash")[..12], "--reason", "No eels."]);
+    assert!(denied.status.success() && told(&denied).contains("is denied"), "{}", told(&denied));
+    open(1);
+    let only = user.run(&["runs", "approve", url, "w"]);
+    assert!(only.status.success(), "{}", told(&only));
+    until("the run ends", || shown()["status"] == "COMPLETED");
+    let there = |name: &str| user.project().join(name).exists();
+    assert_eq!((there("a.txt"), there("b.txt"), there("c.txt")), (true, false, true));
+    let closed = user.run(&["runs", "approve", url, "w"]);
+    assert!(told(&closed).contains("no call that waits for an answer"), "{}", told(&closed));
+}

@@ -82,7 +82,7 @@ impl Hook {
             Ok(child) => child,
             Err(error) => return failed(format!("could not be started: {error}")),
         };
-        let group = child.id();
+        let mut group = Group(child.id());
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let told = async {
             if let Some(mut stdin) = stdin {
@@ -94,9 +94,9 @@ impl Hook {
         let timeout = self.timeout_ms.map_or(TIMEOUT, Duration::from_millis);
         let ended = tokio::time::timeout(timeout, ended).await;
         let Ok(((), out, err, status)) = ended else {
-            end_group(group);
             return failed(format!("was ended after {} s", timeout.as_secs_f64()));
         };
+        group.0 = None;
         match status.map(|status| status.code()) {
             Ok(Some(0)) => blocked_by_json(&out).unwrap_or(HookEnd::Passed(out)),
             Ok(Some(BLOCKS)) => {
@@ -132,12 +132,16 @@ async fn text_of(pipe: Option<impl tokio::io::AsyncRead + Unpin>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Ends what a hook has started.
-fn end_group(group: Option<u32>) {
-    use rustix::process::{Pid, Signal, kill_process_group};
-    let group = group.and_then(|group| Pid::from_raw(i32::try_from(group).ok()?));
-    if let Some(group) = group {
-        let _ = kill_process_group(group, Signal::KILL);
+/// The processes of a hook, which are ended with it unless it ended by itself.
+struct Group(Option<u32>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        use rustix::process::{Pid, Signal, kill_process_group};
+        let group = self.0.and_then(|group| Pid::from_raw(i32::try_from(group).ok()?));
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }
 

@@ -44,6 +44,8 @@ mod toolkits;
 pub use folders::{home, records_of};
 pub use hooks::{Hook, HookEnd, ToolHook, ToolHooks};
 pub use providers::{ProviderDescription, registry};
-pub use schema::{Approval, FetchConfig, ReactAgentConfig, TaskToolConfig, ToolConfig, ToolOptions, ToolkitConfig};
+pub use schema::{
+    Approval, Caches, FetchConfig, ReactAgentConfig, TaskToolConfig, ToolConfig, ToolOptions, ToolkitConfig,
+};
 pub use toolkit::Toolkit;
 pub use toolkits::Toolkits;

@@ -38,6 +38,13 @@ pub struct ToolkitConfig {
     pub hooks: ToolHooks,
     /// Which hosts `fetch` may ask.
     pub fetch: FetchConfig,
+    /// Directories beside the working directory, whose files tools and commands may read and write.
+    pub add_dirs: Vec<PathBuf>,
+    /// Variables that commands see beside the usual ones; `NAME*` stands for all that begin so.
+    pub variables: BTreeSet<String>,
+    /// Which caches of packages confined commands use: `private` ones below Flovyn's folder, or those of the `user`, which
+    /// are writable for them then.
+    pub caches: Option<Caches>,
     /// MCP servers by name, as MCP clients write them.
     pub mcp_servers: Map<String, Value>,
     /// Providers by name, beside those whose keys are in the environment or in place of them.
@@ -98,6 +105,17 @@ impl Default for ReactAgentConfig {
             working_directory: None,
         }
     }
+}
+
+/// The package caches of confined commands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Caches {
+    /// Those below Flovyn's folder, for commands of agents alone.
+    #[default]
+    Private,
+    /// Those of the user.
+    User,
 }
 
 /// A tool of an agent.
@@ -189,6 +207,9 @@ impl fmt::Debug for ToolkitConfig {
             .field("env", &self.env.keys().collect::<Vec<_>>())
             .field("hooks", &self.hooks)
             .field("fetch", &self.fetch)
+            .field("add_dirs", &self.add_dirs)
+            .field("variables", &self.variables)
+            .field("caches", &self.caches)
             .field("mcp_servers", &self.mcp_servers.keys().collect::<Vec<_>>())
             .field("providers", &self.providers)
             .field("records", &self.records)
@@ -220,6 +241,9 @@ impl ToolkitConfig {
         self.roots.extend(other.roots);
         self.fetch.allowed_hosts.extend(other.fetch.allowed_hosts);
         self.fetch.private_hosts.extend(other.fetch.private_hosts);
+        self.add_dirs.extend(other.add_dirs);
+        self.variables.extend(other.variables);
+        self.caches = same("words on caches", self.caches, other.caches)?;
         self.working_directory = same("working directories", self.working_directory, other.working_directory)?;
         self.sandbox = same("words on the sandbox", self.sandbox, other.sandbox)?;
         self.network = same("words on the network", self.network, other.network)?;

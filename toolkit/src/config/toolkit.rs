@@ -1,7 +1,7 @@
 //! The native definitions of a configuration: agents, model calls and tools in one host.
 
-use super::schema::{ReactAgentConfig, ToolConfig, ToolkitConfig};
-use super::{ToolHooks, records_of, registry};
+use super::schema::{Caches, ReactAgentConfig, ToolConfig, ToolkitConfig};
+use super::{ToolHooks, home, records_of, registry};
 use crate::mcp::{McpInputTask, McpProblem, McpServers};
 use crate::provider::Registry;
 use crate::react::{AgentTool, LlmGenerate, ReactAgent};
@@ -131,6 +131,15 @@ impl Toolkit {
     }
 }
 
+/// Where the package managers of the user keep what they have fetched or built.
+fn user_caches() -> Vec<PathBuf> {
+    let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else { return Vec::new() };
+    [".cargo/registry", ".cargo/git", ".npm", ".cache", "go/pkg", ".gradle/caches", ".m2/repository"]
+        .into_iter()
+        .map(|name| home.join(name))
+        .collect()
+}
+
 impl ToolSelection {
     /// Selects the tools of a name or pattern.
     fn select(&mut self, name: &str) -> Result<Vec<String>> {
@@ -235,6 +244,15 @@ impl ToolkitConfig {
         let environment = ToolEnvironment::open(directory)?;
         let environment = environment.with_sandbox(sandbox).with_network(self.network.unwrap_or(false));
         let environment = environment.with_private_hosts(self.fetch.private_hosts.iter().cloned());
+        let environment = self.add_dirs.iter().try_fold(environment, ToolEnvironment::with_directory)?;
+        let environment = self.variables.iter().fold(environment, ToolEnvironment::with_variable);
+        let environment = match self.caches.unwrap_or_default() {
+            // Without a folder for Flovyn there are none.
+            Caches::Private => {
+                home().into_iter().fold(environment, |environment, home| environment.with_caches(home.join("caches")))
+            }
+            Caches::User => user_caches().into_iter().fold(environment, ToolEnvironment::with_writable),
+        };
         Ok(self.env.iter().fold(environment, |environment, (name, value)| environment.with_value(name, value)))
     }
 }

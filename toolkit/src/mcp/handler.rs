@@ -5,10 +5,11 @@ use super::sampling::Sampler;
 use rmcp::handler::client::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CustomRequest, CustomResult, ElicitationCapability, ErrorCode, ErrorData,
-    FormElicitationCapability, Implementation, ProgressNotificationParam, RootsCapabilities, SamplingCapability,
-    UrlElicitationCapability,
+    FormElicitationCapability, Implementation, JsonObject, ProgressNotificationParam, RootsCapabilities,
+    SamplingCapability, TASKS_EXTENSION_ID, UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::broadcast;
 
@@ -43,7 +44,8 @@ impl Handler {
 impl ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let form = FormElicitationCapability::default();
-        let mut capabilities = ClientCapabilities::builder().enable_tasks().build();
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.extensions = Some(BTreeMap::from([(TASKS_EXTENSION_ID.to_owned(), JsonObject::new())]));
         capabilities.elicitation =
             Some(ElicitationCapability::new().with_form(form).with_url(UrlElicitationCapability::default()));
         capabilities.sampling = self.sampler.as_ref().map(|_| SamplingCapability::default());

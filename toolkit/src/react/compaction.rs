@@ -55,6 +55,9 @@ pub struct Extract {
     pub until: Option<EntryId>,
     /// Whether it is the beginning of a turn whose end is kept. Otherwise it is what was before that turn.
     pub turn_prefix: bool,
+    /// What the user wants the summary to pay attention to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub focus: Option<String>,
 }
 
 /// How a conversation is compacted.
@@ -104,39 +107,50 @@ impl CompactionConfig {
     /// Finds the place to cut; none if nothing can be hidden. With `tighter` only half as much is kept: it is for a
     /// conversation of which the provider has said that it does not fit, so the estimates of its size were too low.
     pub(super) fn cut(&self, transcript: &Transcript, window: Option<u64>, tighter: bool) -> Option<Cut> {
-        let items = transcript.items();
-        let keep = if tighter { self.keep(window).min(total(items) / 2) } else { self.keep(window) };
-        let (mut place, mut kept) = (items.len(), 0);
-        for (at, (_, message)) in items.iter().enumerate().rev() {
-            kept += estimate(message);
-            if kept > keep && place < items.len() {
-                break;
-            }
-            // A cut never comes before a result of a tool: the result is kept together with its call.
-            if message.role != Role::Tool {
-                place = at;
-            }
-        }
-        if place == 0 || place == items.len() {
-            return None;
-        }
-        let (hidden, stays) = items.split_at(place);
-        let id = |at: usize| items.get(at).map(|(id, _)| *id);
-        let splits = stays.first().is_some_and(|(_, first)| first.role != Role::User);
-        let turn = hidden.iter().rposition(|(_, message)| message.role == Role::User).filter(|_| splits);
-        let mut extracts = Vec::new();
-        let history = turn.unwrap_or(place);
-        if history > 0 {
-            extracts.push(Extract { from: None, until: id(history), turn_prefix: false });
-        }
-        if let Some(turn) = turn {
-            extracts.push(Extract { from: id(turn), until: id(place), turn_prefix: true });
-        }
-        let mut details = transcript.compacted().map(|before| before.details.clone()).unwrap_or_default();
-        hidden.iter().for_each(|(_, message)| details.note(message));
-        let carried = transcript.compacted().filter(|_| history == 0).map(|before| before.summary.clone());
-        Some(Cut { extracts, carried, first_kept: id(place), kept_tokens: total(stays), details })
+        let usual = self.keep(window);
+        let keep = if tighter { usual.min(total(transcript.items()) / 2) } else { usual };
+        cut_keeping(transcript, keep)
     }
+
+    /// Finds the place to cut so that only the last message is kept; none if nothing can be hidden.
+    pub(super) fn cut_all(&self, transcript: &Transcript) -> Option<Cut> {
+        cut_keeping(transcript, 0)
+    }
+}
+
+/// Cuts so that about so many of the newest tokens are kept.
+fn cut_keeping(transcript: &Transcript, keep: u64) -> Option<Cut> {
+    let items = transcript.items();
+    let (mut place, mut kept) = (items.len(), 0);
+    for (at, (_, message)) in items.iter().enumerate().rev() {
+        kept += estimate(message);
+        if kept > keep && place < items.len() {
+            break;
+        }
+        // A cut never comes before a result of a tool: the result is kept together with its call.
+        if message.role != Role::Tool {
+            place = at;
+        }
+    }
+    if place == 0 || place == items.len() {
+        return None;
+    }
+    let (hidden, stays) = items.split_at(place);
+    let id = |at: usize| items.get(at).map(|(id, _)| *id);
+    let splits = stays.first().is_some_and(|(_, first)| first.role != Role::User);
+    let turn = hidden.iter().rposition(|(_, message)| message.role == Role::User).filter(|_| splits);
+    let mut extracts = Vec::new();
+    let history = turn.unwrap_or(place);
+    if history > 0 {
+        extracts.push(Extract { from: None, until: id(history), turn_prefix: false, focus: None });
+    }
+    if let Some(turn) = turn {
+        extracts.push(Extract { from: id(turn), until: id(place), turn_prefix: true, focus: None });
+    }
+    let mut details = transcript.compacted().map(|before| before.details.clone()).unwrap_or_default();
+    hidden.iter().for_each(|(_, message)| details.note(message));
+    let carried = transcript.compacted().filter(|_| history == 0).map(|before| before.summary.clone());
+    Some(Cut { extracts, carried, first_kept: id(place), kept_tokens: total(stays), details })
 }
 
 fn total(items: &[(EntryId, Message)]) -> u64 {
@@ -203,6 +217,9 @@ impl Extract {
         items.iter().take(until).skip(from).for_each(|(_, message)| emit(&mut text, message));
         text.push_str("</conversation>\n\n");
         text.push_str(if self.turn_prefix { PREFIX } else { HISTORY });
+        if let Some(focus) = &self.focus {
+            let _written = write!(text, "\nPay attention to this above all: {focus}");
+        }
         vec![Message::system(SUMMARISER), Message::user(text)]
     }
 }

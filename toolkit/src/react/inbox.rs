@@ -31,6 +31,10 @@ pub struct UserMessage {
     /// What the answer to it may use.
     #[serde(skip_serializing_if = "AnswerLimits::is_none")]
     pub limits: AnswerLimits,
+    /// Summarise the conversation so far, with attention to this text, which may be empty. Such a message says nothing. It is
+    /// heard by a chat that waits for its user, and passed over at other times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compact: Option<String>,
 }
 
 /// When a message is delivered. It is written with the engine's words; `steer`, `next` and `interrupt` can be read too.
@@ -68,6 +72,11 @@ impl UserMessage {
     /// A message without a text that ends what runs now. The turn ends without another model call.
     pub fn interrupt() -> Self {
         Self::default().deliver(Delivery::Now)
+    }
+
+    /// A message that asks for a summary of the conversation, with attention to a text, which may be empty.
+    pub fn compact(focus: impl Into<String>) -> Self {
+        Self { compact: Some(focus.into()), ..Self::default() }
     }
 
     /// Whether it only ends what runs now: it has no content, and its delivery is at once.
@@ -123,7 +132,8 @@ impl UserMessage {
 pub(super) fn need_an_answer(messages: &[UserMessage]) -> bool {
     let last = messages.iter().rposition(UserMessage::is_interrupt);
     let mut placed = messages.iter().enumerate();
-    placed.any(|(place, message)| Some(place) > last || message.delivery == Delivery::NextTurn)
+    let says = |message: &UserMessage| message.compact.is_none();
+    placed.any(|(place, message)| says(message) && (Some(place) > last || message.delivery == Delivery::NextTurn))
 }
 
 #[cfg(test)]
@@ -142,6 +152,7 @@ mod tests {
             (vec![stop.clone(), word.clone()], true),
             (vec![later, stop.clone()], true),
             (vec![word.clone().deliver(Delivery::Now)], true),
+            (vec![UserMessage::compact("")], false),
         ] {
             assert_eq!(need_an_answer(&messages), wanted, "{messages:?}");
         }

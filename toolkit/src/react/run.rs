@@ -195,8 +195,13 @@ impl<'a> AgentRun<'a> {
             let outcome = self.ctx.wait_raw(USER_MESSAGE, None)?.await?;
             self.record_offered_tools_if_changed().await?;
             // An interrupt has no effect while nothing runs.
-            let goes_on = match outcome.payload() {
-                Some(payload) => self.add_user_messages(&[UserMessage::read(payload)])?,
+            let goes_on = match outcome.payload().map(UserMessage::read) {
+                Some(UserMessage { compact: Some(focus), .. }) => {
+                    self.compact_all(&focus).await?;
+                    self.status("waiting_for_input", None);
+                    false
+                }
+                Some(message) => self.add_user_messages(&[message])?,
                 None => true,
             };
             if goes_on {
@@ -234,6 +239,7 @@ impl<'a> AgentRun<'a> {
         for message in messages {
             match message.is_interrupt() {
                 true => self.state.choose(message),
+                false if message.compact.is_some() => {}
                 false => self.add_user_message(message)?,
             }
         }

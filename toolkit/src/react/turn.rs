@@ -269,6 +269,16 @@ impl AgentRun<'_> {
         self.summarise(cut).await
     }
 
+    /// Compacts all of the conversation that can be, because the user asks for it.
+    pub(super) async fn compact_all(&mut self, focus: &str) -> Result<()> {
+        let transcript = self.transcript().await?;
+        let Some(mut cut) = self.input.config.compaction.cut_all(&transcript) else { return Ok(()) };
+        let focus = Some(focus.trim().to_owned()).filter(|focus| !focus.is_empty());
+        cut.extracts.iter_mut().for_each(|extract| extract.focus.clone_from(&focus));
+        self.status("compacting", None);
+        self.summarise(cut).await.map(drop)
+    }
+
     async fn summarise(&mut self, cut: Cut) -> Result<CompactionOutcome> {
         let model = self.state.model.clone();
         let config = &self.input.config;

@@ -1,8 +1,10 @@
 //! The `bash` tool: a shell command in the working directory, confined, with its output streamed.
 
+use super::background;
 use super::fault::Fault;
-use super::process::{Ended, Job, Why, run, shell};
-use super::{Availability, Effect, Tool, ToolEnvironment, ToolOutcome, excerpt, parse};
+use super::guarded::Guard;
+use super::process::{Confinement, Ended, Job, Why, run, shell};
+use super::{Availability, Effect, Sandbox, Tool, ToolEnvironment, ToolOutcome, excerpt, parse};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
 use serde::Deserialize;
@@ -17,6 +19,11 @@ pub struct Bash;
 struct Input {
     command: String,
     timeout: Option<f64>,
+    #[serde(default, rename = "outsideSandbox")]
+    outside_sandbox: bool,
+    reason: Option<String>,
+    #[serde(default)]
+    background: bool,
 }
 
 #[async_trait]
@@ -28,7 +35,10 @@ impl Tool for Bash {
     fn description(&self) -> &str {
         "Run a shell command in the working directory. Every call is a new shell without input; nothing may ask for a \
          password or wait for a key. Shows standard output and error as they came, the first 10 KB and the last 40 KB. \
-         A command that takes longer than timeout seconds is ended with all it started."
+         A command that takes longer than timeout seconds is ended with all it started. It runs in a sandbox, which may \
+         have no network, hides keys, and lets it write in the working directory but not to .git, editor settings and the \
+         like. If a command cannot do its work there (such as git commit), ask for it with outsideSandbox and a reason: a \
+         person is asked each time."
     }
 
     fn input_schema(&self) -> Value {
@@ -36,7 +46,10 @@ impl Tool for Bash {
             "type": "object",
             "properties": {
                 "command": { "type": "string", "minLength": 1, "description": "The command." },
-                "timeout": { "type": "number", "exclusiveMinimum": 0, "maximum": 600, "description": "Seconds it may take; 120 unless given." }
+                "timeout": { "type": "number", "exclusiveMinimum": 0, "maximum": 600, "description": "Seconds it may take; 120 unless given." },
+                "outsideSandbox": { "type": "boolean", "description": "Run this command outside of the sandbox, once, if a person allows it." },
+                "reason": { "type": "string", "description": "Why it has to run outside, for that person." },
+                "background": { "type": "boolean", "description": "Do not wait for its end, such as for a server: gives a handle for bash-output and bash-stop." }
             },
             "required": ["command"],
             "additionalProperties": false
@@ -64,15 +77,22 @@ async fn bash(arguments: Value, environment: &ToolEnvironment) -> Result<ToolOut
             return Err(Fault::ForModel("invalid_arguments", message));
         }
     };
+    if input.outside_sandbox && input.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+        return Err(Fault::for_model("invalid_arguments", "outsideSandbox needs a reason, which a person is shown."));
+    }
     if input.command.contains('\0') {
         return Err(Fault::for_model("invalid_arguments", "The command contains a zero byte."));
     }
     let available = environment.available.clone().unwrap_or_else(|| Availability::probe().clone());
-    let confinement = available.choose(environment.sandbox)?;
+    let sandbox = if input.outside_sandbox { Sandbox::Off } else { environment.sandbox };
+    let confinement = available.choose(sandbox)?;
+    let is_confined = confinement != Confinement::Nothing;
+    let guard = |directory| Guard::of(directory, confinement == Confinement::Landlock);
+    let guards: Vec<_> = environment.directories().filter(|_| is_confined).map(guard).collect();
     let failed = |error| Fault::machine("the sandbox of a command could not be made".into(), error);
-    let ended = run(Job {
+    let job = Job {
         confined: shell(environment, &confinement, &input.command).map_err(failed)?,
-        supervised: matches!(confinement, super::process::Confinement::Bubblewrap(_)),
+        supervised: matches!(confinement, Confinement::Bubblewrap(_)),
         call: environment.call_name(),
         timeout,
         grace: limits.grace,
@@ -83,9 +103,25 @@ async fn bash(arguments: Value, environment: &ToolEnvironment) -> Result<ToolOut
         record_to: open_record(environment)?,
         input: None,
         ended_early: None,
-    })
-    .await?;
-    outcome(&ended, timeout, environment).map(|outcome| outcome.with_details(json!({ "sandbox": confinement.word() })))
+    };
+    if input.background {
+        return background::start(environment, job, guards);
+    }
+    let ended = run(job).await;
+    let put_right = guards.iter().map(Guard::put_right).collect::<std::io::Result<Vec<_>>>();
+    let mut outcome = outcome(&ended?, timeout, environment)?.with_details(json!({ "sandbox": confinement.word() }));
+    let put_right = put_right.map_err(|error| Fault::machine("guarded files could not be put right".into(), error))?;
+    let put_right = put_right.concat();
+    if !put_right.is_empty() {
+        let note = format!(
+            "\n[The command changed what is run later, outside of the sandbox:\n{}\nTo change it, use write or edit, or ask for \
+             outsideSandbox.]",
+            put_right.join("\n")
+        );
+        outcome.content.push(crate::message::Part::text(note));
+        outcome.is_error = true;
+    }
+    Ok(outcome)
 }
 
 /// Where the whole output goes, for a call with a record.

@@ -95,6 +95,11 @@ impl WorkingDirectory {
         Ok(InnerPath { requested: requested.to_owned(), path })
     }
 
+    /// Whether an absolute path lies in the directory, going by its text.
+    pub(crate) fn contains(&self, path: &Path) -> bool {
+        path.starts_with(&self.0.given) || path.starts_with(&self.0.real)
+    }
+
     /// The directory itself.
     pub(crate) fn dir(&self) -> &Dir {
         &self.0.dir
@@ -257,6 +262,11 @@ impl FileLocation {
         // Not every file system can sync a directory, so an error is ignored. The bytes of the file are already safe.
         let _ = self.dir.open(".").and_then(|dir| dir.sync_all());
         Ok(())
+    }
+
+    /// Removes the file.
+    pub(crate) fn remove(&self) -> Result<(), Fault> {
+        self.dir.remove_file(&self.name).map_err(|error| Fault::of_file(&self.requested, error))
     }
 
     fn write_new(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! The environment of a tool call: its directory, limits, sandbox, output stream and stop signal.
 
-use super::record::CallRecord;
+use super::background::Background;
+use super::record::{CallRecord, CallRecords};
 use super::seen::Lineage;
 use super::{WorkingDirectory, process::Availability};
 use flovyn_core::error::Result;
@@ -130,6 +131,10 @@ pub struct ToolEnvironment {
     pub(crate) sandbox: Sandbox,
     pub(crate) network: bool,
     pub(crate) writable: Vec<PathBuf>,
+    /// Other directories whose files tools read and write, and commands as well.
+    pub(crate) added: Vec<WorkingDirectory>,
+    /// The folder of package caches that belong to confined commands alone.
+    pub(crate) caches: Option<PathBuf>,
     pub(crate) inherited: Vec<String>,
     pub(crate) values: Vec<(String, String)>,
     pub(crate) available: Option<Availability>,
@@ -138,6 +143,9 @@ pub struct ToolEnvironment {
     pub(crate) terminal: Option<TerminalSink>,
     pub(crate) stop: Option<StopSignal>,
     pub(crate) record: Option<CallRecord>,
+    /// Where what is known of commands in the background is kept; they need it.
+    pub(crate) records: Option<CallRecords>,
+    pub(crate) background: Arc<Background>,
     pub(crate) seen: Option<String>,
     pub(crate) knows_reads: bool,
     pub(crate) private_hosts: Vec<String>,
@@ -153,6 +161,8 @@ impl ToolEnvironment {
             sandbox: Sandbox::Required,
             network: false,
             writable: Vec::new(),
+            added: Vec::new(),
+            caches: None,
             inherited: INHERITED.iter().map(|&name| name.to_owned()).collect(),
             values: Vec::new(),
             available: None,
@@ -161,6 +171,8 @@ impl ToolEnvironment {
             terminal: None,
             stop: None,
             record: None,
+            records: None,
+            background: Arc::default(),
             seen: None,
             knows_reads: false,
             private_hosts: Vec::new(),
@@ -185,6 +197,27 @@ impl ToolEnvironment {
     #[must_use]
     pub fn with_writable(mut self, path: impl Into<PathBuf>) -> Self {
         self.writable.push(path.into());
+        self
+    }
+
+    /// Adds a directory beside the working directory: file tools take absolute paths in it, and confined commands may
+    /// write there.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_ARGUMENT`: it cannot be opened.
+    pub fn with_directory(mut self, path: impl AsRef<Path>) -> Result<Self> {
+        let added = WorkingDirectory::open(path)?;
+        self.writable.push(added.path().to_owned());
+        self.added.push(added);
+        Ok(self)
+    }
+
+    /// Gives confined commands a folder for the caches of cargo, npm, pip, uv, yarn and go, which are told of it by
+    /// variables. Without one they see the caches of the user, and can write to none.
+    #[must_use]
+    pub fn with_caches(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.caches = Some(folder.into());
         self
     }
 
@@ -258,8 +291,24 @@ impl ToolEnvironment {
         &self.directory
     }
 
+    /// The directories whose files the tools may change.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.directory).chain(&self.added).map(WorkingDirectory::path)
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop())
+    }
+
+    /// Works in an added directory, if the arguments of a call name a path in it.
+    pub(crate) fn enter_added(&mut self, arguments: &serde_json::Value) {
+        let path = arguments.get("path").and_then(serde_json::Value::as_str).map(Path::new);
+        let Some(path) = path.filter(|path| path.is_absolute()) else { return };
+        if self.directory.inner_path(&path.to_string_lossy()).is_err()
+            && let Some(added) = self.added.iter().find(|added| added.contains(path))
+        {
+            self.directory = added.clone();
+        }
     }
 
     /// The name of this call: the id of its task, if it has one.
@@ -287,12 +336,31 @@ impl ToolEnvironment {
             ("PAGER", "cat"),
             ("GIT_PAGER", "cat"),
             ("GIT_TERMINAL_PROMPT", "0"),
+            // Git's own directory is read-only for confined commands; what only looks writes nothing there then.
+            ("GIT_OPTIONAL_LOCKS", "0"),
             ("NO_COLOR", "1"),
             ("TERM", "dumb"),
         ];
         variables.extend(set.map(|(name, value)| (name.to_owned(), value.to_owned())));
         variables.extend(self.values.iter().cloned());
         variables
+    }
+
+    /// The folders of the private caches, by the variables that name them.
+    pub(crate) fn cache_folders(&self) -> Vec<(&'static str, PathBuf)> {
+        let Some(folder) = &self.caches else { return Vec::new() };
+        let mut names = vec![
+            ("npm_config_cache", "npm"),
+            ("PIP_CACHE_DIR", "pip"),
+            ("UV_CACHE_DIR", "uv"),
+            ("YARN_CACHE_FOLDER", "yarn"),
+            ("GOCACHE", "go-build"),
+        ];
+        // What these hold is also needed without the network, and then only the user's have it.
+        if self.network {
+            names.extend([("CARGO_HOME", "cargo"), ("GOMODCACHE", "go-modules")]);
+        }
+        names.into_iter().map(|(variable, name)| (variable, folder.join(name))).collect()
     }
 }
 

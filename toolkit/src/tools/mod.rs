@@ -1,5 +1,5 @@
-//! Host tools: read, write, edit, bash, grep, find, run-sandbox, todo and fetch, each a function for models and a durable
-//! task.
+//! Host tools: read, write, edit, bash (also in the background), grep, find, run-sandbox, todo and fetch, each a function for
+//! models and a durable task.
 //!
 //! The [`Tool`] trait and the built-in tools are here. A [`Toolbox`] holds tools by name, with the JSON Schemas of
 //! their inputs. A [`ToolTask`] makes a tool a task of the engine, so that nothing is repeated or forgotten when a
@@ -7,6 +7,7 @@
 //! [`WorkingDirectory`], and commands run confined (`Sandbox`). All of it needs a Unix system.
 
 pub mod approval;
+mod background;
 mod bash;
 mod diff;
 mod directory;
@@ -17,8 +18,10 @@ pub(crate) mod fault;
 mod fetch;
 mod find;
 mod grep;
+mod guarded;
 pub(crate) mod image;
 mod outcome;
+mod preview;
 mod process;
 mod read;
 mod record;
@@ -28,8 +31,10 @@ mod seen;
 mod task;
 mod todo;
 mod toolbox;
+mod undo;
 mod write;
 
+pub use background::{BashOutput, BashStop};
 pub use bash::Bash;
 pub use directory::WorkingDirectory;
 pub use edit::Edit;
@@ -38,6 +43,7 @@ pub use fetch::Fetch;
 pub use find::Find;
 pub use grep::Grep;
 pub use outcome::ToolOutcome;
+pub use preview::preview;
 pub use process::Availability;
 pub use read::Read;
 pub use record::CallRecords;
@@ -46,6 +52,7 @@ pub use seen::FilesSeen;
 pub use task::{ToolCallInput, ToolHost, ToolTask};
 pub use todo::{Todo, TodoList, TodoStatus, TodoStep};
 pub use toolbox::{ToolDefinition, Toolbox};
+pub use undo::{NotPutBack, put_back};
 pub use write::Write;
 
 use async_trait::async_trait;

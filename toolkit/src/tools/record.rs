@@ -89,6 +89,12 @@ impl CallRecords {
         Ok(Self(Arc::new(Folder { path: created.path().to_owned(), _temporary: Some(created) })))
     }
 
+    /// The file with the changes that a session has made.
+    pub(crate) fn changes_of(&self, session: &str) -> PathBuf {
+        // The name of a session may be longer than that of a file.
+        self.0.path.join(format!("session-{}.changes", &blake3::hash(session.as_bytes()).to_hex()[..32]))
+    }
+
     /// The record of a call. `name` has to be unique among calls and valid as the name of a file.
     pub(crate) fn of(&self, name: String) -> CallRecord {
         CallRecord { folder: self.0.clone(), name }

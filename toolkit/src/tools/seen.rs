@@ -2,13 +2,16 @@
 //!
 //! `read`, `write` and `edit` report a hash of the content, and the next edit of the file is sent with that hash. All
 //! edits of one turn name the content that was read before the turn, although each edit changes it. [`Lineage`] knows
-//! that the changed contents were made from that one.
+//! that the changed contents were made from that one, also after the process has died between two edits.
 
 use super::ToolOutcome;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,12 +40,42 @@ impl FilesSeen {
 
 /// The contents that this session's own changes have made, by file.
 #[derive(Clone, Default)]
-pub(crate) struct Lineage(Arc<Mutex<HashMap<PathBuf, Vec<String>>>>);
+pub(crate) struct Lineage(Arc<Changes>);
+
+#[derive(Default)]
+struct Changes {
+    files: Mutex<HashMap<PathBuf, Vec<String>>>,
+    /// Where they are kept for the next process.
+    log: Option<PathBuf>,
+}
+
+/// A line of the log: the file, and its content before and after.
+type Change = (PathBuf, Option<String>, String);
 
 impl Lineage {
+    /// The changes of a session that go on in a file, with those that earlier processes have made.
+    pub(crate) fn open(log: PathBuf) -> Self {
+        let known = fs::read_to_string(&log).unwrap_or_default();
+        let lineage = Self(Arc::new(Changes { files: Mutex::default(), log: Some(log) }));
+        // The last line is not whole if its process died while it wrote it.
+        for (path, before, after) in known.lines().filter_map(|line| serde_json::from_str::<Change>(line).ok()) {
+            lineage.note(&path, before.as_deref(), &after);
+        }
+        lineage
+    }
+
     /// Takes note of a change of a file from one content to another.
     pub(crate) fn changed(&self, path: &Path, before: Option<&str>, after: &str) {
-        let mut files = self.0.lock();
+        self.note(path, before, after);
+        let Some(log) = &self.0.log else { return };
+        let Ok(line) = serde_json::to_string(&(path, before, after)) else { return };
+        let file = fs::OpenOptions::new().append(true).create(true).mode(0o600).open(log);
+        // If a change is lost, the model only has to read the file again.
+        let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+    }
+
+    fn note(&self, path: &Path, before: Option<&str>, after: &str) {
+        let mut files = self.0.files.lock();
         let line = files.entry(path.to_owned()).or_default();
         if line.last().map(String::as_str) != before {
             line.clear();
@@ -53,13 +86,13 @@ impl Lineage {
 
     /// Whether the present content was made by this session.
     pub(crate) fn has_made(&self, path: &Path, present: &str) -> bool {
-        self.0.lock().get(path).is_some_and(|line| line.last().is_some_and(|last| last == present))
+        self.0.files.lock().get(path).is_some_and(|line| line.last().is_some_and(|last| last == present))
     }
 
     /// Whether the present content is the one that was seen, or was made from it only by changes of this session.
     pub(crate) fn follows(&self, path: &Path, seen: &str, present: &str) -> bool {
         seen == present
-            || self.0.lock().get(path).is_some_and(|line| {
+            || self.0.files.lock().get(path).is_some_and(|line| {
                 line.last().is_some_and(|last| last == present) && line.iter().any(|one| one == seen)
             })
     }

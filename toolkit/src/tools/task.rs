@@ -7,6 +7,7 @@
 
 use super::bash::interrupted;
 use super::directory::{WorkingDirectory, hash};
+use super::environment::Scratch;
 use super::process::{Capture, end_marked};
 use super::record::{CallRecord, CallRecords, Progress};
 use super::seen::Lineage;
@@ -59,7 +60,14 @@ struct Host {
     environment: ToolEnvironment,
     roots: Vec<PathBuf>,
     records: CallRecords,
-    sessions: Mutex<HashMap<String, Lineage>>,
+    sessions: Mutex<HashMap<String, OfSession>>,
+}
+
+/// What the calls of one session share.
+#[derive(Clone, Default)]
+struct OfSession {
+    lineage: Lineage,
+    scratch: Arc<Scratch>,
 }
 
 impl ToolHost {
@@ -104,11 +112,15 @@ impl ToolHost {
         if let Some(session) = &input.session {
             let mut sessions = host.sessions.lock();
             if sessions.len() >= MOST_SESSIONS && !sessions.contains_key(session) {
-                // If the changes of a session are forgotten, its model only has to read a file again.
+                // If a session is forgotten, its model only has to read files again, and its commands get another `/tmp`.
                 sessions.clear();
             }
-            environment.lineage = sessions.entry(session.clone()).or_default().clone();
+            let open = || OfSession { lineage: Lineage::open(host.records.changes_of(session)), ..OfSession::default() };
+            let OfSession { lineage, scratch } = sessions.entry(session.clone()).or_insert_with(open).clone();
+            (environment.lineage, environment.scratch) = (lineage, scratch);
         }
+        environment.enter_added(&input.arguments);
+        environment.records = Some(host.records.clone());
         environment.seen = input.seen.clone();
         environment.knows_reads = input.session.is_some();
         Ok(environment)
@@ -196,7 +208,12 @@ impl ToolTask {
                     Err(outcome) => return Ok(Some(*outcome)),
                 };
                 Ok(match present(&environment, &path)? {
-                    found if found.as_ref() == Some(&after) => recovered(outcome),
+                    found if found.as_ref() == Some(&after) => {
+                        if !environment.lineage.has_made(&path, &after) {
+                            environment.lineage.changed(&path, before.as_deref(), &after);
+                        }
+                        recovered(outcome)
+                    }
                     found if found == before => None,
                     _ => recovered(changed_meanwhile(&path)),
                 })

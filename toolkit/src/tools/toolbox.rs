@@ -1,7 +1,10 @@
 //! Tools by name, with the JSON Schemas that their inputs and outputs have to match.
 
 use super::fault::Fault;
-use super::{Bash, Edit, Effect, Fetch, Find, Grep, Read, RunSandbox, Todo, Tool, ToolEnvironment, ToolOutcome, Write};
+use super::{
+    Bash, BashOutput, BashStop, Edit, Effect, Fetch, Find, Grep, Read, RunSandbox, Todo, Tool, ToolEnvironment,
+    ToolOutcome, Write,
+};
 use flovyn_core::error::{Code, Error, Result};
 use jsonschema::Validator;
 use serde::{Deserialize, Serialize};
@@ -43,7 +46,7 @@ impl Toolbox {
         Self::default()
     }
 
-    /// A toolbox with the host tools: read, write, edit, bash, grep, find, run-sandbox, todo, fetch.
+    /// A toolbox with the host tools: read, write, edit, bash, bash-output, bash-stop, grep, find, run-sandbox, todo, fetch.
     pub fn host() -> Result<Self> {
         Self::host_with(Fetch::default())
     }
@@ -55,6 +58,8 @@ impl Toolbox {
             .with(Write)?
             .with(Edit)?
             .with(Bash)?
+            .with(BashOutput)?
+            .with(BashStop)?
             .with(Grep)?
             .with(Find)?
             .with(RunSandbox)?

@@ -2,12 +2,14 @@
 
 use super::directory::hash;
 use super::fault::{Fault, blocking};
+use super::guarded::{consent, runs_later};
 use super::record::Progress;
 use super::{Effect, Recovery, Tool, ToolEnvironment, ToolOutcome, diff, excerpt, parse};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// Makes a file, or replaces all of it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -114,6 +116,14 @@ pub(super) fn change(
 ) -> Result<ToolOutcome, Fault> {
     let directory = &environment.directory;
     let location = directory.locate(&directory.inner_path(requested)?)?;
+    // The person who was asked has seen the requested path. One that leads elsewhere by a link would deceive them.
+    if runs_later(&location.path) && !runs_later(Path::new(requested)) {
+        let message = format!(
+            "{requested:?} leads to {:?}, which is run later outside of the sandbox. Name it so, and a person is asked.",
+            location.path
+        );
+        return Err(Fault::ForModel("guarded", message));
+    }
     directory.alone(&location.path, || {
         let before = location.read(environment.limits.file)?;
         let old = before.as_deref().map(hash);
@@ -156,6 +166,9 @@ pub(super) fn change(
             record.note(&progress).map_err(Fault::Machine)?;
         }
         location.replace(&change.content, &environment.call_name())?;
+        if runs_later(&location.path) {
+            consent(directory.path(), &location.path);
+        }
         environment.lineage.changed(&location.path, old.as_deref(), &new);
         Ok(outcome)
     })

@@ -106,3 +106,21 @@ async fn no_summary_is_begun_where_the_budget_does_not_have_room_for_all() {
     waits_for(&run, USER_MESSAGE).await;
     assert_eq!((of_prefixes(&lab), lab.fake.paid()), (0, 4));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_has_the_conversation_summarised() {
+    let script = Script { otherwise: Some(Box::new(Turn::text("Otter."))), ..Script::new([summary(), prefix()]) };
+    let lab = Lab::of("memory:", script, agent()).await;
+    let run = lab.start(&ask("Otter one?").chat()).await;
+    waits_for(&run, USER_MESSAGE).await;
+    say(&run, UserMessage::compact("the names of the otters")).await;
+    lab.asked(2).await;
+    waits_for(&run, USER_MESSAGE).await;
+    assert_eq!(of_type::<Compacted>(&run, "compaction").await.len(), 1);
+    assert!(lab.fake.requests()[1].body.to_string().contains("the names of the otters"));
+    say(&run, UserMessage::new("And two?")).await;
+    lab.asked(3).await;
+    waits_for(&run, USER_MESSAGE).await;
+    let last = lab.fake.requests().last().expect("a request").body.to_string();
+    assert!(last.contains("began with otters") && last.contains("And two?") && !last.contains("Otter one?"), "{last}");
+}

@@ -130,3 +130,141 @@ async fn all_that_a_command_printed_is_kept_beside_its_outcome() {
     let kept = fs::read_to_string(folder.path().join("records").join(format!("{call}.out"))).unwrap();
     assert!(kept.starts_with("first\n1\n2\n") && kept.ends_with("99999\n100000\n"));
 }
+
+#[tokio::test]
+async fn edits_of_one_turn_are_known_to_the_next_process() {
+    let folder = prepared(&[]);
+    let file = folder.path().join("work/f");
+    fs::write(&file, "one\ntwo\nthree\n").unwrap();
+    // The turn began with what was read before it, which each of its calls names.
+    let seen = blake3::hash(b"one\ntwo\nthree\n").to_hex().to_string();
+    let environment = || ToolEnvironment::open(folder.path().join("work")).unwrap();
+    let edit = |old: &str, new: &str| ToolCallInput {
+        session: Some("s".into()),
+        seen: Some(seen.clone()),
+        ..ToolCallInput::new(json!({ "path": "f", "old_string": old, "new_string": new }))
+    };
+    let process = async |calls: Vec<(String, ToolCallInput)>, store: &str| {
+        // Each process has a store of its own here, so that nothing of its run is known but the records of calls.
+        let store = folder.path().join(store);
+        fs::create_dir(&store).unwrap();
+        let host = ToolHost::new(environment(), CallRecords::open(folder.path().join("records")).unwrap());
+        call_all(&store, &Toolbox::host().unwrap(), &host, &calls).await.unwrap()
+    };
+    let first = process(vec![("edit".into(), edit("one", "1"))], "first").await;
+    assert!(!first[0].is_error, "{first:?}");
+    let second = process(vec![("edit".into(), edit("two", "2"))], "second").await;
+    assert!(!second[0].is_error, "{second:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "1\n2\nthree\n");
+    fs::write(&file, "1\n2\nthree\nfour\n").unwrap();
+    let third = process(vec![("edit".into(), edit("three", "3"))], "third").await;
+    assert_eq!(third[0].error_code(), Some("stale"), "{third:?}");
+}
+
+/// Runs calls in a folder, each with the handle that the first of them gave in place of `HANDLE`.
+async fn with_handle(host: &ToolHost, folder: &Path, calls: &[(&str, Value)]) -> Vec<ToolOutcome> {
+    let (toolbox, mut outcomes) = (Toolbox::host().unwrap(), Vec::<ToolOutcome>::new());
+    for (number, (name, arguments)) in calls.iter().enumerate() {
+        let handle = outcomes.first().and_then(|first| first.details["handle"].as_str()).unwrap_or_default();
+        let arguments = serde_json::from_str(&arguments.to_string().replace("HANDLE", handle)).unwrap();
+        let store = folder.join(format!("call-{number}"));
+        fs::create_dir_all(&store).unwrap();
+        let calls = vec![((*name).to_owned(), ToolCallInput::new(arguments))];
+        outcomes.extend(call_all(&store, &toolbox, host, &calls).await.unwrap());
+    }
+    outcomes
+}
+
+fn host(folder: &Path) -> ToolHost {
+    let environment = ToolEnvironment::open(folder.join("work")).unwrap().with_sandbox(Sandbox::Off);
+    ToolHost::new(environment, CallRecords::open(folder.join("records")).unwrap())
+}
+
+fn living(pattern: &str) -> bool {
+    !Command::new("pgrep").args(["-f", pattern]).output().unwrap().stdout.is_empty()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_the_background_is_read_and_stopped() {
+    let folder = prepared(&[]);
+    let host = host(folder.path());
+    let command = "echo begun; cat go; echo on; setsid sleep 3631 & sleep 3631";
+    Command::new("mkfifo").arg(folder.path().join("work/go")).status().unwrap();
+    let outcomes = with_handle(
+        &host,
+        folder.path(),
+        &[
+            ("bash", json!({ "command": command, "background": true })),
+            ("bash", json!({ "command": "until grep -q begun ../records/HANDLE.out; do sleep 0.01; done" })),
+            ("bash-output", json!({ "handle": "HANDLE" })),
+            (
+                "bash",
+                json!({ "command": "echo went > go; until grep -q on ../records/HANDLE.out; do sleep 0.01; done" }),
+            ),
+            ("bash-output", json!({ "handle": "HANDLE", "from": 6 })),
+            ("bash-stop", json!({ "handle": "HANDLE" })),
+            ("bash-stop", json!({ "handle": "HANDLE" })),
+            ("bash-output", json!({ "handle": "background-00" })),
+            ("bash-output", json!({ "handle": "../agents" })),
+        ],
+    )
+    .await;
+    let states: Vec<_> = outcomes.iter().map(|outcome| outcome.details["state"].as_str().unwrap_or("-")).collect();
+    assert_eq!(states, ["-", "-", "running", "-", "running", "stopped", "stopped", "-", "-"], "{outcomes:?}");
+    let text = |number: usize| outcomes[number].plain_text();
+    assert!(text(2).starts_with("begun\n") && !text(2).contains("went"), "{}", text(2));
+    assert!(text(4).starts_with("went\non\n") && !text(4).contains("begun"), "{}", text(4));
+    assert!(!living("^sleep 3631"), "it ended with all it started");
+    assert!(outcomes[7..].iter().all(|outcome| outcome.error_code() == Some("unknown_handle")), "{outcomes:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_the_background_ends_by_itself_or_with_its_worker() {
+    let folder = prepared(&[]);
+    let host = host(folder.path());
+    let calls = [
+        ("bash", json!({ "command": "echo done; exit 3", "background": true })),
+        ("bash", json!({ "command": "until test -e ../records/HANDLE.end; do sleep 0.01; done" })),
+        ("bash-output", json!({ "handle": "HANDLE" })),
+        ("bash", json!({ "command": "setsid sleep 3641 & sleep 3641", "background": true })),
+    ];
+    let outcomes = with_handle(&host, folder.path(), &calls).await;
+    let text = outcomes[2].plain_text();
+    assert!(text.starts_with("done\n") && text.contains("exit code 3") && outcomes[2].is_error, "{text}");
+    wait_for("the second", || living("^sleep 3641"));
+    drop(host);
+    wait_for("its end with the worker", || !living("^sleep 3641"));
+}
+
+#[test]
+fn a_command_in_the_background_is_lost_with_a_killed_worker() {
+    let command = "echo begun; setsid sleep 3651 & sleep 3651";
+    let folder = prepared(&[
+        ("bash", json!({ "command": command, "background": true })),
+        ("bash", json!({ "command": "sleep 3661" })),
+    ]);
+    let worker = start(folder.path());
+    let handle = || {
+        let files = fs::read_dir(folder.path().join("records")).into_iter().flatten().flatten();
+        let mut files = files.filter(|file| fs::read_to_string(file.path()).is_ok_and(|text| text == "begun\n"));
+        files.find_map(|file| Some(file.file_name().to_str()?.strip_suffix(".out")?.to_owned()))
+    };
+    wait_for("its output", || handle().is_some() && living("^sleep 3661"));
+    worker.kill();
+    let handle = handle().unwrap();
+    let calls = vec![("bash-output".to_owned(), ToolCallInput::new(json!({ "handle": handle })))];
+    let other = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let outcomes =
+        runtime.block_on(call_all(other.path(), &Toolbox::host().unwrap(), &host(folder.path()), &calls)).unwrap();
+    let text = outcomes[0].plain_text();
+    assert_eq!(outcomes[0].details["state"], "lost", "{outcomes:?}");
+    assert!(text.starts_with("begun") && text.contains("It was lost"), "{text}");
+    assert!(!living("^sleep 3651"), "nothing of it is left");
+    // The call that was under way is settled, with what it had started.
+    let settled: Vec<ToolOutcome> = start(folder.path()).result();
+    assert_eq!(
+        (settled[0].details["handle"].as_str(), settled[1].error_code()),
+        (Some(handle.as_str()), Some("interrupted"))
+    );
+}

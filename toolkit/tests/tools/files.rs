@@ -182,3 +182,20 @@ async fn readers_see_the_old_or_the_new_content_never_a_part() {
     assert!(reader.join().unwrap() > 1, "the reader saw changes");
     assert_eq!(names(work.path()), ["file"]);
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_does_not_lead_to_what_is_run_later() {
+    let work = Work::new();
+    work.put(".git/hooks/pre-commit", "old");
+    std::os::unix::fs::symlink(".git/hooks", work.path().join("docs")).unwrap();
+    std::os::unix::fs::symlink(".git/hooks/pre-commit", work.path().join("notes.md")).unwrap();
+    for path in ["docs/pre-commit", "notes.md", "docs/new"] {
+        let outcome = Write.call(json!({ "path": path, "content": "evil" }), &work.environment).await.unwrap();
+        assert_eq!(outcome.error_code(), Some("guarded"), "{path}: {outcome:?}");
+    }
+    assert_eq!(work.get(".git/hooks/pre-commit"), b"old");
+    let outcome =
+        Write.call(json!({ "path": ".git/hooks/pre-commit", "content": "new" }), &work.environment).await.unwrap();
+    assert!(!outcome.is_error, "by its own name a person has seen it: {outcome:?}");
+}

@@ -123,6 +123,177 @@ async fn bubblewrap_hides_processes_sockets_and_keys() {
     assert!(counts[0] < 10 && counts[1..] == [0, 0], "{outcome:?}");
 }
 
+#[tokio::test]
+async fn added_directories_and_private_caches_are_writable() {
+    let more = tempfile::tempdir_in("/var/tmp").unwrap();
+    let added = more.path().join("added");
+    std::fs::create_dir_all(added.join(".git/hooks")).unwrap();
+    for (name, available) in ways() {
+        let work = Work::new();
+        let caches = more.path().join("caches");
+        let environment = confined(&work, available).with_caches(&caches).with_directory(&added).unwrap();
+        let place = added.display();
+        let outcome = bash(&environment, &format!("echo x > {place}/made-{name} && cat {place}/made-{name}")).await;
+        assert_eq!(outcome.plain_text(), "x\n", "{name}: {outcome:?}");
+        let outcome = bash(&environment, &format!("echo evil > {place}/.git/hooks/pre-commit")).await;
+        assert!(outcome.is_error && !added.join(".git/hooks/pre-commit").exists(), "{name}: {outcome:?}");
+        let outcome =
+            bash(&environment, "for f in $npm_config_cache $PIP_CACHE_DIR $GOCACHE; do echo x > $f/x; done").await;
+        assert!(!outcome.is_error && caches.join("npm/x").exists(), "{name}: {outcome:?}");
+        let home =
+            |environment: ToolEnvironment| async move { bash(&environment, "echo ${CARGO_HOME-}").await.plain_text() };
+        let private = format!("{}\n", caches.join("cargo").display());
+        assert_ne!(home(environment.clone()).await, private, "{name}: what is there is needed without the network");
+        assert_eq!(home(environment.with_network(true)).await, private, "{name}");
+    }
+}
+
+/// A repository with a hook, and what else is run later.
+fn repository() -> Work {
+    let work = Work::new();
+    let git = |arguments: &[&str]| {
+        let done = std::process::Command::new("git").args(arguments).current_dir(work.path()).output().unwrap();
+        assert!(done.status.success(), "{arguments:?}: {done:?}");
+    };
+    work.put("a.txt", "one");
+    git(&["init", "--quiet"]);
+    git(&["add", "."]);
+    git(&["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "--quiet", "-m", "one"]);
+    let hook = work.path().join(".git/hooks/pre-commit");
+    work.put(".git/hooks/pre-commit", "#!/bin/sh\nexit 0\n");
+    std::fs::set_permissions(hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    work.put(".vscode/tasks.json", "{}");
+    work.put("sub/.envrc", "export A=1\n");
+    work
+}
+
+#[tokio::test]
+async fn confined_commands_leave_alone_what_is_run_later() {
+    for (name, available) in ways() {
+        let work = repository();
+        let environment = confined(&work, available);
+        let config = std::fs::read_to_string(work.path().join(".git/config")).unwrap();
+        let read = |path: &str| std::fs::read_to_string(work.path().join(path)).unwrap_or_default();
+        for command in [
+            "echo evil > .git/hooks/pre-commit",
+            "echo evil > .git/hooks/post-commit",
+            "git config core.hooksPath .",
+            "rm -rf .git/hooks",
+            "mv .git/hooks hooks && mkdir .git/hooks && echo evil > .git/hooks/pre-commit",
+            "echo evil > .vscode/tasks.json",
+            "rm -r .vscode",
+            "echo evil > sub/.envrc",
+            "ln -s ../.git/hooks sub/link && echo evil > sub/link/pre-commit",
+            "echo evil > .envrc",
+            "mkdir -p .claude .idea && echo evil > .claude/settings.json",
+            "echo evil > .mcp.json",
+        ] {
+            let outcome = bash(&environment, command).await;
+            assert!(outcome.is_error, "{name} let it: {command}: {outcome:?}");
+            assert_eq!(read(".git/hooks/pre-commit"), "#!/bin/sh\nexit 0\n", "{name}: {command}");
+            assert_eq!(
+                (read(".git/config"), read(".vscode/tasks.json")),
+                (config.clone(), "{}".into()),
+                "{name}: {command}"
+            );
+            assert_eq!(read("sub/.envrc"), "export A=1\n", "{name}: {command}");
+            for new in [".git/hooks/post-commit", ".envrc", ".claude", ".idea", ".mcp.json"] {
+                assert!(!work.path().join(new).exists(), "{name} left {new}: {command}");
+            }
+        }
+        let outcome =
+            bash(&environment, "git status --short -uno && git log --oneline | wc -l && git diff --stat").await;
+        assert_eq!((outcome.plain_text().as_str(), outcome.is_error), ("1\n", false), "{name}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_may_be_run_outside_for_a_reason() {
+    let work = repository();
+    let environment = confined(&work, Availability::probe().clone());
+    let run = |arguments: serde_json::Value| async { Bash.call(arguments, &environment).await.unwrap() };
+    let command = "echo two > a.txt && git -c user.name=a -c user.email=a@b.c commit --quiet -am two && git log --oneline | wc -l";
+    let refused = run(json!({ "command": command, "outsideSandbox": true })).await;
+    assert_eq!(refused.error_code(), Some("invalid_arguments"), "{refused:?}");
+    let outcome = run(json!({ "command": command, "outsideSandbox": true, "reason": "to commit" })).await;
+    assert_eq!((outcome.plain_text().as_str(), &outcome.details["sandbox"]), ("2\n", &json!("off")), "{outcome:?}");
+    let next = run(json!({ "command": "echo x > .git/hooks/pre-commit" })).await;
+    assert!(next.is_error && next.details["sandbox"] != "off", "it was for one command: {next:?}");
+}
+
+#[tokio::test]
+async fn keys_below_the_home_directory_cannot_be_read() {
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let put = |path: &str| {
+        let path = home.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "TOP-SECRET").unwrap();
+    };
+    let keys = [
+        ".ssh/id_ed25519",
+        ".aws/credentials",
+        ".gnupg/private",
+        ".netrc",
+        ".npmrc",
+        ".pypirc",
+        ".kube/config",
+        ".docker/config.json",
+        ".config/gcloud/key.json",
+        ".cargo/credentials.toml",
+        ".mozilla/firefox/logins.json",
+        ".git-credentials",
+    ];
+    keys.iter().for_each(|key| put(key));
+    put("notes.txt");
+    put(".config/other.toml");
+    // The commands of this program alone: what a process has as its home it has for all its threads.
+    let tried = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "sandbox::reads_keys_of_the_home_directory", "--ignored", "--nocapture"])
+        .env("HOME", home.path())
+        .env("FLOVYN_TEST_KEYS", keys.join(" "))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&tried.stdout);
+    assert!(tried.status.success() && said.contains("1 passed"), "{said}\n{}", String::from_utf8_lossy(&tried.stderr));
+}
+
+#[tokio::test]
+#[ignore = "it is run by another test, with a home directory of its own"]
+async fn reads_keys_of_the_home_directory() {
+    let Ok(keys) = std::env::var("FLOVYN_TEST_KEYS") else { return };
+    for (name, available) in ways() {
+        let work = Work::new();
+        let environment = confined(&work, available);
+        for key in keys.split(' ') {
+            for command in [
+                format!("cat ~/{key}"),
+                format!("ln -sf ~/{key} link && cat link"),
+                format!("cd ~ && cp {key} $TMPDIR/x; cat $TMPDIR/x"),
+            ] {
+                let outcome = bash(&environment, &command).await;
+                assert!(!outcome.plain_text().contains("SECRET"), "{name} read {key}: {command}: {outcome:?}");
+            }
+        }
+        let outcome = bash(
+            &environment,
+            "cat ~/notes.txt ~/.config/other.toml && ls /usr >/dev/null && cat /etc/passwd | head -c 1",
+        )
+        .await;
+        assert!(outcome.plain_text().starts_with("TOP-SECRETTOP-SECRET") && !outcome.is_error, "{name}: {outcome:?}");
+        // A working directory that holds them is no way around.
+        let at_home =
+            ToolEnvironment::open(std::env::var("HOME").unwrap()).unwrap().with_available(environment_of(name));
+        match Bash.call(json!({ "command": "cat .ssh/id_ed25519 .netrc; echo; cat notes.txt" }), &at_home).await {
+            Ok(outcome) => assert_eq!(outcome.plain_text().matches("SECRET").count(), 1, "{name}: {outcome:?}"),
+            Err(error) => assert!(name == "landlock" && error.message().contains("holds keys"), "{name}: {error}"),
+        }
+    }
+}
+
+fn environment_of(name: &str) -> Availability {
+    ways().into_iter().find(|(way, _)| *way == name).expect("it was there").1
+}
+
 async fn program(environment: &ToolEnvironment, language: &str, code: &str) -> ToolOutcome {
     RunSandbox.call(json!({ "language": language, "code": code }), environment).await.unwrap()
 }

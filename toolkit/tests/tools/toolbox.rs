@@ -45,6 +45,8 @@ async fn host_tools_are_declared() {
     let effects: Vec<_> = toolbox.definitions().into_iter().map(|tool| (tool.name, tool.effect)).collect();
     let expected = [
         ("bash", Effect::Exec),
+        ("bash-output", Effect::Read),
+        ("bash-stop", Effect::Read),
         ("edit", Effect::Write),
         ("fetch", Effect::Exec),
         ("find", Effect::Read),
@@ -71,7 +73,12 @@ async fn host_tools_are_declared() {
 async fn calls_are_checked_before_they_run() {
     let (work, toolbox) = (Work::new(), Toolbox::host().unwrap());
     for (name, arguments, code, said) in [
-        ("ls", json!({}), "unknown_tool", "There are: bash, edit, fetch, find, grep, read, run-sandbox, todo, write."),
+        (
+            "ls",
+            json!({}),
+            "unknown_tool",
+            "There are: bash, bash-output, bash-stop, edit, fetch, find, grep, read, run-sandbox, todo, write.",
+        ),
         ("read", json!({}), "invalid_arguments", "- \"path\" is a required property"),
         ("read", json!({ "path": 1 }), "invalid_arguments", "- path: 1 is not of type \"string\""),
         ("read", json!({ "path": "a", "ofset": 1 }), "invalid_arguments", "'ofset' was unexpected"),
@@ -138,6 +145,32 @@ fn an_outcome_becomes_the_result_of_a_call() {
     assert_eq!(result.details, Some(json!({ "error": "stale", "path": "f" })));
     let stored: ToolOutcome = serde_json::from_str(&serde_json::to_string(&ToolOutcome::text("a")).unwrap()).unwrap();
     assert_eq!(stored, ToolOutcome::text("a"));
+}
+
+#[test]
+fn a_person_is_asked_about_what_is_run_later_and_what_is_run_outside() {
+    let edits = ApprovalPolicy::default().with(Rule::new("*", Decision::Allow)).compile().unwrap();
+    let everything = ApprovalPolicy::allow_all().compile().unwrap();
+    for path in
+        [".git/hooks/pre-commit", "a/.envrc", ".vscode/tasks.json", ".mcp.json", ".claude/x", ".flovyn/settings.json"]
+    {
+        let arguments = json!({ "path": path, "content": "x" });
+        assert_eq!(edits.decide("write", Effect::Write, &arguments), Decision::Ask, "{path}");
+        assert_eq!(everything.decide("write", Effect::Write, &arguments), Decision::Allow, "{path}");
+        assert_eq!(edits.decide("read", Effect::Read, &arguments), Decision::Allow, "{path}");
+    }
+    assert_eq!(edits.decide("write", Effect::Write, &json!({ "path": "src/a.rs" })), Decision::Allow);
+    let outside = json!({ "command": "git commit -m x", "outsideSandbox": true, "reason": "to commit" });
+    let exact = Rule::new("bash", Decision::Allow).with_exact("git commit -m x");
+    let exact = ApprovalPolicy::allow_all().with(exact).compile().unwrap();
+    for approvals in [&edits, &everything, &exact] {
+        assert_eq!(approvals.decide("bash", Effect::Exec, &outside), Decision::Ask);
+        assert_eq!(approvals.decide("bash", Effect::Exec, &json!({ "command": "git commit -m x" })), Decision::Allow);
+    }
+    let request = ApprovalRequest::new("1", "bash", Effect::Exec, &outside).unwrap();
+    assert!(request.alike().is_empty(), "there is no always");
+    let denied = ApprovalPolicy::default().with(Rule::new("bash", Decision::Deny)).compile().unwrap();
+    assert_eq!(denied.decide("bash", Effect::Exec, &outside), Decision::Deny);
 }
 
 #[test]

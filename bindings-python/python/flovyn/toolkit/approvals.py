@@ -22,9 +22,12 @@ class Rule:
     """The tools, by name or by a pattern such as ``mcp__github__*``."""
     decision: Decision
     command: str | None = None
-    """For ``bash``: the words that the command begins with, such as ``git status``."""
+    """For ``bash``: the words that a command begins with, such as ``git status``. What allows a line has to allow each
+    command of it."""
     path: str | None = None
     """For tools with a path: a pattern such as ``src/**``."""
+    exact: str | None = None
+    """For ``bash``: the whole text of a line, or of one command in it."""
 
 
 @dataclass(frozen=True)

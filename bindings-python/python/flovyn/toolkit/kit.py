@@ -52,6 +52,16 @@ class Toolkit:
     """Whether commands run confined; they do unless given."""
     network: bool | None = None
     """Whether confined commands may use the network; they may not unless given."""
+    fetch_allowed_hosts: Sequence[str] = ()
+    """Hosts that ``fetch`` may ask without a person being asked; ``*.example.com`` is all below a domain."""
+    fetch_private_hosts: Sequence[str] = ()
+    """Hosts that ``fetch`` may ask although their addresses are not of the public internet."""
+    add_dirs: Sequence[str | os.PathLike[str]] = ()
+    """Directories beside the working directory, whose files tools and commands may read and write."""
+    variables: Sequence[str] = ()
+    """Variables that commands see beside the usual ones; ``NAME*`` stands for all that begin so."""
+    caches: Literal["private", "user"] | None = None
+    """The package caches of confined commands: their own unless given, or those of the user."""
     mcp_servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]], repr=False)
     """MCP servers by name, as MCP clients write them: ``{"fs": {"command": "mcp-server-files", "args": ["."]}}``."""
     providers: Mapping[str, Provider] = field(default_factory=dict[str, Provider])
@@ -67,6 +77,10 @@ class Toolkit:
             "roots": [absolute(root) for root in self.roots],
             "sandbox": self.sandbox,
             "network": self.network,
+            "fetch": {"allowedHosts": list(self.fetch_allowed_hosts), "privateHosts": list(self.fetch_private_hosts)},
+            "addDirs": [absolute(folder) for folder in self.add_dirs],
+            "variables": list(self.variables),
+            "caches": self.caches,
             "mcpServers": {name: dict(server) for name, server in self.mcp_servers.items()},
             "providers": {name: provider.describe() for name, provider in self.providers.items()},
             "records": absolute(self.records),

@@ -394,7 +394,8 @@ def react_agent(
     ``client.worker(agents=[assistant])``. A run's input is a prompt, or a ``RunInput``; it ends with a ``RunOutcome``.
 
     ``model`` is ``provider/model``, with ``fallback`` for where it fails. ``tools`` are host tools (``read``,
-    ``write``, ``edit``, ``bash``, ``grep``, ``find``, ``run-sandbox``) and MCP tools by name, and tasks of one's own.
+    ``write``, ``edit``, ``bash``, ``grep``, ``find``, ``run-sandbox``, ``todo``, ``fetch``) and MCP tools by name, and
+    tasks of one's own.
     ``approvals`` says which calls need a person: with ``"ask"`` those that change or run something, with ``"allow"``
     none; with ``"deny"`` such calls never run. With ``mode="chat"`` the run waits for the next ``userMessage`` signal.
     ``retry`` says how long an outage of the models is waited for, six hours unless given, and what follows then.

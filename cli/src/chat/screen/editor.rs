@@ -1,16 +1,11 @@
-//! The line editor with its history, and the events of the keyboard.
+//! The line editor: what keys mean, its history, the search in it, and the menu of completions.
 
+use super::field_text::{Place, WrittenText};
 use super::style::{Row, Style, span, wrap};
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, poll, read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tui_input::{Input, InputRequest};
-use unicode_width::UnicodeWidthChar;
+use crate::chat::completion::{Candidate, Candidates, Completions};
+use crate::print::short;
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// How often the thread that reads keys checks whether to stop.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The prefix of the user's line.
 pub(crate) const MARK: &str = "› ";
 
@@ -27,27 +22,62 @@ pub(crate) enum KeyAction {
     Leave,
     /// The line or the terminal has changed.
     Changed,
+    /// Show everything whole.
+    Expand,
+    /// Scroll what is asked by so many pages.
+    Scroll(isize),
+    /// Go on writing in the user's own editor.
+    ExternalEditor,
+    /// Another mode.
+    NextMode,
 }
 
 /// The line and its history.
 #[derive(Debug, Default)]
 pub(crate) struct Editor {
-    input: Input,
+    written: WrittenText,
     history: Vec<String>,
     /// The index in `history` of the line that is shown.
     history_index: usize,
+    /// The line that was being written before the history was shown.
+    before_history: String,
+    search: Option<Search>,
+    menu: Option<Menu>,
+    completions: Completions,
+}
+
+/// A search in the history.
+#[derive(Debug, Default)]
+struct Search {
+    query: String,
+    /// The index in the history of what was found.
+    found: Option<usize>,
+}
+
+/// The candidates for the word before the cursor.
+#[derive(Debug)]
+struct Menu {
+    candidates: Candidates,
+    selected: usize,
 }
 
 impl Editor {
+    /// An editor with the lines of earlier sessions.
+    pub(crate) fn new(history: Vec<String>, completions: Completions) -> Self {
+        Self { history_index: history.len(), history, completions, ..Self::default() }
+    }
+
     /// Handles an event of the terminal.
     pub(crate) fn handle(&mut self, event: Event) -> KeyAction {
         match event {
-            Event::Key(key) if key.kind != KeyEventKind::Release => self.key(key),
+            Event::Key(key) if key.kind != KeyEventKind::Release => match self.search.take() {
+                Some(search) => self.search_key(search, key),
+                None => self.key(key),
+            },
             Event::Paste(text) => {
-                let text = text.replace("\r\n", "\n").replace('\r', "\n");
-                for letter in text.chars() {
-                    self.input.handle(InputRequest::InsertChar(letter));
-                }
+                self.search = None;
+                self.menu = None;
+                self.written.paste(&text);
                 KeyAction::Changed
             }
             _ => KeyAction::Changed,
@@ -55,149 +85,261 @@ impl Editor {
     }
 
     fn key(&mut self, KeyEvent { code, modifiers, .. }: KeyEvent) -> KeyAction {
-        use InputRequest::*;
         let control = modifiers.contains(KeyModifiers::CONTROL);
         let alt = modifiers.contains(KeyModifiers::ALT);
-        let request = match code {
+        let menu = self.menu.take();
+        match code {
+            KeyCode::Esc if menu.is_some() => {}
+            KeyCode::BackTab => return KeyAction::NextMode,
+            KeyCode::Tab if modifiers.contains(KeyModifiers::SHIFT) => return KeyAction::NextMode,
+            KeyCode::Tab => self.complete(menu),
+            KeyCode::Up | KeyCode::Down if menu.is_some() => {
+                self.menu = menu.map(|menu| menu.moved(code == KeyCode::Down));
+            }
             KeyCode::Char('c') if control => return KeyAction::Stop,
             KeyCode::Esc => return KeyAction::Stop,
             KeyCode::Char('d') if control && self.is_empty() => return KeyAction::Leave,
-            KeyCode::Enter if !alt => return self.line(),
-            KeyCode::Up => return self.previous(),
-            KeyCode::Down => return self.following(),
-            KeyCode::Enter => InsertChar('\n'),
-            KeyCode::Char('j') if control => InsertChar('\n'),
-            KeyCode::Backspace if alt || control => DeletePrevWord,
-            KeyCode::Char('w') if control => DeletePrevWord,
-            KeyCode::Backspace => DeletePrevChar,
-            KeyCode::Char('h') if control => DeletePrevChar,
-            KeyCode::Delete => DeleteNextChar,
-            KeyCode::Char('d') if control => DeleteNextChar,
-            KeyCode::Char('u') if control => DeleteFromStart,
-            KeyCode::Char('k') if control => DeleteTillEnd,
-            KeyCode::Char('y') if control => Yank,
-            KeyCode::Left if alt || control => GoToPrevWord,
-            KeyCode::Char('b') if alt => GoToPrevWord,
-            KeyCode::Left => GoToPrevChar,
-            KeyCode::Char('b') if control => GoToPrevChar,
-            KeyCode::Right if alt || control => GoToNextWord,
-            KeyCode::Char('f') if alt => GoToNextWord,
-            KeyCode::Right => GoToNextChar,
-            KeyCode::Char('f') if control => GoToNextChar,
-            KeyCode::Home => GoToStart,
-            KeyCode::Char('a') if control => GoToStart,
-            KeyCode::End => GoToEnd,
-            KeyCode::Char('e') if control => GoToEnd,
-            KeyCode::Char(letter) if !control && !alt => InsertChar(letter),
-            _ => return KeyAction::Changed,
-        };
-        self.input.handle(request);
+            KeyCode::Char('o') if control => return KeyAction::Expand,
+            KeyCode::Char('g') if control => return KeyAction::ExternalEditor,
+            KeyCode::Char('r') if control => self.search = Some(Search::default()),
+            KeyCode::PageUp => return KeyAction::Scroll(-1),
+            KeyCode::PageDown => return KeyAction::Scroll(1),
+            KeyCode::Enter if alt || modifiers.contains(KeyModifiers::SHIFT) => self.written.insert("\n"),
+            KeyCode::Char('j') if control => self.written.insert("\n"),
+            KeyCode::Enter => return self.enter(menu),
+            KeyCode::Up => self.above(),
+            KeyCode::Char('p') if control => self.above(),
+            KeyCode::Down => self.below(),
+            KeyCode::Char('n') if control => self.below(),
+            KeyCode::Backspace if alt || control => self.delete(Place::WordBefore),
+            KeyCode::Char('w') if control => self.delete(Place::WordBefore),
+            KeyCode::Backspace => self.delete(Place::LetterBefore),
+            KeyCode::Char('h') if control => self.delete(Place::LetterBefore),
+            KeyCode::Delete => self.delete(Place::LetterBehind),
+            KeyCode::Char('d') if control => self.delete(Place::LetterBehind),
+            KeyCode::Char('d') if alt => self.delete(Place::WordBehind),
+            KeyCode::Char('u') if control => self.delete(Place::LineStart),
+            KeyCode::Char('k') if control => self.delete(Place::LineEnd),
+            KeyCode::Char('y') if control => self.written.insert_cut(),
+            KeyCode::Left if alt || control => self.written.go(Place::WordBefore),
+            KeyCode::Char('b') if alt => self.written.go(Place::WordBefore),
+            KeyCode::Left => self.written.go(Place::LetterBefore),
+            KeyCode::Char('b') if control => self.written.go(Place::LetterBefore),
+            KeyCode::Right if alt || control => self.written.go(Place::WordBehind),
+            KeyCode::Char('f') if alt => self.written.go(Place::WordBehind),
+            KeyCode::Right => self.written.go(Place::LetterBehind),
+            KeyCode::Char('f') if control => self.written.go(Place::LetterBehind),
+            KeyCode::Home => self.written.go(Place::LineStart),
+            KeyCode::Char('a') if control => self.written.go(Place::LineStart),
+            KeyCode::End => self.written.go(Place::LineEnd),
+            KeyCode::Char('e') if control => self.written.go(Place::LineEnd),
+            KeyCode::Char(letter) if !control && !alt => {
+                self.written.insert(letter.encode_utf8(&mut [0; 4]));
+                self.open_menu();
+            }
+            _ => {}
+        }
         KeyAction::Changed
     }
 
-    fn line(&mut self) -> KeyAction {
-        let line = self.input.value_and_reset().trim().to_owned();
+    fn delete(&mut self, to: Place) {
+        self.written.delete(to);
+        self.open_menu();
+    }
+
+    fn open_menu(&mut self) {
+        let (before, behind) = self.written.around_cursor();
+        let candidates = self.completions.find(before, behind);
+        self.menu = candidates.map(|candidates| Menu { candidates, selected: 0 });
+    }
+
+    /// Completes the word before the cursor: with what is selected, or with the one candidate.
+    fn complete(&mut self, menu: Option<Menu>) {
+        match menu {
+            Some(menu) => self.take_candidate(&menu),
+            None => {
+                self.open_menu();
+                if let Some(menu) = self.menu.take_if(|menu| menu.candidates.list.len() == 1) {
+                    self.take_candidate(&menu);
+                }
+            }
+        }
+    }
+
+    fn take_candidate(&mut self, Menu { candidates, selected }: &Menu) {
+        let Some(Candidate { text, .. }) = candidates.list.get(*selected) else { return };
+        self.written.replace_before(candidates.start, &format!("{text} "));
+    }
+
+    /// Sends the line. A command that is being picked is completed and sent, a file completed.
+    fn enter(&mut self, menu: Option<Menu>) -> KeyAction {
+        if let Some(menu) = menu {
+            let (before, _) = self.written.around_cursor();
+            let word = &before[menu.candidates.start..];
+            let is_whole = menu.candidates.list.iter().any(|candidate| candidate.text == word);
+            if !is_whole {
+                self.take_candidate(&menu);
+                if !menu.candidates.is_command {
+                    return KeyAction::Changed;
+                }
+            }
+        }
+        let content = self.written.take();
+        let line = content.trim_end().trim_start_matches('\n');
         if line.is_empty() {
             return KeyAction::Empty;
         }
-        if self.history.last() != Some(&line) {
-            self.history.push(line.clone());
+        self.remember(line);
+        KeyAction::Line(line.to_owned())
+    }
+
+    fn remember(&mut self, line: &str) {
+        if self.history.last().is_none_or(|last| last != line) {
+            self.history.push(line.to_owned());
         }
         self.history_index = self.history.len();
-        KeyAction::Line(line)
+        self.before_history.clear();
     }
 
-    fn previous(&mut self) -> KeyAction {
-        self.history_index = self.history_index.saturating_sub(1);
-        self.show_history()
+    fn above(&mut self) {
+        if !self.written.go_line(false) && self.history_index > 0 {
+            if self.history_index == self.history.len() {
+                self.before_history = self.written.content();
+            }
+            self.show_history(self.history_index - 1);
+        }
     }
 
-    fn following(&mut self) -> KeyAction {
-        self.history_index = (self.history_index + 1).min(self.history.len());
-        self.show_history()
+    fn below(&mut self) {
+        if !self.written.go_line(true) && self.history_index < self.history.len() {
+            self.show_history(self.history_index + 1);
+        }
     }
 
-    fn show_history(&mut self) -> KeyAction {
-        self.input = Input::new(self.history.get(self.history_index).cloned().unwrap_or_default());
+    fn show_history(&mut self, index: usize) {
+        self.history_index = index;
+        let line = self.history.get(index).unwrap_or(&self.before_history).clone();
+        self.written.set(&line);
+    }
+
+    /// A key during a search: letters narrow it, Ctrl-R finds an older line, Enter takes the line, Esc the one before.
+    fn search_key(&mut self, mut search: Search, key: KeyEvent) -> KeyAction {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('r') if control => self.find(&mut search, true),
+            KeyCode::Char('c' | 'g') if control => return KeyAction::Changed,
+            KeyCode::Esc => return KeyAction::Changed,
+            KeyCode::Backspace => {
+                search.query.pop();
+                search.found = None;
+                self.find(&mut search, false);
+            }
+            KeyCode::Char(letter) if !control => {
+                search.query.push(letter);
+                self.find(&mut search, false);
+            }
+            code => {
+                if let Some(found) = search.found {
+                    self.before_history = self.written.content();
+                    self.show_history(found);
+                }
+                return if matches!(code, KeyCode::Enter | KeyCode::Tab) { KeyAction::Changed } else { self.key(key) };
+            }
+        }
+        self.search = Some(search);
         KeyAction::Changed
+    }
+
+    /// Finds the newest line with the query, from the one that is shown on, or an older one.
+    fn find(&self, search: &mut Search, older: bool) {
+        let end = search.found.map_or(self.history.len(), |found| if older { found } else { found + 1 });
+        let is_match = |line: &&String| line.to_lowercase().contains(&search.query.to_lowercase());
+        let lines = self.history[..end].iter().enumerate().rev();
+        if let Some((found, _)) = lines.into_iter().find(|(_, line)| is_match(line)) {
+            search.found = Some(found);
+        }
     }
 
     /// Whether nothing is written.
     pub(crate) fn is_empty(&self) -> bool {
-        self.input.value().is_empty()
+        self.written.is_empty()
+    }
+
+    /// What is written.
+    pub(crate) fn text(&self) -> String {
+        self.written.content()
     }
 
     /// Empties the line and returns its text.
     pub(crate) fn take_text(&mut self) -> String {
-        self.input.value_and_reset()
+        self.menu = None;
+        self.written.take()
+    }
+
+    /// Empties the line and keeps it in the history.
+    pub(crate) fn put_aside(&mut self) -> String {
+        let text = self.take_text();
+        self.remember(&text);
+        text
     }
 
     /// Replaces the text of the line.
-    pub(crate) fn set_text(&mut self, text: String) {
-        self.input = Input::new(text);
+    pub(crate) fn set_text(&mut self, text: &str) {
+        self.menu = None;
+        self.written.set(text);
     }
 
-    /// The rows of the line, and the position of the cursor in them.
-    pub(crate) fn rows(&self, width: usize) -> (Vec<Row>, (usize, usize)) {
-        let text = self.input.value();
-        let (mark, margin) = ([span(MARK, Style::CYAN)], [span("  ", Style::PLAIN)]);
-        // Lines are broken where they are full, not between words, so that the column of the cursor can be computed.
-        let room = width.saturating_sub(3).max(8);
-        let (mut wrapped, mut row, mut column, mut cursor) = (String::new(), 0, 0, (0, 0));
-        for (index, letter) in text.chars().chain([' ']).enumerate() {
-            let wide = letter.width().unwrap_or(0);
-            if letter != '\n' && column + wide > room {
-                wrapped.push('\n');
-                (row, column) = (row + 1, 0);
-            }
-            if index == self.input.cursor() {
-                cursor = (row, column + 2);
-            }
-            wrapped.push(letter);
-            (row, column) = if letter == '\n' { (row + 1, 0) } else { (row, column + wide) };
+    /// Looks for files anew.
+    pub(crate) fn forget_files(&mut self) {
+        self.completions.forget_files();
+    }
+
+    /// The rows of the line, at most so many, with the menu below; and the position of the cursor in them.
+    pub(crate) fn rows(&self, width: usize, max: usize) -> (Vec<Row>, (usize, usize)) {
+        if let Some(Search { query, found }) = &self.search {
+            let line = found.and_then(|found| self.history.get(found)).map_or("", String::as_str);
+            let asked = [span(format!("search: {query}"), Style::CYAN)];
+            let mut rows = wrap(&asked, width, &[], &[]);
+            rows.truncate(1);
+            let column = super::style::width_of(&rows[0]).min(width.saturating_sub(1));
+            rows.extend(wrap(
+                &[span(short(line, 400), Style::PLAIN)],
+                width,
+                &[span(MARK, Style::CYAN)],
+                &[span("  ", Style::PLAIN)],
+            ));
+            return (rows, (0, column));
         }
-        (wrap(&[span(wrapped, Style::PLAIN)], width, &mark, &margin), cursor)
+        let (mark, margin) = ([span(MARK, Style::CYAN)], [span("  ", Style::PLAIN)]);
+        let (mut rows, cursor) = self.written.rows(width, &mark, &margin, max);
+        if let Some(menu) = &self.menu {
+            rows.extend(menu.rows(width));
+        }
+        (rows, cursor)
     }
 }
 
-/// The events of the terminal, read by a thread of their own until this is dropped.
-pub(crate) struct KeyEvents {
-    events: UnboundedReceiver<Event>,
-    stop: Arc<AtomicBool>,
-}
-
-impl KeyEvents {
-    /// Begins to read.
-    pub(crate) fn open() -> std::io::Result<Self> {
-        let (sender, events) = unbounded_channel();
-        let stop = Arc::new(AtomicBool::new(false));
-        let stop_seen = stop.clone();
-        std::thread::Builder::new().name("flovyn-keys".into()).spawn(move || {
-            while !stop_seen.load(Ordering::Relaxed) {
-                let event = match poll(POLL_INTERVAL) {
-                    Ok(false) => continue,
-                    Ok(true) => read(),
-                    Err(_) => return,
-                };
-                // The terminal is gone.
-                let Ok(event) = event else { return };
-                if sender.send(event).is_err() {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { events, stop })
+impl Menu {
+    fn moved(mut self, down: bool) -> Self {
+        let all = self.candidates.list.len();
+        self.selected = (self.selected + if down { 1 } else { all - 1 }) % all;
+        self
     }
 
-    /// The next event; none when the terminal is gone.
-    pub(crate) async fn next(&mut self) -> Option<Event> {
-        self.events.recv().await
-    }
-}
-
-impl Drop for KeyEvents {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+    fn rows(&self, width: usize) -> Vec<Row> {
+        let longest = self.candidates.list.iter().map(|candidate| candidate.text.chars().count()).max().unwrap_or(0);
+        // The rows around the selected one.
+        const ROWS: usize = 8;
+        let top = (self.selected + 1).saturating_sub(ROWS);
+        let shown = self.candidates.list.iter().enumerate().skip(top).take(ROWS);
+        let row = |(index, candidate): (usize, &Candidate)| {
+            let is_selected = index == self.selected;
+            let (mark, style) = if is_selected { ("▸ ", Style::CYAN) } else { ("  ", Style::DIM) };
+            let text = format!("{:<longest$}  ", candidate.text);
+            let line = [span(mark, style), span(text, style), span(&candidate.about, Style::DIM)];
+            wrap(&line, width, &[], &[]).swap_remove(0)
+        };
+        shown.map(row).collect()
     }
 }
 
@@ -210,8 +352,16 @@ mod tests {
         Event::Key(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
+    fn with(modifiers: KeyModifiers, code: KeyCode) -> Event {
+        Event::Key(KeyEvent::new(code, modifiers))
+    }
+
     fn typed(editor: &mut Editor, text: &str) {
         text.chars().for_each(|letter| drop(editor.handle(key(KeyCode::Char(letter)))));
+    }
+
+    fn shown(editor: &Editor) -> Vec<String> {
+        editor.rows(60, 20).0.iter().map(|row| painted(row, false).trim_end().to_owned()).collect()
     }
 
     #[test]
@@ -220,26 +370,67 @@ mod tests {
         typed(&mut editor, "one");
         assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Line("one".into()));
         assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Empty, "an empty line is none");
-        editor.handle(Event::Paste("two\r\nthree".into()));
-        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Line("two\nthree".into()));
+        typed(&mut editor, "two");
+        editor.handle(with(KeyModifiers::SHIFT, KeyCode::Enter));
+        editor.handle(with(KeyModifiers::ALT, KeyCode::Enter));
+        editor.handle(Event::Paste("three\r\nfour".into()));
+        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Line("two\n\nthree\nfour".into()));
+        typed(&mut editor, "draft");
         editor.handle(key(KeyCode::Up));
+        (0..4).for_each(|_| drop(editor.handle(key(KeyCode::Up))));
+        assert_eq!(editor.text(), "one", "first through the lines of the last one");
+        (0..5).for_each(|_| drop(editor.handle(key(KeyCode::Down))));
+        assert_eq!(editor.text(), "draft", "what was being written comes back");
+        assert_eq!(editor.put_aside(), "draft");
         editor.handle(key(KeyCode::Up));
-        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Line("one".into()));
-        assert_eq!(
-            editor.handle(Event::Key(KeyEvent::new(KeyCode::Char('d'), KeyModifiers::CONTROL))),
-            KeyAction::Leave
-        );
+        assert_eq!(editor.take_text(), "draft");
+        assert_eq!(editor.handle(with(KeyModifiers::CONTROL, KeyCode::Char('d'))), KeyAction::Leave);
+    }
+
+    #[test]
+    fn the_history_is_searched() {
+        let history = ["make test", "cargo test --lib", "ls"].map(str::to_owned).to_vec();
+        let mut editor = Editor::new(history, Completions::default());
+        let control_r = || with(KeyModifiers::CONTROL, KeyCode::Char('r'));
+        editor.handle(control_r());
+        typed(&mut editor, "tes");
+        assert_eq!(shown(&editor), ["search: tes", "› cargo test --lib"]);
+        editor.handle(control_r());
+        assert_eq!(shown(&editor), ["search: tes", "› make test"]);
+        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Changed, "it is taken, not sent");
+        assert_eq!(editor.text(), "make test");
+        editor.handle(control_r());
+        assert_eq!(editor.handle(key(KeyCode::Esc)), KeyAction::Changed);
+        assert_eq!(editor.text(), "make test", "as before");
+    }
+
+    #[test]
+    fn a_menu_completes_commands() {
+        let command = |name: &str| Candidate { text: name.to_owned(), about: format!("about {name}") };
+        let commands = vec![command("/model"), command("/mcp"), command("/cost")];
+        let mut editor = Editor::new(Vec::new(), Completions::new(commands, std::path::Path::new("/nowhere")));
+        typed(&mut editor, "/m");
+        assert_eq!(shown(&editor), ["› /m", "▸ /model  about /model", "  /mcp    about /mcp"]);
+        editor.handle(key(KeyCode::Down));
+        editor.handle(key(KeyCode::Tab));
+        assert_eq!(editor.text(), "/mcp ");
+        editor.take_text();
+        typed(&mut editor, "/co");
+        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Line("/cost".into()));
+        typed(&mut editor, "/mo");
+        assert_eq!(editor.handle(key(KeyCode::Esc)), KeyAction::Changed, "it closes the menu");
+        assert_eq!(editor.handle(key(KeyCode::Esc)), KeyAction::Stop);
     }
 
     #[test]
     fn the_cursor_is_where_its_letter_is() {
         let mut editor = Editor::default();
         typed(&mut editor, "abcdefghijkl");
-        let (rows, cursor) = editor.rows(11);
-        assert_eq!(rows.iter().map(|row| painted(row, false)).collect::<Vec<_>>(), ["› abcdefgh", "  ijkl "]);
+        let (rows, cursor) = editor.rows(11, 20);
+        assert_eq!(rows.iter().map(|row| painted(row, false)).collect::<Vec<_>>(), ["› abcdefgh", "  ijkl"]);
         assert_eq!(cursor, (1, 6));
         editor.handle(key(KeyCode::Home));
-        assert_eq!(editor.rows(11).1, (0, 2));
-        assert_eq!(Editor::default().rows(40).1, (0, 2));
+        assert_eq!(editor.rows(11, 20).1, (0, 2));
+        assert_eq!(Editor::default().rows(40, 20).1, (0, 2));
     }
 }

@@ -11,6 +11,43 @@ pub(crate) struct Markdown {
     open: String,
     /// Whether a block was settled before.
     began: bool,
+    /// The code block that is open; its lines are settled one by one.
+    fence: Option<Fence>,
+}
+
+/// A code block that has begun.
+#[derive(Debug)]
+struct Fence {
+    /// The marks at its beginning.
+    mark: String,
+    /// Empty lines that are shown if a line follows.
+    blank: usize,
+}
+
+impl Fence {
+    /// The code block that begins with a line, and what it says of its language.
+    fn begun_by(line: &str) -> Option<(Self, &str)> {
+        let first = line.chars().next().filter(|letter| matches!(letter, '`' | '~'))?;
+        let rest = line.trim_start_matches(first);
+        let mark = &line[..line.len() - rest.len()];
+        let is_inline = first == '`' && rest.contains('`');
+        (mark.len() >= 3 && !is_inline).then(|| (Self { mark: mark.to_owned(), blank: 0 }, rest.trim()))
+    }
+
+    fn is_ended_by(&self, line: &str) -> bool {
+        let line = line.trim();
+        line.len() >= self.mark.len() && line.trim_start_matches(&self.mark[..1]).is_empty()
+    }
+
+    fn line(&mut self, line: &str, width: usize, rows: &mut Vec<Row>) {
+        if line.trim().is_empty() {
+            self.blank += 1;
+            return;
+        }
+        let margin = [span("  ", Style::PLAIN)];
+        (0..std::mem::take(&mut self.blank)).for_each(|_| rows.push(margin.to_vec()));
+        rows.extend(wrap(&[span(line.trim_end(), Style::CYAN)], width, &margin, &margin));
+    }
 }
 
 impl Markdown {
@@ -18,15 +55,47 @@ impl Markdown {
     pub(crate) fn push(&mut self, text: &str, width: usize) -> Vec<Row> {
         self.open.push_str(text);
         let mut rows = Vec::new();
-        while let Some(end) = settled(&self.open) {
-            let block: String = self.open.drain(..end).collect();
-            self.add(&block, width, &mut rows);
+        loop {
+            if let Some(mut fence) = self.fence.take() {
+                let Some(end) = self.open.find('\n') else {
+                    self.fence = Some(fence);
+                    return rows;
+                };
+                let line: String = self.open.drain(..=end).collect();
+                if !fence.is_ended_by(&line) {
+                    fence.line(&line, width, &mut rows);
+                    self.fence = Some(fence);
+                }
+            } else if let Some((fence, language)) =
+                self.open.split_once('\n').and_then(|(line, _)| Fence::begun_by(line))
+            {
+                if std::mem::replace(&mut self.began, true) {
+                    rows.push(Row::new());
+                }
+                if !language.is_empty() {
+                    rows.push(vec![span(format!("  {language}"), Style::DIM)]);
+                }
+                self.fence = Some(fence);
+                self.open.drain(..=self.open.find('\n').unwrap_or_default());
+            } else if let Some(end) = settled(&self.open) {
+                let block: String = self.open.drain(..end).collect();
+                self.add(&block, width, &mut rows);
+            } else {
+                return rows;
+            }
         }
-        rows
     }
 
     /// The rows of what is not settled.
     pub(crate) fn tail(&self, width: usize) -> Vec<Row> {
+        if let Some(fence) = &self.fence {
+            let mut rows = Vec::new();
+            let mut rest = Fence { mark: fence.mark.clone(), blank: fence.blank };
+            if !rest.mark.starts_with(self.open.trim()) {
+                rest.line(&self.open, width, &mut rows);
+            }
+            return rows;
+        }
         let mut rows = render(&self.open, width);
         if self.began && !rows.is_empty() {
             rows.insert(0, Row::new());
@@ -38,15 +107,18 @@ impl Markdown {
     pub(crate) fn finish(&mut self, width: usize) -> Vec<Row> {
         let mut rows = Vec::new();
         let block = std::mem::take(&mut self.open);
-        self.add(&block, width, &mut rows);
+        match self.fence.take() {
+            Some(mut fence) if !fence.is_ended_by(&block) => fence.line(&block, width, &mut rows),
+            Some(_) => {}
+            None => self.add(&block, width, &mut rows),
+        }
         self.began = false;
         rows
     }
 
     /// Forgets what is not settled.
     pub(crate) fn drop_open(&mut self) {
-        self.open.clear();
-        self.began = false;
+        *self = Self::default();
     }
 
     fn add(&mut self, block: &str, width: usize, rows: &mut Vec<Row>) {
@@ -61,12 +133,15 @@ impl Markdown {
 }
 
 /// Where the first block ends, if another one has begun: behind an empty line, outside of a fence, before a line that is
-/// not indented.
+/// not indented; or before a code block, which is settled line by line.
 fn settled(text: &str) -> Option<usize> {
     let (mut at, mut fence, mut blank) = (0, None::<&str>, false);
     for line in text.split_inclusive('\n') {
         let bare = line.trim();
         if blank && fence.is_none() && at > 0 && !bare.is_empty() && !line.starts_with([' ', '\t']) {
+            return Some(at);
+        }
+        if fence.is_none() && at > 0 && line.ends_with('\n') && Fence::begun_by(line).is_some() {
             return Some(at);
         }
         if !line.ends_with('\n') {
@@ -301,6 +376,26 @@ mod tests {
         let bold = &render("Some **bold**", 40)[0];
         assert_eq!(painted(bold, true), "Some \u{1b}[1mbold\u{1b}[0m");
         assert_eq!(texts(&render("[a](http://b)", 40)), ["a (http://b)"]);
+    }
+
+    #[test]
+    fn a_code_block_is_settled_line_by_line() {
+        let mut markdown = Markdown::default();
+        let mut rows = markdown.push("See:\n````rust\nfn a() {\n\n", 40);
+        assert_eq!(texts(&rows), ["See:", "", "  rust", "  fn a() {"]);
+        rows = markdown.push("}\n```\n", 40);
+        assert_eq!(texts(&rows), ["  ", "  }", "  ```"], "a shorter mark is code");
+        rows = markdown.push("````\nThen", 40);
+        assert!(rows.is_empty(), "{rows:?}");
+        assert_eq!(texts(&markdown.tail(40)), ["", "Then"]);
+        let mut long = Markdown::default();
+        let mut open = 0;
+        long.push("```\n", 40);
+        for line in 0..10_000 {
+            assert_eq!(long.push(&format!("line {line}\n"), 40).len(), 1);
+            open = open.max(long.tail(40).len());
+        }
+        assert_eq!(open, 0, "what is drawn again does not grow with the block");
     }
 
     #[test]

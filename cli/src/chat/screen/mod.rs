@@ -1,9 +1,15 @@
-//! The screen of a chat: `style` has rows of text, `markdown`, `card` and `form` make them, `editor` is the line of
-//! the user, `terminal` draws.
+//! The screen of a chat: `style` has rows of text, `markdown`, `card` and `form` make them, `pager` and `picker` show many of
+//! them; `editor` is the line of the user, `keys` reads the keyboard; `terminal` draws, and `plain` prints for screen readers.
 
 pub(super) mod card;
 pub(super) mod editor;
+pub(super) mod field_text;
 pub(super) mod form;
+pub(super) mod keys;
 pub(super) mod markdown;
+pub(super) mod pager;
+pub(super) mod picker;
+pub(super) mod plain;
+pub(super) mod printable;
 pub(super) mod style;
 pub(super) mod terminal;

@@ -1,7 +1,13 @@
 //! Rows of styled text: how they are wrapped to a width and written with or without colours.
 
+use super::printable::shown;
+use std::borrow::Cow;
 use std::fmt::Write;
-use unicode_width::UnicodeWidthChar;
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+/// Columns of a tab.
+const TAB: usize = 4;
 
 /// How a piece of text looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,16 +48,19 @@ pub(crate) fn span(text: impl Into<String>, style: Style) -> Span {
 }
 
 /// Breaks text into rows of a width, between words where there are some. The first row begins with `first`, the others with
-/// `rest`. What would move the cursor is left out.
-pub(crate) fn wrap(spans: &[Span], width: usize, first: &[Span], rest: &[Span]) -> Vec<Row> {
+/// `rest`. Characters that a terminal would obey or hide are shown.
+pub(crate) fn wrap<'s>(spans: &'s [Span], width: usize, first: &[Span], rest: &[Span]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut lines = vec![Vec::new()];
-    for (letter, style) in spans.iter().flat_map(|span| span.text.chars().map(move |letter| (letter, span.style))) {
-        match letter {
-            '\n' => lines.push(Vec::new()),
-            '\t' => lines.last_mut().into_iter().for_each(|line| line.extend([(' ', style); 4])),
-            letter if letter.is_control() => {}
-            letter => lines.last_mut().into_iter().for_each(|line| line.push((letter, style))),
+    for Span { text, style } in spans {
+        for letter in text.graphemes(true) {
+            let Some(line) = lines.last_mut() else { continue };
+            let mut add = |text: Cow<'s, str>| line.push(Letter { width: text.width(), text, style: *style });
+            match letter {
+                "\n" | "\r\n" => lines.push(Vec::new()),
+                "\t" => (0..TAB).for_each(|_| add(" ".into())),
+                letter => add(shown(letter).map_or(Cow::Borrowed(letter), Cow::Owned)),
+            }
         }
     }
     for line in lines {
@@ -70,31 +79,36 @@ pub(crate) fn wrap(spans: &[Span], width: usize, first: &[Span], rest: &[Span]) 
     rows
 }
 
-type Letter = (char, Style);
+/// What a reader takes for one character.
+struct Letter<'a> {
+    text: Cow<'a, str>,
+    width: usize,
+    style: Style,
+}
 
 /// The letters that fit, and those behind them without the space that the break replaces.
-fn break_at(letters: &[Letter], room: usize) -> (&[Letter], &[Letter]) {
+fn break_at<'l, 'a>(letters: &'l [Letter<'a>], room: usize) -> (&'l [Letter<'a>], &'l [Letter<'a>]) {
     let mut used = 0;
-    let Some(end) = letters.iter().position(|(letter, _)| {
-        used += letter.width().unwrap_or(0);
+    let Some(end) = letters.iter().position(|letter| {
+        used += letter.width;
         used > room
     }) else {
         return (letters, &[]);
     };
-    let space = letters[..=end].iter().rposition(|(letter, _)| *letter == ' ').filter(|place| *place > 0);
+    let space = letters[..=end].iter().rposition(|letter| letter.text == " ").filter(|place| *place > 0);
     match space {
         Some(place) => (&letters[..place], &letters[place + 1..]),
         None => letters.split_at(end.max(1)),
     }
 }
 
-fn joined(prefix: &[Span], letters: &[Letter]) -> Row {
+fn joined(prefix: &[Span], letters: &[Letter<'_>]) -> Row {
     let mut row = prefix.to_vec();
     let mut last = None;
-    for (letter, style) in letters {
+    for Letter { text, style, .. } in letters {
         match row.last_mut().filter(|_| last == Some(*style)) {
-            Some(span) => span.text.push(*letter),
-            None => row.push(span(*letter, *style)),
+            Some(span) => span.text.push_str(text),
+            None => row.push(span(text.as_ref(), *style)),
         }
         last = Some(*style);
     }
@@ -103,7 +117,7 @@ fn joined(prefix: &[Span], letters: &[Letter]) -> Row {
 
 /// Columns that a row takes.
 pub(crate) fn width_of(row: &[Span]) -> usize {
-    row.iter().flat_map(|span| span.text.chars()).map(|letter| letter.width().unwrap_or(0)).sum()
+    row.iter().map(|span| span.text.width()).sum()
 }
 
 /// The text of a row for a terminal.
@@ -156,6 +170,9 @@ mod tests {
         assert_eq!(texts(&rows), ["日本語日", "本語"]);
         assert!(rows.iter().all(|row| width_of(row) <= 8));
         let rows = wrap(&[span("a\u{1b}[2Jb\rc", Style::PLAIN)], 20, &[], &[]);
-        assert_eq!(texts(&rows), ["a[2Jbc"]);
+        assert_eq!(texts(&rows), ["a␛[2Jb␍c"]);
+        let family = "👨‍👩‍👧";
+        let rows = wrap(&[span(family.repeat(5), Style::PLAIN)], 8, &[], &[]);
+        assert_eq!(texts(&rows), [family.repeat(4), family.to_owned()], "no row ends within an emoji");
     }
 }

@@ -65,7 +65,7 @@ fn whole_turns_are_hidden_first() {
     let messages: Vec<_> = [turn(1), turn(2)].concat();
     let cut = keeping(450).cut(&transcript(&messages), None, false).expect("a cut");
     assert_eq!(cut.first_kept, Some(id(5)));
-    assert_eq!(cut.extracts, [Extract { from: None, until: Some(id(5)), turn_prefix: false }]);
+    assert_eq!(cut.extracts, [Extract { from: None, until: Some(id(5)), turn_prefix: false, focus: None }]);
     assert!(cut.details.read_files.contains("read.rs"));
 }
 
@@ -100,8 +100,8 @@ fn one_long_turn_is_cut_inside_and_its_beginning_told_for_itself() {
     let cut = keeping(250).cut(&transcript(&messages), None, false).expect("a cut");
     assert_eq!(cut.first_kept, Some(id(6)));
     let expected = [
-        Extract { from: None, until: Some(id(3)), turn_prefix: false },
-        Extract { from: Some(id(3)), until: Some(id(6)), turn_prefix: true },
+        Extract { from: None, until: Some(id(3)), turn_prefix: false, focus: None },
+        Extract { from: Some(id(3)), until: Some(id(6)), turn_prefix: true, focus: None },
     ];
     assert_eq!(cut.extracts, expected);
     assert!(cut.details.modified_files.contains("write.rs") && cut.details.read_files.is_empty());
@@ -150,7 +150,7 @@ fn a_summary_hides_what_it_stands_for_and_is_carried_on() {
 fn results_are_cut_short_for_the_summariser_alone() {
     let text = "é".repeat(3_000);
     let long = Message::tool([ToolResult::text("c", "read", text.clone())]);
-    let whole = Extract { from: None, until: None, turn_prefix: false };
+    let whole = Extract { from: None, until: None, turn_prefix: false, focus: None };
     let transcript = transcript(&[Message::user("go"), long]);
     let prompt = whole.prompt(&transcript)[1].text();
     assert!(prompt.contains("… [1000 characters left out]"));

@@ -146,6 +146,13 @@ struct Splice<'e> {
     edit: usize,
 }
 
+/// The content that a call would leave of a file.
+pub(super) fn edited(arguments: Value, content: &[u8]) -> Result<Vec<u8>, Fault> {
+    let input: Input = parse("edit", arguments)?;
+    let path = input.path.clone();
+    Ok(apply(&path, content, &input.replacements()?)?.content)
+}
+
 fn apply(path: &str, content: &[u8], edits: &[Replacement]) -> Result<Change, Fault> {
     let Ok(content) = std::str::from_utf8(content) else {
         return Err(Fault::for_model(

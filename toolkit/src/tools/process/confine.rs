@@ -1,12 +1,14 @@
 //! The confinement of a model's commands: bubblewrap, else Landlock, else none.
 //!
 //! Under bubblewrap a command sees the machine's files read-only, writes in the working directory and a `/tmp` of its own,
-//! does not see keys and credentials of the user, has no network unless it is given one, and all it started ends with it.
-//! Landlock alone confines writing and TCP; it hides nothing.
+//! but not to what is run later outside (`guarded`), does not see keys and credentials of the user, has no network unless it
+//! is given one, and all it started ends with it. Landlock alone confines writing and TCP, and reading of keys. It grants
+//! whole directories, so what is run later is put back when the command has ended.
 
 use super::super::ToolEnvironment;
 use super::super::environment::Sandbox;
 use super::super::fault::Fault;
+use super::super::guarded;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,32 +43,6 @@ impl Confinement {
     }
 }
 
-/// Paths below the home directory that hold keys and credentials: commands under bubblewrap do not see them.
-const SECRETS: &[&str] = &[
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".config/gcloud",
-    ".config/gh",
-    ".kube",
-    ".docker",
-    ".netrc",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    ".config/git/credentials",
-    ".cargo/credentials.toml",
-    ".cargo/credentials",
-    ".vault-token",
-    ".local/share/keyrings",
-    ".password-store",
-    ".bash_history",
-    ".zsh_history",
-    ".python_history",
-    ".psql_history",
-];
-
 impl Availability {
     /// Tries what this machine has. The first call takes some milliseconds, the others nothing.
     pub fn probe() -> &'static Self {
@@ -77,6 +53,11 @@ impl Availability {
     /// A machine where nothing confines commands, for a reason.
     pub fn none(reason: &str) -> Self {
         Self { bubblewrap: Err(reason.to_owned()), landlock: Err(reason.to_owned()) }
+    }
+
+    /// What confines commands here, for people: `bubblewrap`, `landlock`, `off`, or `none`, where they are refused.
+    pub fn word(&self, sandbox: Sandbox) -> &'static str {
+        self.choose(sandbox).map_or("none", |confinement| confinement.word())
     }
 
     /// What confines the commands of an environment.
@@ -146,6 +127,21 @@ pub(crate) fn shell(environment: &ToolEnvironment, confinement: &Confinement, sc
     let shell = program("bash").unwrap_or_else(|| PathBuf::from("/bin/sh"));
     let mut writable = vec![directory.to_owned()];
     writable.extend(environment.writable.iter().filter_map(|path| path.canonicalize().ok()));
+    let caches = match confinement {
+        Confinement::Nothing => Vec::new(),
+        _ => environment.cache_folders(),
+    };
+    for (_, folder) in &caches {
+        std::fs::create_dir_all(folder)?;
+        writable.push(folder.canonicalize()?);
+    }
+    if let Some((_, folder)) = caches.iter().find(|(variable, _)| *variable == "CARGO_HOME") {
+        // Which registries there are, and how they are reached, is as the user has it.
+        let own = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo/config.toml"));
+        if let Some(own) = own.filter(|own| own.exists()) {
+            let _ = std::os::unix::fs::symlink(own, folder.join("config.toml"));
+        }
+    }
     let mut restrict: Option<Restrict> = None;
     let mut temporary = None;
     let mut command = match confinement {
@@ -154,8 +150,16 @@ pub(crate) fn shell(environment: &ToolEnvironment, confinement: &Confinement, sc
             let scratch = environment.scratch.path()?.to_owned();
             writable.push(scratch.clone());
             temporary = Some(scratch);
-            let network = environment.network;
-            restrict = Some(Box::new(move || landlock::restrict(&writable, network)));
+            let (network, keys) = (environment.network, guarded::keys());
+            if let Some(key) = keys.iter().find(|key| writable.iter().any(|path| key.starts_with(path))) {
+                let message = format!(
+                    "{} holds keys, and Landlock cannot keep a part of the working directory from commands; install \
+                     bubblewrap, or work in another directory",
+                    key.display()
+                );
+                return Err(io::Error::other(message));
+            }
+            restrict = Some(Box::new(move || landlock::restrict(&writable, &keys, network)));
             Command::new(&shell)
         }
         Confinement::Bubblewrap(program) => {
@@ -166,6 +170,7 @@ pub(crate) fn shell(environment: &ToolEnvironment, confinement: &Confinement, sc
         }
     };
     command.arg("-c").arg(script).current_dir(directory).env_clear().envs(environment.variables());
+    command.envs(caches);
     if let Some(temporary) = temporary {
         command.env("TMPDIR", temporary);
     }
@@ -188,16 +193,20 @@ fn bubblewrap(environment: &ToolEnvironment, writable: &[PathBuf]) -> io::Result
         add("--ro-bind-try", &[resolver, resolver]);
     }
     add("--bind", &[environment.scratch.path()?, Path::new("/tmp")]);
-    if let Some(home) = std::env::var_os("HOME").map(PathBuf::from) {
-        for secret in SECRETS.iter().map(|name| home.join(name)) {
-            match secret.canonicalize() {
-                Ok(real) if real.is_dir() => add("--tmpfs", &[&real]),
-                Ok(real) => add("--ro-bind", &[Path::new("/dev/null"), &real]),
-                Err(_) => {}
-            }
-        }
-    }
+    let keys = guarded::keys();
+    let hide = |add: &mut dyn FnMut(&str, &[&Path]), key: &Path| match key.is_dir() {
+        true => add("--tmpfs", &[key]),
+        false => add("--ro-bind", &[Path::new("/dev/null"), key]),
+    };
+    // What is mounted later lies above. A directory with keys may hold the working directory, or lie in it.
+    let (inside, outside): (Vec<_>, Vec<_>) =
+        keys.iter().partition(|key| writable.iter().any(|path| key.starts_with(path)));
+    outside.into_iter().for_each(|key| hide(&mut add, key));
     writable.iter().for_each(|path| add("--bind", &[path, path]));
+    for path in environment.directories().flat_map(guarded::existing) {
+        add("--ro-bind", &[&path, &path]);
+    }
+    inside.into_iter().for_each(|key| hide(&mut add, key));
     add("--chdir", &[environment.directory.path()]);
     ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
         .into_iter()
@@ -215,14 +224,14 @@ mod landlock {
         RulesetCreatedAttr, RulesetStatus, Scope,
     };
     use std::io;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     /// The newest interface whose rules are asked for; an older kernel keeps those it knows.
     const NEWEST: ABI = ABI::V6;
 
     /// Whether a thread can be restricted here, tried with one that ends at once.
     pub(super) fn probe() -> Result<(), String> {
-        let tried = std::thread::spawn(|| restrict(&[], true)).join();
+        let tried = std::thread::spawn(|| restrict(&[], &[], true)).join();
         match tried {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
@@ -230,8 +239,25 @@ mod landlock {
         }
     }
 
-    /// Restricts this thread and all it starts: reads everything, writes below these paths alone.
-    pub(super) fn restrict(writable: &[PathBuf], network: bool) -> io::Result<()> {
+    /// The largest parts of a directory that hold none of these keys. A link is no part: what it leads to has a place of
+    /// its own.
+    fn without(directory: &Path, keys: &[PathBuf], found: &mut Vec<PathBuf>) {
+        if keys.iter().any(|key| directory.starts_with(key)) {
+            return;
+        }
+        if !keys.iter().any(|key| key.starts_with(directory)) {
+            found.push(directory.to_owned());
+            return;
+        }
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
+                without(&entry.path(), keys, found);
+            }
+        }
+    }
+
+    /// Restricts this thread and all it starts: reads everything but keys, writes below these paths alone.
+    pub(super) fn restrict(writable: &[PathBuf], keys: &[PathBuf], network: bool) -> io::Result<()> {
         let ruleset = || -> Result<_, Box<dyn std::error::Error>> {
             let mut ruleset = Ruleset::default()
                 .set_compatibility(CompatLevel::BestEffort)
@@ -241,7 +267,15 @@ mod landlock {
             }
             ruleset = ruleset.scope(Scope::from_all(NEWEST))?;
             let mut created = ruleset.create()?;
-            created = created.add_rule(PathBeneath::new(PathFd::new("/")?, AccessFs::from_read(NEWEST)))?;
+            let mut readable = Vec::new();
+            without(Path::new("/"), keys, &mut readable);
+            for path in readable {
+                // What cannot be opened cannot be read anyway.
+                let Ok(opened) = PathFd::new(&path) else { continue };
+                let access = AccessFs::from_read(NEWEST);
+                let access = if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
+                created = created.add_rule(PathBeneath::new(opened, access))?;
+            }
             for device in ["/dev/null", "/dev/zero", "/dev/full", "/dev/tty"] {
                 if let Ok(device) = PathFd::new(device) {
                     created = created.add_rule(PathBeneath::new(device, AccessFs::from_file(NEWEST)))?;
@@ -271,7 +305,7 @@ mod landlock {
         Err("only Linux has it".into())
     }
 
-    pub fn restrict(_writable: &[PathBuf], _network: bool) -> io::Result<()> {
+    pub fn restrict(_writable: &[PathBuf], _keys: &[PathBuf], _network: bool) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "only Linux has it"))
     }
 }

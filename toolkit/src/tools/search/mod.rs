@@ -64,7 +64,8 @@ impl Named {
         if let (Some(glob), Some(name)) = (&self.name, below.file_name()) {
             return is(glob, name);
         }
-        !self.path.is_empty() && below.iter().zip(&self.path).all(|(name, glob)| is(glob, name))
+        let is_on_the_way = (1..=self.path.len()).contains(&below.iter().count());
+        is_on_the_way && below.iter().zip(&self.path).all(|(name, glob)| is(glob, name))
     }
 
     /// Whether everything below is named too.

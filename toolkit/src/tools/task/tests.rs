@@ -117,6 +117,8 @@ fn kinds_and_side_effects_are_declared() {
     let (again, settled) = (SideEffects::Idempotent, SideEffects::Reconcile);
     let expected = [
         ("tool.bash", settled),
+        ("tool.bash-output", again),
+        ("tool.bash-stop", again),
         ("tool.edit", settled),
         ("tool.fetch", again),
         ("tool.find", again),
