@@ -58,13 +58,13 @@ pub(super) struct CallEnvironment {
 pub(super) enum Answer {
     Result(Box<CallToolResult>),
     /// It asks a person for input first.
-    Asked(Box<Asked>),
+    InputRequired(Box<PendingInput>),
     /// It works on a task; its id, and the pause until its state should be asked for.
     Task(String, Option<u64>),
 }
 
 /// What a server asks before a call goes on.
-pub(super) struct Asked {
+pub(super) struct PendingInput {
     pub required: InputRequiredResult,
     /// The answers to what it asked besides.
     pub given: InputResponses,
@@ -173,11 +173,11 @@ pub(super) async fn call(
             Err(unavailable) => return Err(fault("unavailable", &unavailable.why)),
         };
         match send(connection, &live, &request, environment).await {
-            Ok(Answer::Asked(asked)) => {
+            Ok(Answer::InputRequired(asked)) => {
                 let mut again = asked.required;
                 let given = without_a_person(connection, &mut again).await?;
                 if again.input_requests.as_ref().is_some_and(|asks| !asks.is_empty()) {
-                    return Ok(Answer::Asked(Box::new(Asked { required: again, given, task: None })));
+                    return Ok(Answer::InputRequired(Box::new(PendingInput { required: again, given, task: None })));
                 }
                 requeries += 1;
                 if requeries > MAX_REQUERIES {
@@ -297,7 +297,7 @@ async fn send(
     match answered {
         Ok(ServerResult::CallToolResult(result)) => Ok(Answer::Result(Box::new(result))),
         Ok(ServerResult::InputRequiredResult(required)) => {
-            Ok(Answer::Asked(Box::new(Asked { required, given: InputResponses::new(), task: None })))
+            Ok(Answer::InputRequired(Box::new(PendingInput { required, given: InputResponses::new(), task: None })))
         }
         Ok(ServerResult::CreateTaskResult(begun)) => Ok(Answer::Task(begun.task.task_id, begun.task.poll_interval_ms)),
         Ok(other) => match serde_json::to_value(other).ok().and_then(super::outcome::lenient_result) {

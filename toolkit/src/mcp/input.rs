@@ -5,7 +5,7 @@
 //! outcome, so no connection stays open meanwhile. A run may wait for days, move to another machine, and go on with
 //! [`InputGiven`].
 
-use super::call::Asked;
+use super::call::PendingInput;
 use super::sampling::Sampler;
 use crate::tools::ToolOutcome;
 use crate::tools::approval::CallHash;
@@ -158,8 +158,8 @@ impl InputRequired {
     }
 
     /// The request for input that a server has answered a call with.
-    pub(super) fn new(call: CallOrigin, asked: Asked) -> Result<Self, Fault> {
-        let Asked { required: result, given, task } = asked;
+    pub(super) fn new(call: CallOrigin, asked: PendingInput) -> Result<Self, Fault> {
+        let PendingInput { required: result, given, task } = asked;
         let CallOrigin { server, tool, name, arguments, may_repeat, sampler } = call;
         let unsupported = |what: String| {
             Fault::for_model(
@@ -239,8 +239,12 @@ impl InputResponse {
 mod tests {
     use super::*;
 
-    fn asked(written: Value) -> Asked {
-        Asked { required: serde_json::from_value(written).expect("a result"), given: BTreeMap::new(), task: None }
+    fn asked(written: Value) -> PendingInput {
+        PendingInput {
+            required: serde_json::from_value(written).expect("a result"),
+            given: BTreeMap::new(),
+            task: None,
+        }
     }
 
     fn required() -> InputRequired {

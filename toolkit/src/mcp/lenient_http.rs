@@ -4,7 +4,7 @@
 //! The library skips an event that it cannot parse, and the call would wait for its timeout.
 
 use super::lines::MAX_LENGTH;
-use super::parsing::{Message, Parsed, is_addressed, parse, stray, too_long, unreadable};
+use super::parsing::{Message, Parsed, introduced, is_addressed, parse, stray, too_long, unreadable};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use reqwest::Client;
@@ -110,7 +110,10 @@ fn repaired_response(
             Ok(StreamableHttpPostResponse::Sse(repaired(events, open), session))
         }
         (Ok(StreamableHttpPostResponse::Json(message, session)), Some(id)) => {
-            let message = if is_addressed(&message, &open) { message } else { addressed(message, id, &open) };
+            let message = match is_addressed(&message, &open) {
+                true => introduced(message),
+                false => addressed(message, id, &open),
+            };
             Ok(StreamableHttpPostResponse::Json(message, session))
         }
         (Err(StreamableHttpError::ResponseBodyTooLarge { max_size }), Some(id)) if !message_is_first => {

@@ -1,6 +1,6 @@
 //! The outcome of a call: text and images of the server's answer for the model, the rest for people and programs.
 
-use super::call::{Answer, Asked};
+use super::call::{Answer, PendingInput};
 use super::input::InputRequired;
 use super::sampling::{SAMPLED, Sampler};
 use crate::message::Part;
@@ -28,11 +28,11 @@ pub(super) struct CallIdentity<'a> {
 pub(super) async fn outcome(
     ended: Result<Answer, Fault>,
     called: &CallIdentity<'_>,
-    required: impl FnOnce(Asked) -> Result<InputRequired, Fault>,
+    required: impl FnOnce(PendingInput) -> Result<InputRequired, Fault>,
 ) -> flovyn_core::error::Result<ToolOutcome> {
     let settled = match ended {
         Ok(Answer::Result(result)) => of_result(*result).await,
-        Ok(Answer::Asked(asked)) => required(*asked).map(|required| required.into_outcome()),
+        Ok(Answer::InputRequired(asked)) => required(*asked).map(|required| required.into_outcome()),
         // A call follows its task to the end.
         Ok(Answer::Task(..)) => Err(Fault::for_model("mcp_error", "The call ended while its task went on.")),
         Err(fault) => Err(fault),

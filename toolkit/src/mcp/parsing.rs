@@ -5,7 +5,9 @@
 //! library; this file handles the others.
 
 use rmcp::RoleClient;
-use rmcp::model::{CustomRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerRequest};
+use rmcp::model::{
+    CustomRequest, CustomResult, ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerRequest, ServerResult,
+};
 use rmcp::service::RxJsonRpcMessage;
 use serde_json::{Deserializer, Map, Value, json};
 use std::borrow::Cow;
@@ -34,7 +36,7 @@ pub(super) fn parse(bytes: &[u8], open: &[RequestId]) -> Parsed {
     if let Ok(message) = serde_json::from_slice::<Message>(bytes)
         && is_addressed(&message, open)
     {
-        return Parsed::Messages(vec![message]);
+        return Parsed::Messages(vec![introduced(message)]);
     }
     let text = String::from_utf8_lossy(bytes);
     // A server may log without a line end, so that its message follows on the same line.
@@ -49,6 +51,26 @@ pub(super) fn parse(bytes: &[u8], open: &[RequestId]) -> Parsed {
         is_unfinished |= is_cut && start == 0;
     }
     if is_unfinished { Parsed::Unfinished } else { Parsed::Messages(Vec::new()) }
+}
+
+/// An answer to the handshake, with what the server left out of it: who it is, or what it can do.
+pub(super) fn introduced(message: Message) -> Message {
+    match message {
+        JsonRpcMessage::Response(mut answer) => {
+            if let ServerResult::CustomResult(CustomResult(Value::Object(fields))) = &answer.result
+                && fields.contains_key("protocolVersion")
+            {
+                let mut fields = fields.clone();
+                fields.entry("capabilities").or_insert_with(|| json!({}));
+                fields.entry("serverInfo").or_insert_with(|| json!({ "name": "unknown", "version": "" }));
+                if let Ok(result) = serde_json::from_value(Value::Object(fields)) {
+                    answer.result = result;
+                }
+            }
+            JsonRpcMessage::Response(answer)
+        }
+        other => other,
+    }
 }
 
 /// Whether a message is no answer, or answers an open request.

@@ -88,14 +88,14 @@ impl McpServers {
         for (connection, tool) in found {
             let server = connection.name.clone();
             let (name, is_renamed) = distinct(&mut taken, &server, &tool.name);
-            let mut told = |message| problems.push(McpProblem { server: server.clone(), message });
+            let mut report = |message| problems.push(McpProblem { server: server.clone(), message });
             if is_renamed {
-                told(format!("the name of its tool {:?} is taken by another, so it is {name}", tool.name));
+                report(format!("the name of its tool {:?} is taken by another, so it is {name}", tool.name));
             }
             let called = tool.name.clone();
             match McpTool::new(name, tool, connection.clone()) {
                 Ok(tool) => tools.push(tool),
-                Err(why) => told(format!("its tool {called:?} is left out, for {why}")),
+                Err(why) => report(format!("its tool {called:?} is left out, for {why}")),
             }
         }
         tools.sort_by(|one, other| crate::tools::Tool::name(one).cmp(crate::tools::Tool::name(other)));

@@ -2,7 +2,7 @@
 //! then. The task outlives the connection. Where it asks a person, the call ends with the questions and the task's id, and
 //! goes on from there.
 
-use super::call::{Answer, Asked, CallEnvironment, without_a_person};
+use super::call::{Answer, CallEnvironment, PendingInput, without_a_person};
 use super::connection::Connection;
 use super::outcome::lenient_result;
 use super::request::request;
@@ -59,7 +59,7 @@ impl<'a> ServerTask<'a> {
     async fn follow(&mut self, first_pause: Option<u64>) -> Result<Answer, Fault> {
         let server = &self.connection.name;
         let began = Instant::now();
-        let (mut pause, mut lost, mut told) = (first_pause, 0, String::new());
+        let (mut pause, mut lost, mut reported) = (first_pause, 0, String::new());
         loop {
             let wait = pause.map_or(PAUSE, Duration::from_millis).clamp(SHORTEST, LONGEST);
             tokio::select! {
@@ -92,9 +92,9 @@ impl<'a> ServerTask<'a> {
             };
             lost = 0;
             pause = state["pollIntervalMs"].as_u64().or(pause);
-            if let Some(message) = state["statusMessage"].as_str().filter(|message| *message != told) {
+            if let Some(message) = state["statusMessage"].as_str().filter(|message| *message != reported) {
                 self.environment.report(message);
-                told = message.to_owned();
+                reported = message.to_owned();
             }
             match state["status"].as_str() {
                 Some("completed") => return self.result(state["result"].take()),
@@ -141,7 +141,11 @@ impl<'a> ServerTask<'a> {
         let mut required = InputRequiredResult::new(Some(requests), None);
         let given = without_a_person(self.connection, &mut required).await?;
         if required.input_requests.as_ref().is_some_and(|requests| !requests.is_empty()) {
-            return Ok(Some(Answer::Asked(Box::new(Asked { required, given, task: Some(self.id.clone()) }))));
+            return Ok(Some(Answer::InputRequired(Box::new(PendingInput {
+                required,
+                given,
+                task: Some(self.id.clone()),
+            }))));
         }
         self.update(given).await?;
         Ok(None)

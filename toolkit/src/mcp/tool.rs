@@ -5,7 +5,8 @@ use super::call::{CallEnvironment, ToolRequest, call};
 use super::connection::Connection;
 use super::input::{CallOrigin, InputRequired};
 use super::outcome::{CallIdentity, clean, outcome};
-use crate::tools::{Effect, Recovery, Tool, ToolEnvironment, ToolOutcome, excerpt};
+use crate::tools::excerpt::{self, size};
+use crate::tools::{Effect, Recovery, Tool, ToolEnvironment, ToolOutcome};
 use async_trait::async_trait;
 use flovyn_core::error;
 use serde_json::{Value, json};
@@ -14,6 +15,8 @@ use std::sync::Arc;
 
 /// The longest description that a model is given, in bytes.
 const MAX_DESCRIPTION: usize = 8 * 1024;
+/// The longest schema of arguments, in bytes. It is a part of every request to a model.
+const MAX_SCHEMA: usize = 128 * 1024;
 
 /// A tool of an MCP server. Cheap to clone. The connection is made when it is called.
 ///
@@ -60,6 +63,14 @@ impl McpTool {
             return Err(format!("its input schema is of the type {}, not of an object", input_schema["type"]));
         }
         input_schema["type"] = Value::from("object");
+        let bytes = input_schema.to_string().len();
+        if bytes > MAX_SCHEMA {
+            return Err(format!(
+                "its input schema has {}, and {} is the most",
+                size(bytes as u64),
+                size(MAX_SCHEMA as u64)
+            ));
+        }
         let output_schema = listed.output_schema.map(|schema| {
             let mut schema = (*schema).clone();
             // With an id of its own, the references inside a schema still point into it when it becomes a part of

@@ -45,6 +45,7 @@ async fn a_tool_that_is_listed_badly_does_not_take_the_others_with_it() {
         ("list_of_odd_tools", vec!["its tool \"\" is left out", "its tool \"bad\" is left out"]),
         ("page_again", vec!["a page comes again"]),
         ("page_without_name", vec![]),
+        ("nobody", vec![]),
         ("page_fails", vec!["it did not list all of its tools: Mcp error: -32000: out of pages"]),
         ("endless_pages", vec!["it has more than 500 pages"]),
         ("listed_twice", vec!["its tool \"say\" is listed twice, and the first of them is used"]),
@@ -56,6 +57,7 @@ async fn a_tool_that_is_listed_badly_does_not_take_the_others_with_it() {
                 "the input schema of the tool \"mcp__probe__far_away\"",
                 "its tool \"no_such_type\" is left out, for its input schema is of the type \"objekt\"",
                 "its tool \"\" is left out, for it has no name",
+                "its tool \"huge\" is left out, for its input schema has 195.",
             ],
         ),
     ] {
@@ -261,6 +263,7 @@ fn other(request: &Value, quirk: &str) -> Option<Value> {
     let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
     let method = request["method"].as_str().unwrap_or_default();
     let result = match (method, quirk) {
+        ("initialize", "nobody") => json!({ "protocolVersion": "2025-06-18" }),
         ("initialize", _) => json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} },
             "serverInfo": { "name": "odd", "version": "1" } }),
         ("tools/list", "list_of_odd_tools") => {
@@ -268,7 +271,9 @@ fn other(request: &Value, quirk: &str) -> Option<Value> {
                 { "name": "none", "inputSchema": null }, { "name": "bad", "inputSchema": 7 }] })
         }
         ("tools/list", "page_again") => json!({ "tools": [tool("say"), tool("none")], "nextCursor": "8" }),
-        ("tools/list", "page_without_name") => json!({ "tools": [tool("say"), tool("none")], "nextCursor": "" }),
+        ("tools/list", "page_without_name" | "nobody") => {
+            json!({ "tools": [tool("say"), tool("none")], "nextCursor": "" })
+        }
         ("tools/list", "page_fails") if cursor.is_some() => return error(-32_000, "out of pages"),
         ("tools/list", "page_fails") => json!({ "tools": [tool("say"), tool("none")], "nextCursor": "2" }),
         ("tools/list", "endless_pages") => {
@@ -291,7 +296,7 @@ fn other(request: &Value, quirk: &str) -> Option<Value> {
             let far = json!({ "type": "object", "properties": { "t": { "$ref": "http://127.0.0.1:9/x.json" } } });
             json!({ "tools": [with("a_text", json!({ "type": "string" })), with("no_such_type", json!({ "type": "objekt" })),
                 with("bad_pattern", pattern), with("far_away", far), with("say", json!({ "type": ["object", "null"] })),
-                with("none", json!({ "$ref": "#" })), with("", json!({})),] })
+                with("none", json!({ "$ref": "#" })), with("", json!({})), with("huge", json!({ "description": "d".repeat(200_000) })),] })
         }
         ("tools/list", _) => json!({ "tools": [tool("say")] }),
         _ => return error(-32_601, method),
