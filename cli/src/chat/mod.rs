@@ -55,10 +55,10 @@ use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::config::home;
 use flovyn_toolkit::react::{Delivery, ModelChoice};
 use flovyn_toolkit::tools::Effect;
-use flovyn_toolkit::tools::approval::Decision;
+use flovyn_toolkit::tools::approval::{Decision, Rule};
 use interactive::ChatContext;
 use live_session::{LiveSession, SessionOptions};
-use options::{OutputFormat, Thinking};
+use options::{EVERYTHING, OutputFormat, Thinking};
 use report::Report;
 use serde_json::{Map, Value, json};
 use session::{Session, Store, directory_of, name_of, title_of};
@@ -171,7 +171,10 @@ async fn open(
     let directory = session.as_ref().and_then(Session::directory).unwrap_or_else(|| directory.to_owned());
     let Project { settings, instructions, commands, mut notices, .. } =
         Project::open(&directory, home().ok().as_deref(), trust)?;
-    let rules = ApprovalRules::read(chat.policy())?.with_rules(&settings.rules)?;
+    // Whoever allows every call by an option is not asked because of a file. What files refuse stays refused.
+    let asks = |rule: &&Rule| chat.policy() != EVERYTHING || rule.decision != Decision::Ask;
+    let of_settings: Vec<_> = settings.rules.iter().filter(asks).cloned().collect();
+    let rules = ApprovalRules::read(chat.policy())?.with_rules(&of_settings)?;
     let rules = rules.with_options(&chat.allowed_tools, &chat.disallowed_tools)?;
     let models = Models::open(chat.fake.as_ref().map(Option::as_deref))?.with_aliases(settings.model_aliases.clone());
     let servers = servers(store, chat, &settings, &mut notices)?;

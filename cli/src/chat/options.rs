@@ -17,6 +17,9 @@ pub(crate) const AFTER: &str = "A session is a durable run: it outlives this pro
     Exit codes of -p: 0 the agent has finished, 1 it failed, 2 wrong usage, 3 --max-turns, 4 --max-cost or another budget,\n\
     5 the model refused, 6 the answer was longer than it may be, 130 and 143 interrupted. Every session can be resumed.";
 
+/// The policy that allows every call.
+pub(super) const EVERYTHING: &str = "all";
+
 #[derive(Debug, Args)]
 pub(crate) struct Chat {
     /// What is asked first; with standard input that is no terminal, that is read too
@@ -186,6 +189,6 @@ impl Chat {
 
     /// What is done without asking.
     pub(crate) fn policy(&self) -> &str {
-        if self.yes { "all" } else { &self.approve }
+        if self.yes { EVERYTHING } else { &self.approve }
     }
 }

@@ -8,7 +8,7 @@ use crate::Result;
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::tools::approval::{Decision, Rule};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -164,22 +164,23 @@ fn read(file: &Path, folders: &Folders, notices: &mut Vec<String>) -> Result<Opt
     Ok(Some(written.settings(&shown, notices)))
 }
 
-/// Reads permissions and hooks of a file of Claude Code, whose other keys are not for us. What cannot be used is told.
+/// Reads permissions and hooks of a file of Claude Code, whose other keys are not for us. What cannot be used is told, each of
+/// the two by itself: a hook of a kind that is not known here takes no refusal with it.
 fn read_claude(file: &Path, folders: &Folders, notices: &mut Vec<String>) -> Option<Settings> {
     let shown = folders.shown(file);
-    let read = json_of(file)?.and_then(|mut value| {
-        let fields = value.as_object_mut().ok_or("it is no object")?;
-        fields.retain(|name, _| ["permissions", "hooks"].contains(&name.as_str()));
-        check(&mut value, &SETTINGS, "", &mut Vec::new())?;
-        serde_json::from_value::<Written>(value).map_err(|error| error.to_string())
-    });
-    match read {
-        Ok(written) => Some(written.settings(&shown, notices)),
-        Err(why) => {
-            notices.push(format!("{shown} is left out: {why}"));
-            None
+    let mut settings = Settings::default();
+    let value = json_of(file)?.map_err(|why| notices.push(format!("{shown} is left out: {why}"))).ok()?;
+    for key in ["permissions", "hooks"] {
+        let Some(part) = value.get(key) else { continue };
+        let mut part = json!({ key: part });
+        let read = check(&mut part, &SETTINGS, "", &mut Vec::new())
+            .and_then(|()| serde_json::from_value::<Written>(part).map_err(|error| error.to_string()));
+        match read {
+            Ok(written) => settings.merge(written.settings(&shown, notices)),
+            Err(why) => notices.push(format!("{shown}: its {key} are left out: {why}")),
         }
     }
+    Some(settings)
 }
 
 fn read_mcp(file: &Path, folders: &Folders, notices: &mut Vec<String>) -> Option<Map<String, Value>> {
@@ -215,5 +216,59 @@ impl Written {
             sandbox: self.sandbox.enabled,
             network: self.sandbox.network,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_others_are_read_as_far_as_they_can_be() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+            std::fs::write(file, text).expect("a file");
+        };
+        write(
+            ".claude/settings.json",
+            r#"{"permissions": {"deny": ["Bash(rm:*)"], "defaultMode": "plan"}, "env": {"A": "b"}, "model": "opus",
+                "hooks": {"Stop": [{"hooks": [{"type": "prompt", "prompt": "Done?"}]}]}}"#,
+        );
+        write(".claude/settings.local.json", "{");
+        write(".mcp.json", r#"{"mcpServers": []}"#);
+        let mut notices = Vec::new();
+        let folders = Folders::of(folder.path(), None);
+        let settings = of_project(&folders, &mut notices).expect("settings");
+        assert_eq!(settings.rules, [Rule::new("bash", Decision::Deny).with_command("rm")]);
+        assert!(settings.env.is_empty() && settings.model.is_none() && settings.risks().is_empty());
+        let said = [
+            ".claude/settings.json: its hooks are left out: hooks.Stop[0].hooks[0].type",
+            ".claude/settings.local.json is left out",
+            ".mcp.json is left out",
+        ];
+        assert_eq!(notices.len(), said.len(), "{notices:?}");
+        for (notice, said) in notices.iter().zip(said) {
+            assert!(notice.starts_with(said), "{notice}");
+        }
+    }
+
+    #[test]
+    fn what_runs_or_allows_something_is_a_risk_and_the_rest_is_not() {
+        let risky = Settings {
+            rules: vec![Rule::new("bash", Decision::Allow), Rule::new("write", Decision::Deny)],
+            env: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
+            mcp_servers: Map::from_iter([("a".to_owned(), json!({}))]),
+            sandbox: Some(false),
+            network: Some(false),
+            model: Some("opus".into()),
+            ..Settings::default()
+        };
+        assert_eq!(risky.risks(), ["MCP servers", "permissions that allow", "env", "sandbox"]);
+        let rest = risky.without_risks();
+        assert!(rest.risks().is_empty());
+        assert_eq!((rest.rules.len(), rest.network, rest.sandbox), (1, Some(false), None));
+        assert_eq!(rest.model.as_deref(), Some("opus"));
     }
 }

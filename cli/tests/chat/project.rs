@@ -125,6 +125,18 @@ fn what_a_folder_allows_and_runs_counts_only_where_it_is_trusted() {
 }
 
 #[test]
+fn what_files_refuse_stays_refused_and_what_they_ask_about_an_option_may_allow() {
+    let user = User::new();
+    let fake = user.script(CALLS);
+    home(&user, "settings.json", r#"{"permissions": {"ask": ["bash"]}}"#);
+    let text = user.chat(&["-p", "Go", &fake, "--yes", "--unsandboxed"]);
+    assert!(user.project().join("ran").exists(), "{text}");
+    home(&user, "settings.json", r#"{"permissions": {"deny": ["bash(touch:*)"]}}"#);
+    let text = user.chat(&["-p", "Go", &fake, "--yes", "--unsandboxed"]);
+    assert!(text.contains("The user's policy does not allow it"), "{text}");
+}
+
+#[test]
 fn a_person_is_asked_once_whether_a_folder_is_trusted() {
     let user = User::new();
     let fake = user.script(CALLS);
