@@ -19,7 +19,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test python-test views openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
+.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test python-test views openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -200,6 +200,11 @@ fmt: $(VENV)/.tools ## Format everything
 	@$(BIN)/ruff check --quiet --fix bindings-python examples benches tests packages
 
 # ── measure, ship, document ──────────────────────────────────────────────────────────────────────────────────────────
+
+screenshots: ## Draw the pictures of docs/chat.md by driving the chat
+	@FLOVYN_SCREENSHOTS=$(CURDIR)/docs/screenshots cargo test --quiet -p flovyn-cli --features as-tested --test chat -- \
+		--ignored draws_the_pictures
+	@echo "==> docs/screenshots"
 
 bench: $(VENV)/.tools ## Measure us, the peers and the storage floor; writes benches/RESULTS.md
 	@$(PYTHON) benches/run.py

@@ -148,6 +148,8 @@ pub(super) async fn converse(
     let is_plain = chat.context.chat.plain;
     let mut terminal = if is_plain { Terminal::plain() } else { Terminal::open(out.has_colours())? };
     let ended = chat.run(&mut terminal, session).await;
+    // What led to the end is no draft any more.
+    chat.keep_draft();
     terminal.leave_page()?;
     terminal.show(&chat.view.settled(), &[], (0, 0))?;
     drop(terminal);

@@ -64,6 +64,11 @@ fn lines_and_drafts_outlive_the_process() {
     terminal.write("\r");
     terminal.waits("the line that was found", |text| !text.contains("search:") && text.contains("› the first line"));
     terminal.write("\u{15}");
+    terminal.line("/quit");
+    assert_eq!(terminal.ends(), Some(0));
+    let terminal = Terminal::chat(&user, &[&fake]);
+    let text = terminal.shows("/help");
+    assert!(!text.contains("/q\n") && !text.contains("/quit"), "what was sent is no draft\n{text}");
     leave(terminal);
 }
 

@@ -9,8 +9,10 @@ mod models;
 mod one_shot;
 mod plain;
 mod project;
+mod screenshots;
 #[path = "../../../toolkit/tests/mcp/server.rs"]
 mod server;
+mod svg;
 mod terminal;
 mod whole;
 mod workers;

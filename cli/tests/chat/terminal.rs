@@ -31,9 +31,14 @@ impl Terminal {
 
     /// Starts it with variables of the environment.
     pub(crate) fn chat_with(user: &User, args: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::sized(user, args, variables, (ROWS, COLUMNS))
+    }
+
+    /// Starts it in a terminal of so many rows and columns.
+    pub(crate) fn sized(user: &User, args: &[&str], variables: &[(&str, &str)], (rows, columns): (u16, u16)) -> Self {
         let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&keys).and_then(|()| unlockpt(&keys)).expect("it is ours");
-        let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&keys, size).expect("a size");
         let name = ptsname(&keys, Vec::new()).expect("a name").into_string().expect("it is text");
         let open = || OpenOptions::new().read(true).write(true).open(&name).expect("its other side");
@@ -42,7 +47,7 @@ impl Terminal {
         command.stdin(Stdio::from(open())).stdout(Stdio::from(open())).stderr(Stdio::from(open()));
         let child = Running(command.spawn().expect("it starts"));
         let keys = File::from(keys);
-        let screen = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, PAST)));
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, PAST)));
         let written = Arc::new(Mutex::new(Vec::new()));
         let (mut out, shown, kept) = (keys.try_clone().expect("a second hand"), screen.clone(), written.clone());
         std::thread::spawn(move || {
@@ -68,6 +73,11 @@ impl Terminal {
     /// What is on the screen.
     pub(crate) fn text(&self) -> String {
         self.screen.lock().expect("nobody panics with it").screen().contents()
+    }
+
+    /// A picture of the screen.
+    pub(crate) fn svg(&self, title: &str) -> String {
+        super::svg::of(self.screen.lock().expect("nobody panics with it").screen(), title)
     }
 
     /// Waits until the screen shows a text.

@@ -1,5 +1,6 @@
 //! Markdown as rows of a terminal, while it is streamed: a block is settled when the next one begins.
 
+use super::code;
 use super::style::{Row, Span, Style, span, wrap};
 use comfy_table::{ContentArrangement, Table, presets};
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
@@ -20,18 +21,20 @@ pub(crate) struct Markdown {
 struct Fence {
     /// The marks at its beginning.
     mark: String,
+    language: String,
     /// Empty lines that are shown if a line follows.
     blank: usize,
 }
 
 impl Fence {
-    /// The code block that begins with a line, and what it says of its language.
-    fn begun_by(line: &str) -> Option<(Self, &str)> {
+    /// The code block that begins with a line.
+    fn begun_by(line: &str) -> Option<Self> {
         let first = line.chars().next().filter(|letter| matches!(letter, '`' | '~'))?;
         let rest = line.trim_start_matches(first);
         let mark = &line[..line.len() - rest.len()];
         let is_inline = first == '`' && rest.contains('`');
-        (mark.len() >= 3 && !is_inline).then(|| (Self { mark: mark.to_owned(), blank: 0 }, rest.trim()))
+        let language = rest.trim().to_owned();
+        (mark.len() >= 3 && !is_inline).then(|| Self { mark: mark.to_owned(), language, blank: 0 })
     }
 
     fn is_ended_by(&self, line: &str) -> bool {
@@ -46,7 +49,7 @@ impl Fence {
         }
         let margin = [span("  ", Style::PLAIN)];
         (0..std::mem::take(&mut self.blank)).for_each(|_| rows.push(margin.to_vec()));
-        rows.extend(wrap(&[span(line.trim_end(), Style::CYAN)], width, &margin, &margin));
+        rows.extend(wrap(&code::spans(line.trim_end(), &self.language), width, &margin, &margin));
     }
 }
 
@@ -66,14 +69,12 @@ impl Markdown {
                     fence.line(&line, width, &mut rows);
                     self.fence = Some(fence);
                 }
-            } else if let Some((fence, language)) =
-                self.open.split_once('\n').and_then(|(line, _)| Fence::begun_by(line))
-            {
+            } else if let Some(fence) = self.open.split_once('\n').and_then(|(line, _)| Fence::begun_by(line)) {
                 if std::mem::replace(&mut self.began, true) {
                     rows.push(Row::new());
                 }
-                if !language.is_empty() {
-                    rows.push(vec![span(format!("  {language}"), Style::DIM)]);
+                if !fence.language.is_empty() {
+                    rows.push(vec![span(format!("  {}", fence.language), Style::DIM)]);
                 }
                 self.fence = Some(fence);
                 self.open.drain(..=self.open.find('\n').unwrap_or_default());
@@ -90,7 +91,7 @@ impl Markdown {
     pub(crate) fn tail(&self, width: usize) -> Vec<Row> {
         if let Some(fence) = &self.fence {
             let mut rows = Vec::new();
-            let mut rest = Fence { mark: fence.mark.clone(), blank: fence.blank };
+            let mut rest = Fence { mark: fence.mark.clone(), language: fence.language.clone(), blank: fence.blank };
             if !rest.mark.starts_with(self.open.trim()) {
                 rest.line(&self.open, width, &mut rows);
             }
@@ -182,6 +183,8 @@ struct Page {
     margins: Vec<Margin>,
     lists: Vec<Option<u64>>,
     link: Option<String>,
+    /// The language of the code block that is open.
+    code: Option<String>,
     table: Vec<Vec<String>>,
 }
 
@@ -222,13 +225,16 @@ impl Page {
             }
             Tag::CodeBlock(kind) => {
                 self.begin_block();
-                if let CodeBlockKind::Fenced(language) = kind
+                if let CodeBlockKind::Fenced(language) = &kind
                     && !language.is_empty()
                 {
                     self.rows.push(vec![span(format!("  {language}"), Style::DIM)]);
                 }
                 self.margins.push(Margin { first: None, rest: span("  ", Style::PLAIN) });
-                self.styles.push(Style::CYAN);
+                self.code = Some(match &kind {
+                    CodeBlockKind::Fenced(language) => language.to_string(),
+                    CodeBlockKind::Indented => String::new(),
+                });
             }
             Tag::List(number) => {
                 self.begin_block();
@@ -271,7 +277,7 @@ impl Page {
             }
             TagEnd::CodeBlock => {
                 self.end_line();
-                self.styles.pop();
+                self.code = None;
                 self.margins.pop();
             }
             TagEnd::List(_) => {
@@ -297,6 +303,15 @@ impl Page {
     }
 
     fn text(&mut self, text: &str) {
+        if let Some(language) = &self.code {
+            for line in text.split_inclusive('\n') {
+                self.line.extend(code::spans(line.trim_end_matches('\n'), language));
+                if line.ends_with('\n') {
+                    self.line.push(span("\n", Style::PLAIN));
+                }
+            }
+            return;
+        }
         self.piece(text, self.style());
     }
 
@@ -315,6 +330,9 @@ impl Page {
     fn end_line(&mut self) {
         let mut line = std::mem::take(&mut self.line);
         // The line end of a code block's last line.
+        while line.last().is_some_and(|last| last.text == "\n") {
+            line.pop();
+        }
         if let Some(last) = line.last_mut() {
             last.text.truncate(last.text.trim_end_matches('\n').len());
         }

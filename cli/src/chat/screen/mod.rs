@@ -2,6 +2,7 @@
 //! them; `editor` is the line of the user, `keys` reads the keyboard; `terminal` draws, and `plain` prints for screen readers.
 
 pub(super) mod card;
+mod code;
 pub(super) mod editor;
 pub(super) mod field_text;
 pub(super) mod form;

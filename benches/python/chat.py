@@ -1,0 +1,131 @@
+"""The chat in a terminal: a long paste, an idle chat, an answer that is streamed, a session that is resumed.
+
+Usage: chat.py FLOVYN [TURNS]
+
+FLOVYN is the command (`target/release/flovyn`); TURNS are the turns of the session that is resumed. The scripted model, the
+agent and its database are in the measured process, so what the screen costs is less than what is printed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from pathlib import Path
+
+ROWS, COLUMNS = 50, 120
+PASTE = "".join(f"{line} {'otter ' * 10}\r\n" for line in range(3_214))
+STREAMED = """
+[pace]
+chunkMs = 10
+chunkChars = 4
+[otherwise]
+text = "{text}"
+"""
+TURN = '[otherwise]\ntext = "An answer of some length: {{pad:400}}"\n'
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Terminal:
+    """A chat in a terminal that answers nothing."""
+
+    def __init__(self, command: list[str], home: Path) -> None:
+        self.shown = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(home / "project")
+            environment = {"PATH": os.environ["PATH"], "HOME": str(home), "FLOVYN_HOME": str(home), "TERM": "xterm-256color"}
+            os.execve(command[0], command, environment)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+
+    def read(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and select.select([self.fd], [], [], left)[0]:
+            try:
+                self.shown += os.read(self.fd, 1 << 16)
+            except OSError:
+                return
+
+    def until(self, text: str, patience: float = 120.0) -> float:
+        """Reads until a text is shown; the seconds it took."""
+        start, before = time.monotonic(), len(self.shown)
+        while text.encode() not in self.shown[max(0, before - 64) :]:
+            if time.monotonic() - start > patience:
+                raise TimeoutError(text)
+            self.read(0.01)
+        return time.monotonic() - start
+
+    def write(self, text: str) -> None:
+        data = text.encode()
+        while data:
+            ready = select.select([self.fd], [self.fd], [])
+            if ready[0]:
+                self.read(0)
+                self.shown += os.read(self.fd, 1 << 16)
+            if ready[1]:
+                data = data[os.write(self.fd, data[:4_096]) :]
+
+    def cpu_percent(self, seconds: float) -> float:
+        def spent() -> int:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+            return int(fields[11]) + int(fields[12])
+
+        before, start = spent(), time.monotonic()
+        self.read(seconds)
+        while time.monotonic() - start < seconds:
+            self.read(seconds - (time.monotonic() - start))
+            time.sleep(0.01)
+        return (spent() - before) / TICKS / (time.monotonic() - start) * 100
+
+    def end(self) -> None:
+        os.kill(self.pid, 9)
+        os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+def main(flovyn: str, turns: int) -> None:
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "project").mkdir()
+        script = home / "script.toml"
+
+        block = "Some *words* and `code` in a line.\\n\\n- one\\n- two\\n\\n```rust\\nfn a() {}\\n```\\n\\n"
+        script.write_text(STREAMED.format(text=block * 400))
+        terminal = Terminal([flovyn, "chat", f"--fake={script}"], home)
+        terminal.until("/help")
+        terminal.read(1.0)
+        figures["idle_cpu_percent"] = terminal.cpu_percent(5.0)
+        start = time.monotonic()
+        terminal.write(f"\x1b[200~{PASTE}\x1b[201~")
+        terminal.until("3,214 lines")
+        figures["paste_200kb_ms"] = (time.monotonic() - start) * 1000
+        terminal.write("\x15go\r")
+        terminal.until("Some ")
+        figures["streaming_cpu_percent"] = terminal.cpu_percent(10.0)
+        terminal.end()
+
+        script.write_text(TURN)
+        chat = [flovyn, "chat", f"--fake={script}", "-p"]
+        environment = {"PATH": os.environ["PATH"], "HOME": folder, "FLOVYN_HOME": folder}
+        for turn in range(turns):
+            resume = ["--resume"] if turn else []
+            subprocess.run([*chat, "Go on", *resume], cwd=home / "project", env=environment, check=True, capture_output=True)
+        start = time.monotonic()
+        terminal = Terminal([flovyn, "chat", f"--fake={script}", "--resume"], home)
+        terminal.until("/help")
+        figures[f"resume_{turns}_turns_ms"] = (time.monotonic() - start) * 1000
+        terminal.end()
+    print(json.dumps({name: round(figure, 1) for name, figure in figures.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main(os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 50)

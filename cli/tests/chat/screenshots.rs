@@ -1,0 +1,181 @@
+//! Pictures of the chat for its page, made by driving it: `make screenshots`.
+
+use super::terminal::Terminal;
+use super::*;
+use std::path::Path;
+
+/// The widths of terminals, with their rows.
+const SIZES: [(u16, u16); 2] = [(80, 40), (140, 40)];
+
+const SCRIPT: &str = r####"
+[[turns]]
+thinking = "The user wants the parser to accept trailing commas. First look where it splits."
+text = """
+The parser splits in one place, and its tests say what it should accept:
+
+1. `parse_list` reads items **until** a bracket
+2. a comma before the bracket is an error today
+
+| input | now | wanted |
+| --- | --- | --- |
+| `[1, 2]` | ok | ok |
+| `[1, 2,]` | error | ok |
+
+```rust
+fn parse_list(input: &str) -> Result<Vec<u64>, String> {
+    input.trim_matches(['[', ']']).split(',').map(number).collect()
+}
+```
+
+I will leave out what is empty."""
+[[turns.toolCalls]]
+name = "edit"
+[turns.toolCalls.arguments]
+path = "src/parser.rs"
+old_string = """    inner
+        .split(',')
+        .map(number)
+        .collect()
+"""
+new_string = """    inner
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .map(number)
+        .collect()
+"""
+
+[[turns]]
+text = "Now the tests."
+[[turns.toolCalls]]
+name = "bash"
+[turns.toolCalls.arguments]
+command = """set -e
+sh run-tests.sh --all \
+  | tail -40
+echo finished"""
+
+[[turns]]
+text = "One test is left that fails: `nested_lists`. It is not about commas; shall I look at it?"
+
+[otherwise]
+text = "The plan:\n\n1. Read items with their depth\n2. Close a list at its own bracket\n3. Test `[[1], [2, 3]]`"
+"####;
+
+const PARSER: &str = "//! Lists of numbers.
+
+/// A list such as `[1, 2]`.
+pub fn parse_list(input: &str) -> Result<Vec<u64>, String> {
+    let inner = input
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .ok_or(\"no list\")?;
+    inner
+        .split(',')
+        .map(number)
+        .collect()
+}
+";
+
+const TESTS: &str = "for number in 1 2 3 4 5 6 7 8 9 10 11; do echo \"test parser::case_$number ... ok\"; done
+echo 'test parser::nested_lists ... FAILED'
+echo
+echo 'failures: parser::nested_lists'
+echo 'test result: FAILED. 11 passed; 1 failed'
+exit 101
+";
+
+struct Pictures<'a> {
+    folder: &'a Path,
+    columns: u16,
+    number: usize,
+}
+
+impl Pictures<'_> {
+    fn take(&mut self, terminal: &Terminal, name: &str) {
+        // What is drawn with the last event is on the screen with the next frame.
+        std::thread::sleep(Duration::from_millis(150));
+        self.number += 1;
+        let file = self.folder.join(format!("{:02}-{name}-{}.svg", self.number, self.columns));
+        std::fs::write(file, terminal.svg(name)).expect("a picture");
+    }
+}
+
+#[test]
+#[ignore = "it draws pictures: make screenshots"]
+fn draws_the_pictures_of_the_page() {
+    let folder = PathBuf::from(std::env::var("FLOVYN_SCREENSHOTS").expect("the folder of the pictures"));
+    std::fs::create_dir_all(&folder).expect("the folder");
+    for (columns, rows) in SIZES {
+        draw(&mut Pictures { folder: &folder, columns, number: 0 }, (rows, columns));
+    }
+}
+
+fn draw(pictures: &mut Pictures<'_>, size: (u16, u16)) {
+    let user = User::new();
+    let project = user.project();
+    std::fs::create_dir_all(project.join("src")).expect("a folder");
+    std::fs::write(project.join("src/parser.rs"), PARSER).expect("a file");
+    std::fs::write(project.join("src/numbers.rs"), "").expect("a file");
+    std::fs::write(project.join("run-tests.sh"), TESTS).expect("a program");
+    let fake = user.script(SCRIPT);
+    let mut terminal = Terminal::sized(&user, &[&fake, "--unsandboxed"], &[], size);
+    terminal.shows("/help");
+    terminal.write("Let the parser take trailing commas, see @src/pa");
+    terminal.shows("▸ @src/parser.rs");
+    pictures.take(&terminal, "complete-a-file");
+    terminal.write("\t\r");
+    terminal.shows("Allow it?");
+    pictures.take(&terminal, "allow-an-edit");
+    terminal.line("y");
+    terminal.waits("the question about the command", |text| text.contains("Allow it?") && text.contains("run-tests"));
+    pictures.take(&terminal, "allow-a-command");
+    terminal.line("y");
+    terminal.shows("shall I look");
+    terminal.shows("cost unknown");
+    pictures.take(&terminal, "a-result");
+    terminal.write("\u{f}");
+    terminal.shows("q closes");
+    pictures.take(&terminal, "everything-whole");
+    terminal.write("q");
+    terminal.shows("/help");
+    terminal.write("/");
+    terminal.shows("▸ /clear");
+    pictures.take(&terminal, "commands");
+    terminal.write("\u{15}\u{1b}[Z\u{1b}[Z");
+    terminal.shows("plan mode");
+    terminal.line("Plan how to mend nested lists");
+    terminal.shows("Carry out this plan?");
+    pictures.take(&terminal, "a-plan");
+    terminal.line("n");
+    terminal.write("\u{1b}[Z");
+    terminal.line("!git --version; echo done");
+    terminal.shows("│ done");
+    terminal.write("see \u{1b}[200~");
+    terminal.write(&"a long line of a log\r\n".repeat(3_214));
+    terminal.write("\u{1b}[201~ and 日本語 👩‍🚀");
+    terminal.shows("[pasted 3,214 lines]");
+    pictures.take(&terminal, "a-paste-and-a-command");
+    terminal.write("\u{15}");
+    terminal.line("/undo");
+    terminal.shows("Went back before");
+    pictures.take(&terminal, "undo");
+    terminal.write("\u{15}");
+    terminal.write("\u{12}comm");
+    terminal.shows("search: comm");
+    pictures.take(&terminal, "search");
+    terminal.write("\u{1b}");
+    terminal.waits("the end of the search", |text| !text.contains("search:"));
+    terminal.line("/clear");
+    terminal.shows("A new conversation");
+    terminal.line("/help");
+    terminal.shows("/cancel closes it");
+    pictures.take(&terminal, "help");
+    terminal.line("/resume");
+    terminal.shows("Go on with");
+    pictures.take(&terminal, "resume");
+    terminal.write("\u{1b}");
+    terminal.shows("/help");
+    terminal.line("/quit");
+    assert_eq!(terminal.ends(), Some(0));
+}
