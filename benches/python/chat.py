@@ -2,8 +2,8 @@
 
 Usage: chat.py FLOVYN [TURNS]
 
-FLOVYN is the command (`target/release/flovyn`); TURNS are the turns of the session that is resumed. The scripted model, the
-agent and its database are in the measured process, so what the screen costs is less than what is printed.
+FLOVYN is the command (`target/release/flovyn`); TURNS are the turns of the session that is resumed. The scripted
+model, the agent and its database are in the measured process, so what the screen costs is less than what is printed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,12 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.chdir(home / "project")
-            environment = {"PATH": os.environ["PATH"], "HOME": str(home), "FLOVYN_HOME": str(home), "TERM": "xterm-256color"}
+            environment = {
+                "PATH": os.environ["PATH"],
+                "HOME": str(home),
+                "FLOVYN_HOME": str(home),
+                "TERM": "xterm-256color",
+            }
             os.execve(command[0], command, environment)
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
 
@@ -118,7 +123,9 @@ def main(flovyn: str, turns: int) -> None:
         environment = {"PATH": os.environ["PATH"], "HOME": folder, "FLOVYN_HOME": folder}
         for turn in range(turns):
             resume = ["--resume"] if turn else []
-            subprocess.run([*chat, "Go on", *resume], cwd=home / "project", env=environment, check=True, capture_output=True)
+            subprocess.run(
+                [*chat, "Go on", *resume], cwd=home / "project", env=environment, check=True, capture_output=True
+            )
         start = time.monotonic()
         terminal = Terminal([flovyn, "chat", f"--fake={script}", "--resume"], home)
         terminal.until("/help")
