@@ -80,7 +80,7 @@ pub(crate) fn parse(text: &str, decision: Decision) -> Result<Rule, String> {
     let rule = Rule::new(&tool, decision);
     match inside {
         None | Some("" | "*") => Ok(rule),
-        Some(inside) if COMMANDS.contains(&tool.as_str()) && decision == Decision::Allow && !inside.ends_with('*') => {
+        Some(inside) if COMMANDS.contains(&tool.as_str()) && decision == Decision::Allow && !inside.contains('*') => {
             Ok(rule.with_exact(inside))
         }
         Some(inside) if COMMANDS.contains(&tool.as_str()) => {

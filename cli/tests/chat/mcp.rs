@@ -54,7 +54,12 @@ fn a_tool_is_listed_allowed_and_used() {
     terminal.shows("MCP servers: lake (");
     terminal.line("/tools");
     let text = terminal.shows("The model may call");
-    for shown in ["without asking  find, grep, read", "asked first     bash, edit", "lake", "without asking  echo, "] {
+    for shown in [
+        "without asking  bash-output, bash-stop, find, grep, read, todo",
+        "asked first     bash, edit",
+        "lake",
+        "without asking  echo, ",
+    ] {
         assert!(text.contains(shown), "{shown}\n{text}");
     }
     terminal.line("Go");
