@@ -346,16 +346,9 @@ mod tests {
         ] {
             assert!(runs_later(Path::new(path)), "{path}");
         }
-        for path in [
-            "git/hooks",
-            "src/main.rs",
-            ".github/workflows/ci.yml",
-            ".gitignore",
-            ".env",
-            "envrc",
-            "docs/.envrc.md",
-            ".",
-        ] {
+        for path in
+            ["git/hooks", "src/main.rs", ".github/workflows/ci.yml", ".gitignore", ".env", "envrc", "docs/envrc/a", "."]
+        {
             assert!(!runs_later(Path::new(path)), "{path}");
         }
     }

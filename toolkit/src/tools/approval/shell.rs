@@ -196,10 +196,13 @@ fn words_of(command: &SimpleCommand) -> Option<Vec<String>> {
     for (item, is_before) in before.chain(after) {
         match item {
             CommandPrefixOrSuffixItem::IoRedirect(redirect) if is_harmless(redirect) => {}
-            CommandPrefixOrSuffixItem::Word(word) if !is_before => words.push(literal(&word.value)?),
+            CommandPrefixOrSuffixItem::IoRedirect(_) | CommandPrefixOrSuffixItem::ProcessSubstitution(..) => {
+                return None;
+            }
+            _ if is_before => return None,
             // Behind the program this is a word like any other, such as `if=/dev/zero`.
-            CommandPrefixOrSuffixItem::AssignmentWord(_, word) if !is_before => words.push(literal(&word.value)?),
-            _ => return None,
+            CommandPrefixOrSuffixItem::AssignmentWord(_, word) => words.push(literal(&word.value)?),
+            word => words.push(literal(&word.to_string())?),
         }
     }
     is_understood(&words).then_some(words)
