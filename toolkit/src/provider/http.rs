@@ -3,6 +3,7 @@
 //! This file has the HTTP client (TLS through ring, the certificates of the machine), the timers, and the meaning of a
 //! status. The files in `wires` say which bytes are sent and what the events mean.
 
+use super::retry_after::asked_wait;
 use super::{
     Api, CancellationToken, Endpoint, ErrorKind, ModelError, ModelInfo, ModelRequest, OnEvent, Provider, halves, wires,
 };
@@ -236,7 +237,7 @@ impl HttpProvider {
         if status.is_success() {
             return Ok(response);
         }
-        let retry_after_ms = retry_after(response.headers());
+        let retry_after_ms = asked_wait(response.headers());
         let text = timeout(Duration::from_secs(10), limited(response, 64 << 10)).await.unwrap_or_default();
         let error_body = parse_error_body(&text);
         let mut error = wires::refused(status.as_u16(), &error_body.code, &error_body.message);
@@ -381,22 +382,6 @@ pub(super) fn parse_error_body(text: &str) -> ErrorBody {
     ErrorBody { code, message: message.chars().take(ERROR_TEXT).collect() }
 }
 
-/// How long the provider asked to wait, in milliseconds: `retry-after-ms`, or `retry-after` in seconds or as a date.
-fn retry_after(headers: &HeaderMap) -> Option<u64> {
-    let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
-    if let Some(millis) = text("retry-after-ms").and_then(|text| text.parse::<f64>().ok()) {
-        return Some(millis.max(0.0) as u64);
-    }
-    let after = text("retry-after")?;
-    if let Ok(seconds) = after.parse::<f64>() {
-        return Some((seconds.max(0.0) * 1_000.0) as u64);
-    }
-    // The wait is counted from the date of the response and not from our clock, which may differ from the provider's.
-    let at = httpdate::parse_http_date(after).ok()?;
-    let now = httpdate::parse_http_date(text("date")?).ok()?;
-    Some(at.duration_since(now).map_or(0, |wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
-}
-
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -410,22 +395,6 @@ fn causes(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
-    }
-
-    #[test]
-    fn waits_are_read_in_each_form() {
-        assert_eq!(retry_after(&headers(&[("retry-after", "2")])), Some(2_000));
-        assert_eq!(retry_after(&headers(&[("retry-after", "0.5")])), Some(500));
-        assert_eq!(retry_after(&headers(&[("retry-after-ms", "250"), ("retry-after", "9")])), Some(250));
-        let date = ("date", "Sun, 22 Nov 2026 07:00:00 GMT");
-        assert_eq!(retry_after(&headers(&[date, ("retry-after", "Sun, 22 Nov 2026 07:00:30 GMT")])), Some(30_000));
-        assert_eq!(retry_after(&headers(&[date, ("retry-after", "Sun, 22 Nov 2026 06:00:00 GMT")])), Some(0));
-        assert_eq!(retry_after(&headers(&[("retry-after", "soon")])), None);
-        assert_eq!(retry_after(&headers(&[("retry-after", "-3")])), Some(0));
-    }
 
     #[test]
     fn errors_of_every_wire_are_read() {

@@ -19,6 +19,7 @@ mod quirks;
 mod registry;
 mod request;
 mod retry;
+mod retry_after;
 mod wires;
 
 pub use crate::message::{ErrorKind, ModelError};
