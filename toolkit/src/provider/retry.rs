@@ -157,6 +157,7 @@ impl Provider for Fallback {
     ) -> Result<Message, ModelError> {
         let mut failed = Vec::new();
         let mut last = None;
+        let mut wasted = Usage::default();
         for (provider, model) in &self.choices {
             if let Some(ModelError { message: reason, .. }) = last.take() {
                 on(StreamEvent::FellBack { model: format!("{}/{model}", provider.name()), reason });
@@ -171,9 +172,16 @@ impl Provider for Fallback {
             };
             let fallback_request = ModelRequest { model: model.clone(), ..request.clone() };
             match provider.stream(&fallback_request, watched, cancel).await {
-                Ok(message) => return Ok(message),
+                Ok(mut message) => {
+                    if let Some(meta) = message.assistant.as_mut().filter(|_| wasted != Usage::default()) {
+                        meta.usage.add(&wasted);
+                    }
+                    return Ok(message);
+                }
                 Err(error) if !falls_back(error.kind) => return Err(error),
-                Err(error) => {
+                Err(mut error) => {
+                    error.usage.iter().for_each(|used| wasted.add(used));
+                    error.usage = (wasted != Usage::default()).then(|| Box::new(wasted.clone()));
                     if content_shown {
                         on(StreamEvent::Retracted { reason: error.message.clone() });
                     }
