@@ -130,7 +130,7 @@ impl Output {
             }
             _ => {
                 let found = match call {
-                    Some(call) => Ok(call.arguments.clone()),
+                    Some(call) => call.fault().map_or_else(|| Ok(call.arguments.clone()), Err),
                     None => json_of(&message.text()),
                 };
                 match found.and_then(|value| self.fit(value)) {

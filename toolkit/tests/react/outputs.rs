@@ -2,6 +2,7 @@
 //! once.
 
 use super::*;
+use flovyn_toolkit::fake_llm::ScriptedCall;
 use flovyn_toolkit::provider::ThinkingLevel;
 use flovyn_toolkit::react::{AgentConfig, GenerateInput, OutputSpec, StopReason};
 use schemars::JsonSchema;
@@ -90,6 +91,20 @@ async fn an_answer_has_the_form_that_was_asked_for_on_every_wire() {
             let from = if form == "native" { "user: " } else { "tool_result: final_answer" };
             assert!(fault.starts_with(from) && fault.contains("minimum"), "{fault}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_no_json_is_told_to_the_model() {
+    for wire in ["anthropic", "chat", "responses"] {
+        let written = Some("{\"name\": ".to_owned());
+        let call = ScriptedCall { name: "final_answer".into(), raw_arguments: written, ..ScriptedCall::default() };
+        let cut = Turn { tool_calls: vec![call], ..Turn::default() };
+        let (fake, flovyn, _worker) = backend(vec![cut, gives("tool", &right())]).await;
+        let input = input(wire, "tool", OutputSpec::of::<Otter>());
+        let run = flovyn.start(&agent(), &input, StartOptions::default()).await.expect("it starts");
+        assert_eq!((outcome(&run).await.output, fake.paid()), (Some(right()), 2), "{wire}");
+        assert!(told(&run).await.iter().any(|line| line.contains("are no JSON (EOF")), "{wire}");
     }
 }
 
