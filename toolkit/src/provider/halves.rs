@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(mark("\\"), None);
         let pieces = [r#""x\ud83e""#, r#""\udda6y""#, r#""\ud83e""#].map(|json| read(json).expect("a text"));
         let mut joined = Joined::default();
-        let told: Vec<_> = pieces.iter().map(|piece| joined.more(piece)).collect();
-        assert_eq!((told, joined.end()), (vec!["x".to_owned(), "🦦y".to_owned(), String::new()], Some('\u{FFFD}')));
+        let texts: Vec<_> = pieces.iter().map(|piece| joined.more(piece)).collect();
+        assert_eq!((texts, joined.end()), (vec!["x".to_owned(), "🦦y".to_owned(), String::new()], Some('\u{FFFD}')));
     }
 
     #[test]

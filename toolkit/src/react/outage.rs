@@ -184,13 +184,13 @@ fn write_wait<S: Serializer>(wait: &Duration, serializer: S) -> Result<S::Ok, S:
 fn read_wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Given {
+    enum WaitText {
         Seconds(f64),
         Text(String),
     }
-    let seconds = match Given::deserialize(deserializer)? {
-        Given::Seconds(seconds) => Some(seconds),
-        Given::Text(text) => seconds(&text),
+    let seconds = match WaitText::deserialize(deserializer)? {
+        WaitText::Seconds(seconds) => Some(seconds),
+        WaitText::Text(text) => seconds(&text),
     };
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
         D::Error::custom("a wait is a number of seconds from 0, or a text such as \"90s\", \"15m\", \"6h\" or \"2d\"")
