@@ -115,7 +115,8 @@ impl ToolHost {
                 // If a session is forgotten, its model only has to read files again, and its commands get another `/tmp`.
                 sessions.clear();
             }
-            let open = || OfSession { lineage: Lineage::open(host.records.changes_of(session)), ..OfSession::default() };
+            let open =
+                || OfSession { lineage: Lineage::open(host.records.changes_of(session)), ..OfSession::default() };
             let OfSession { lineage, scratch } = sessions.entry(session.clone()).or_insert_with(open).clone();
             (environment.lineage, environment.scratch) = (lineage, scratch);
         }
