@@ -198,8 +198,11 @@ impl AgentTool {
 fn of_bytes(output: &Payload) -> Result<ToolOutcome> {
     let content = match &output.body {
         Body::Source(source) => PayloadContent::Source(source.clone()),
-        Body::Kept { content, .. } => content.clone(),
-        Body::Inline(_) | Body::Stored { .. } | Body::Row { .. } => PayloadContent::Memory(output.bytes()?.clone()),
+        // What was just stored may still be in this process.
+        _ => match output.clone().let_go() {
+            Some((_, content)) => content,
+            None => PayloadContent::Memory(output.bytes()?.clone()),
+        },
     };
     let size = content.size();
     let part = match size <= MOST_BYTES {

@@ -353,7 +353,7 @@ mod tests {
              98\nline 99\nline 100\n"
         );
         let bytes = shown(&text, &limits(100, 1_000));
-        assert!(bytes.starts_with("line 1\nline 2\n\n[") && bytes.ends_with("line 99\nline 100\n"), "{bytes}");
+        assert!(bytes.starts_with("line 1\nline 2\nline 3\n\n[") && bytes.ends_with("line 99\nline 100\n"), "{bytes}");
     }
 
     #[test]

@@ -9,6 +9,14 @@ const WIDTH: usize = 120;
 /// In how many of the first bytes a page may say how its text is encoded.
 const DECLARATION: usize = 1_024;
 
+/// How deep elements may be in each other.
+const DEEPEST: usize = 256;
+/// Elements that hold nothing, or whose end may be left out: they say nothing about the depth.
+const LEVEL: [&str; 26] = [
+    "area", "base", "body", "br", "col", "colgroup", "dd", "dt", "embed", "head", "hr", "html", "img", "input", "li",
+    "link", "meta", "option", "p", "source", "tbody", "td", "th", "thead", "tr", "wbr",
+];
+
 /// The part for the body of a response. `raw` shows a page as its HTML.
 pub(super) fn part(content_type: &str, body: &[u8], raw: bool) -> Part {
     let mime = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -32,7 +40,7 @@ pub(super) fn part(content_type: &str, body: &[u8], raw: bool) -> Part {
     let declared = charset(&content_type.to_ascii_lowercase()).or_else(|| charset(&begin).filter(|_| is_page));
     let text = declared.unwrap_or(UTF_8).decode(body).0;
     Part::text(match is_page && !raw {
-        true => text_of_page(&text).unwrap_or_else(|| text.into_owned()),
+        true => text_of_page(&text).unwrap_or_else(|| without_tags(&text)),
         false => text.into_owned(),
     })
 }
@@ -46,6 +54,9 @@ fn charset(text: &str) -> Option<&'static Encoding> {
 
 /// The text of a page, with marks for headings and lists, and its links as footnotes. None if it cannot be set.
 fn text_of_page(html: &str) -> Option<String> {
+    if is_too_deep(html) {
+        return None;
+    }
     let text = html2text::config::plain().no_link_wrapping().string_from_read(html.as_bytes(), WIDTH).ok()?;
     let mut lines = Vec::new();
     for line in text.lines().map(str::trim_end) {
@@ -55,6 +66,29 @@ fn text_of_page(html: &str) -> Option<String> {
         }
     }
     Some(lines.join("\n"))
+}
+
+/// Whether elements are so deep in each other that setting the page would take minutes. People write no such pages.
+fn is_too_deep(html: &str) -> bool {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for tag in html.split('<').skip(1) {
+        let is_end = tag.starts_with('/');
+        let name = tag.trim_start_matches('/').split(|letter: char| !letter.is_ascii_alphanumeric()).next();
+        let name = name.unwrap_or_default().to_ascii_lowercase();
+        if name.is_empty() || LEVEL.contains(&name.as_str()) {
+            continue;
+        }
+        depth = if is_end { depth.saturating_sub(1) } else { depth + 1 };
+        deepest = deepest.max(depth);
+    }
+    deepest > DEEPEST
+}
+
+/// A page without its tags.
+fn without_tags(html: &str) -> String {
+    let after_tags = html.split('<').skip(1).filter_map(|tag| Some(tag.split_once('>')?.1.trim()));
+    let first = html.split('<').next().map(str::trim);
+    first.into_iter().chain(after_tags).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -99,6 +133,9 @@ mod tests {
     fn a_page_of_any_depth_is_no_danger() {
         let deep = format!("{}x{}", "<div>".repeat(50_000), "</div>".repeat(50_000));
         assert!(text("text/html", deep.as_bytes()).contains('x'));
+        // Ends that people leave out are no depth.
+        let long = format!("<ul>{}</ul>", "<li>otter<p>holds<br>hands".repeat(2_000));
+        assert!(text("text/html", long.as_bytes()).starts_with("* otter"));
         let broken = "<table><tr><td><table><p></b></i><li><a href=x>y".repeat(200);
         assert!(text("text/html", broken.as_bytes()).contains('y'));
     }
