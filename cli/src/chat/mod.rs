@@ -184,6 +184,7 @@ async fn open(
         let confinement = Confinement {
             unsandboxed: chat.confinement.unsandboxed || settings.sandbox == Some(false),
             network: chat.confinement.network || settings.network == Some(true),
+            add_dirs: [&chat.confinement.add_dirs[..], &settings.additional_directories].concat(),
             ..chat.confinement.clone()
         };
         let tools = ToolSettings {

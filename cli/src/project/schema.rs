@@ -37,7 +37,11 @@ pub(super) const SETTINGS: Kind = Kind::Object(&[
     ("model", Kind::Text),
     ("modelAliases", Kind::Map(&Kind::Text)),
     ("thinking", Kind::Word(&["off", "minimal", "low", "medium", "high", "max"])),
-    ("permissions", Kind::Object(&[("allow", TEXTS), ("ask", TEXTS), ("deny", TEXTS)])),
+    (
+        "permissions",
+        Kind::Object(&[("allow", TEXTS), ("ask", TEXTS), ("deny", TEXTS), ("additionalDirectories", TEXTS)]),
+    ),
+    ("additionalDirectories", TEXTS),
     ("env", Kind::Map(&Kind::Text)),
     ("mcpServers", Kind::Map(&Kind::Any)),
     ("enabledMcpServers", TEXTS),

@@ -10,7 +10,7 @@ use flovyn_toolkit::tools::approval::{Decision, Rule};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The files of a folder, the later before the earlier.
 const FILES: [&str; 2] = ["settings.json", "settings.local.json"];
@@ -36,6 +36,8 @@ pub(crate) struct Settings {
     pub enabled_mcp_servers: Option<Vec<String>>,
     /// Commands around calls and turns.
     pub hooks: Hooks,
+    /// Other directories whose files may be read and written.
+    pub additional_directories: Vec<PathBuf>,
     /// Whether commands run confined.
     pub sandbox: Option<bool>,
     /// Whether confined commands may use the network.
@@ -54,15 +56,18 @@ struct Written {
     mcp_servers: Map<String, Value>,
     enabled_mcp_servers: Option<Vec<String>>,
     hooks: Hooks,
+    additional_directories: Vec<String>,
     sandbox: Sandbox,
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct Permissions {
     allow: Vec<String>,
     ask: Vec<String>,
     deny: Vec<String>,
+    /// Where Claude Code has them.
+    additional_directories: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -107,6 +112,7 @@ impl Settings {
         self.mcp_servers.extend(later.mcp_servers);
         self.enabled_mcp_servers = later.enabled_mcp_servers.or(self.enabled_mcp_servers.take());
         self.hooks.extend(later.hooks);
+        self.additional_directories.extend(later.additional_directories);
         self.sandbox = later.sandbox.or(self.sandbox);
         self.network = later.network.or(self.network);
         self.hooks.set_env(&self.env);
@@ -121,6 +127,7 @@ impl Settings {
             (!self.mcp_servers.is_empty(), "MCP servers"),
             (allows, "permissions that allow"),
             (!self.env.is_empty(), "env"),
+            (!self.additional_directories.is_empty(), "additionalDirectories"),
             (opens, "sandbox"),
         ];
         risks.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned()).collect()
@@ -134,6 +141,7 @@ impl Settings {
             hooks: Hooks::default(),
             env: BTreeMap::new(),
             mcp_servers: Map::new(),
+            additional_directories: Vec::new(),
             sandbox: self.sandbox.filter(|sandbox| *sandbox),
             network: self.network.filter(|network| !*network),
             ..self
@@ -161,7 +169,7 @@ fn read(file: &Path, folders: &Folders, notices: &mut Vec<String>) -> Result<Opt
     let shown = folders.shown(file);
     notices.extend(unknown.iter().map(|unknown| format!("{shown}: {unknown}")));
     let written: Written = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-    Ok(Some(written.settings(&shown, notices)))
+    Ok(Some(written.settings(file, &shown, notices)))
 }
 
 /// Reads permissions and hooks of a file of Claude Code, whose other keys are not for us. What cannot be used is told, each of
@@ -176,7 +184,7 @@ fn read_claude(file: &Path, folders: &Folders, notices: &mut Vec<String>) -> Opt
         let read = check(&mut part, &SETTINGS, "", &mut Vec::new())
             .and_then(|()| serde_json::from_value::<Written>(part).map_err(|error| error.to_string()));
         match read {
-            Ok(written) => settings.merge(written.settings(&shown, notices)),
+            Ok(written) => settings.merge(written.settings(file, &shown, notices)),
             Err(why) => notices.push(format!("{shown}: its {key} are left out: {why}")),
         }
     }
@@ -192,8 +200,19 @@ fn read_mcp(file: &Path, folders: &Folders, notices: &mut Vec<String>) -> Option
 }
 
 impl Written {
-    fn settings(self, shown: &str, notices: &mut Vec<String>) -> Settings {
-        let Permissions { allow, ask, deny } = self.permissions;
+    fn settings(self, file: &Path, shown: &str, notices: &mut Vec<String>) -> Settings {
+        let Permissions { allow, ask, deny, additional_directories } = self.permissions;
+        // Relative to the folder that has the folder with the file.
+        let base = file.parent().and_then(Path::parent).unwrap_or(Path::new("."));
+        let mut directories = Vec::new();
+        for written in self.additional_directories.iter().chain(&additional_directories) {
+            let inside = written.strip_prefix("~/").zip(std::env::var_os("HOME"));
+            let path = inside.map_or_else(|| base.join(written), |(rest, home)| Path::new(&home).join(rest));
+            match path.canonicalize() {
+                Ok(path) if path.is_dir() => directories.push(path),
+                _ => notices.push(format!("{shown}: additionalDirectories: there is no directory {written}")),
+            }
+        }
         let lists = [("allow", allow, Decision::Allow), ("ask", ask, Decision::Ask), ("deny", deny, Decision::Deny)];
         let mut rules = Vec::new();
         for (list, texts, decision) in lists {
@@ -213,6 +232,7 @@ impl Written {
             mcp_servers: self.mcp_servers,
             enabled_mcp_servers: self.enabled_mcp_servers,
             hooks: self.hooks,
+            additional_directories: directories,
             sandbox: self.sandbox.enabled,
             network: self.sandbox.network,
         }

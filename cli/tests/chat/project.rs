@@ -137,6 +137,24 @@ fn what_files_refuse_stays_refused_and_what_they_ask_about_an_option_may_allow()
 }
 
 #[test]
+fn directories_may_be_added_by_files_of_the_user() {
+    let user = User::new();
+    write(user.folder.path(), "beside/a.txt", "otter\n");
+    let beside = user.folder.path().canonicalize().expect("it is there").join("beside");
+    let fake = user.script(&format!(
+        "[[turns]]\ntoolCalls = [{{ name = \"read\", arguments = {{ path = \"{}/a.txt\" }} }}]\n\
+         [[turns]]\ntext = \"Then: {{{{result}}}}\"\n",
+        beside.display()
+    ));
+    assert!(!user.chat(&["-p", "Go", &fake]).contains("otter"));
+    home(&user, "settings.json", r#"{"additionalDirectories": ["beside", "none"]}"#);
+    let output = user.run(&["chat", "-p", "Go", &fake]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("otter"), "{}", told(&output));
+    let said = self::beside(&output);
+    assert!(said.contains("~/.flovyn/settings.json: additionalDirectories: there is no directory none"), "{said}");
+}
+
+#[test]
 fn a_person_is_asked_once_whether_a_folder_is_trusted() {
     let user = User::new();
     let fake = user.script(CALLS);
