@@ -10,6 +10,8 @@ const ENDINGS: &[&str] = &[".rs", ".py", ".pyi", ".ts", ".mts", ".mjs", ".cjs", 
 const ELSEWHERE: &[(&str, &str)] = &[
     ("AGENTS.md", "a user's own"),
     ("CLAUDE.md", "a user's own"),
+    ("NAME.md", "stands for a user's own"),
+    (".github/copilot-instructions.md", "a user's own"),
     ("NNNN-short-name.md", "stands for the next record"),
     (".work/results-partial.md", "a benchmark writes it"),
     ("bindings-node/.examples/01-hello/typescript/hello.mjs", "is built"),

@@ -133,9 +133,9 @@ mod tests {
         });
         let hooks: Hooks = serde_json::from_value(written).expect("hooks");
         let ToolHooks { before, after } = hooks.of_tools();
-        let told: Vec<_> = before.iter().map(|hook| (hook.tools.join(" "), hook.hook.command.as_str())).collect();
+        let shown: Vec<_> = before.iter().map(|hook| (hook.tools.join(" "), hook.hook.command.as_str())).collect();
         assert_eq!(
-            told,
+            shown,
             [("bash {edit,write}".to_owned(), "a"), ("mcp__*".to_owned(), "b"), ("mcp__*".to_owned(), "c")]
         );
         assert_eq!((before[0].hook.timeout_ms, before[1].hook.timeout_ms), (Some(1_500), None));

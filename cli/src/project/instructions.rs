@@ -15,14 +15,14 @@ const MAX_DEPTH: usize = 4;
 
 /// The instructions of all files, each with where it is from; empty where there are none.
 pub(super) fn of(folders: &Folders) -> String {
-    let mut told = String::new();
+    let mut said = String::new();
     let user = folders.home.iter().map(|home| (home, home));
     let of_project = folders.chain.iter().map(|folder| (folder, &folders.root));
     for (folder, within) in user.chain(of_project) {
         let found = NAMES.iter().map(|name| folder.join(name)).find(|file| file.is_file());
         let Some(file) = found else { continue };
         let mut text = imported(&file, within, &mut vec![file.clone()]);
-        let rest = MAX_FILE.min(MAX_ALL.saturating_sub(told.chars().count()));
+        let rest = MAX_FILE.min(MAX_ALL.saturating_sub(said.chars().count()));
         if let Some((end, _)) = text.char_indices().nth(rest) {
             text.truncate(end);
             text.push_str("\n[The rest of the file is left out.]");
@@ -31,9 +31,9 @@ pub(super) fn of(folders: &Folders) -> String {
             continue;
         }
         let who = if Some(folder) == folders.home.as_ref() { "user says everywhere" } else { "project says" };
-        told.push_str(&format!("\n\nThe {who} in {}:\n\n{}", folders.shown(&file), text.trim_end()));
+        said.push_str(&format!("\n\nThe {who} in {}:\n\n{}", folders.shown(&file), text.trim_end()));
     }
-    told
+    said
 }
 
 /// A file with the files that it imports in the place of the lines that name them. They have to be in the same project.
@@ -83,26 +83,26 @@ mod tests {
         write("outside.md", "a secret\n");
         write("AGENTS.md", "Above the repository.\n");
         std::fs::create_dir_all(base.join("repo/.git")).expect("a repository");
-        write("repo/AGENTS.md", "Use tabs.\n@docs/style.md\n@../outside.md\n@docs/none.md\n```\n@docs/style.md\n```\n");
+        write("repo/AGENTS.md", "Use tabs.\n@notes/style.md\n@../outside.md\n@notes/none.md\n```\n@notes/style.md\n```\n");
         write("repo/CLAUDE.md", "Not this one.\n");
-        write("repo/docs/style.md", "No dashes.\n@style.md\n");
+        write("repo/notes/style.md", "No dashes.\n@style.md\n");
         write("repo/a/CLAUDE.md", "Only in a.\n");
         write("repo/a/b/AGENTS.md", &"x".repeat(MAX_FILE + 9));
-        let told = of(&Folders::of(&base.join("repo/a/b"), Some(&base.join("home"))));
+        let said = of(&Folders::of(&base.join("repo/a/b"), Some(&base.join("home"))));
         let places: Vec<_> = [
             "The user says everywhere in ~/.flovyn/AGENTS.md:\n\nBe brief.",
-            "The project says in AGENTS.md:\n\nUse tabs.\nNo dashes.\n@style.md\n@../outside.md\n@docs/none.md\n```\n@docs/style.md",
+            "The project says in AGENTS.md:\n\nUse tabs.\nNo dashes.\n@style.md\n@../outside.md\n@notes/none.md\n```\n@notes/style.md",
             "The project says in a/CLAUDE.md:\n\nOnly in a.",
             "The project says in a/b/AGENTS.md:\n\nxxx",
             "[The rest of the file is left out.]",
         ]
-        .map(|part| told.find(part).unwrap_or_else(|| panic!("{part}\n{}", &told[..600])))
+        .map(|part| said.find(part).unwrap_or_else(|| panic!("{part}\n{}", &said[..600])))
         .into();
         assert!(places.is_sorted(), "{places:?}");
         for absent in ["a secret", "Above", "Not this one"] {
-            assert!(!told.contains(absent), "{absent}");
+            assert!(!said.contains(absent), "{absent}");
         }
-        assert!(told.chars().count() < MAX_FILE + 1_000);
+        assert!(said.chars().count() < MAX_FILE + 1_000);
         assert_eq!(of(&Folders::of(&base.join("nowhere"), None)), "");
     }
 }

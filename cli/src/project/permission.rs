@@ -170,7 +170,7 @@ mod tests {
             ("edit", allow, "write", Effect::Write, at("a"), Decision::Ask),
             ("Edit", allow, "write", Effect::Write, at("a"), allow),
             ("Edit(src/**)", allow, "edit", Effect::Write, at("src/a/b.rs"), allow),
-            ("Edit(src/**)", allow, "edit", Effect::Write, at("tests/a.rs"), Decision::Ask),
+            ("Edit(src/**)", allow, "edit", Effect::Write, at("other/a.rs"), Decision::Ask),
             ("Read(.env)", deny, "read", Effect::Read, at("a/.env"), deny),
             ("Read(./secrets/**)", deny, "grep", Effect::Read, at("secrets/key"), deny),
             ("mcp__files", deny, "mcp__files__open", Effect::Read, json!({}), deny),

@@ -10,7 +10,7 @@ pub(super) enum Kind {
     /// A number that is not negative.
     Number,
     /// One of these words.
-    Word(&'static [&'static str]),
+    OneOf(&'static [&'static str]),
     List(&'static Kind),
     /// An object with keys of the user's own.
     Map(&'static Kind),
@@ -24,7 +24,7 @@ const HOOKS: Kind = Kind::List(&Kind::Object(&[
     (
         "hooks",
         Kind::List(&Kind::Object(&[
-            ("type", Kind::Word(&["command"])),
+            ("type", Kind::OneOf(&["command"])),
             ("command", Kind::Text),
             ("timeout", Kind::Number),
         ])),
@@ -36,7 +36,7 @@ pub(super) const SETTINGS: Kind = Kind::Object(&[
     ("$schema", Kind::Text),
     ("model", Kind::Text),
     ("modelAliases", Kind::Map(&Kind::Text)),
-    ("thinking", Kind::Word(&["off", "minimal", "low", "medium", "high", "max"])),
+    ("thinking", Kind::OneOf(&["off", "minimal", "low", "medium", "high", "max"])),
     (
         "permissions",
         Kind::Object(&[("allow", TEXTS), ("ask", TEXTS), ("deny", TEXTS), ("additionalDirectories", TEXTS)]),
@@ -66,8 +66,8 @@ pub(super) fn check(value: &mut Value, kind: &Kind, path: &str, unknown: &mut Ve
         Kind::Flag => expected("true or false", value),
         Kind::Number if value.as_f64().is_some_and(|number| number > 0.0) => Ok(()),
         Kind::Number => expected("a number above 0", value),
-        Kind::Word(words) if value.as_str().is_some_and(|word| words.contains(&word)) => Ok(()),
-        Kind::Word(words) => expected(&format!("one of {}", words.join(", ")), value),
+        Kind::OneOf(words) if value.as_str().is_some_and(|word| words.contains(&word)) => Ok(()),
+        Kind::OneOf(words) => expected(&format!("one of {}", words.join(", ")), value),
         Kind::List(of) => match value {
             Value::Array(items) => items
                 .iter_mut()

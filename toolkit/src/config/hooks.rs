@@ -84,13 +84,13 @@ impl Hook {
         };
         let mut group = Group(child.id());
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let told = async {
+        let written = async {
             if let Some(mut stdin) = stdin {
                 // A hook need not read what it is told.
                 let _ = stdin.write_all(input.to_string().as_bytes()).await;
             }
         };
-        let ended = async { tokio::join!(told, text_of(stdout), text_of(stderr), child.wait()) };
+        let ended = async { tokio::join!(written, text_of(stdout), text_of(stderr), child.wait()) };
         let timeout = self.timeout_ms.map_or(TIMEOUT, Duration::from_millis);
         let ended = tokio::time::timeout(timeout, ended).await;
         let Ok(((), out, err, status)) = ended else {
@@ -298,7 +298,7 @@ mod tests {
         let hooks = ToolHooks {
             before: vec![
                 of(&["gr*"], "grep -q secret && { echo 'not this' >&2; exit 2; }; exit 0"),
-                of(&[], "cat >> told"),
+                of(&[], "cat >> heard"),
             ],
             after: vec![of(&["read"], "echo mind the otter >&2; exit 2"), of(&["read"], "exit 9")],
         };
@@ -312,7 +312,7 @@ mod tests {
         let blocked = grep("secret").await.expect("it is answered");
         assert_eq!(blocked.error_code(), Some("blocked_by_hook"));
         assert!(blocked.plain_text().contains("not this"), "{blocked:?}");
-        let told = std::fs::read_to_string(folder.path().join("told")).expect("it was told");
-        assert_eq!(told.matches("PreToolUse").count(), 2, "what is blocked asks no further hook: {told}");
+        let heard = std::fs::read_to_string(folder.path().join("heard")).expect("it was told");
+        assert_eq!(heard.matches("PreToolUse").count(), 2, "what is blocked asks no further hook: {heard}");
     }
 }

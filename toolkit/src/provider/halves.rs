@@ -41,7 +41,7 @@ pub(super) fn mark(json: &str) -> Option<String> {
     found.then_some(out)
 }
 
-/// The code unit of an escape `\uXXXX` at the start of a text.
+/// The code unit of an escape `\uNNNN` at the start of a text.
 fn unit(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?
