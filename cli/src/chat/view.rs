@@ -407,7 +407,7 @@ impl View {
         let mut rows = card::approval(&request.name, &request.arguments, preview, width);
         let text = format!(
             "Allow it? y yes · n no · a always ({}) · p always in this project · or say what to do instead",
-            allow_alike_means(request)
+            short(&allow_alike_means(request), 80)
         );
         let question = wrap(&[span(text, Style::YELLOW)], width, &[], &[]);
         // The lines of the user below, and the row that says what is shown.

@@ -72,6 +72,8 @@ fn pieces(screen: &vt100::Screen, row: u16, columns: u16) -> Vec<(u16, String, S
     for column in 0..columns {
         let letter = text(screen, row, column);
         let class = class(screen, row, column);
+        // Renderers draw several blanks as one, so no piece has them.
+        open &= !(letter == " " && pieces.last().is_some_and(|(_, _, piece)| piece.ends_with(' ')));
         let goes_on = open && pieces.last().is_some_and(|(_, last, _)| *last == class || letter == " ");
         match pieces.last_mut().filter(|_| goes_on) {
             Some((_, _, piece)) => piece.push_str(&letter),

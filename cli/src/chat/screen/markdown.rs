@@ -2,8 +2,16 @@
 
 use super::code;
 use super::style::{Row, Span, Style, span, wrap};
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle};
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+
+/// Tables have thin lines around them and below their heads.
+const TABLE: TableStyle = TableStyle::new()
+    .top_border(LineStyle::new('┌', '─', '┬', '┐'))
+    .header_lines(ContentLineStyle::new('│', '│', '│'))
+    .header_separator(LineStyle::new('├', '─', '┼', '┤'))
+    .content_lines(ContentLineStyle::new('│', '│', '│'))
+    .bottom_border(LineStyle::new('└', '─', '┴', '┘'));
 
 /// Text that comes in.
 #[derive(Debug, Default)]
@@ -348,7 +356,7 @@ impl Page {
     fn end_table(&mut self) {
         let mut rows = std::mem::take(&mut self.table).into_iter();
         let mut table = Table::new();
-        table.load_style(presets::UTF8_FULL_CONDENSED);
+        table.load_style(TABLE);
         table.set_content_arrangement(ContentArrangement::Dynamic);
         table.set_width(u16::try_from(self.width).unwrap_or(u16::MAX));
         table.force_no_tty();

@@ -7,17 +7,13 @@ use std::io::{BufRead, Result, Write, stdin, stdout};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Letters for drawing, and what is printed in their place.
-const DRAWN: [(&str, &str); 24] = [
+const DRAWN: [(&str, &str); 19] = [
     ("  │ ", "    "),
     ("│", "|"),
     ("● ", "* "),
     ("› ", "> "),
     ("▸ ", "* "),
     ("─", "-"),
-    ("═", "="),
-    ("╞", "|"),
-    ("╡", "|"),
-    ("╪", "|"),
     ("┌", "+"),
     ("┐", "+"),
     ("└", "+"),
@@ -27,7 +23,6 @@ const DRAWN: [(&str, &str); 24] = [
     ("├", "+"),
     ("┤", "+"),
     ("┼", "+"),
-    ("┆", "|"),
     ("■ ", ""),
     ("• ", "- "),
     ("⎿ ", "  with "),
