@@ -1,6 +1,7 @@
 //! The chat in a terminal: sends what the user types to the session, and shows the events of the session.
 
 mod approvals;
+mod drafts;
 mod slash;
 mod undo;
 
@@ -60,7 +61,7 @@ pub(super) struct ChatContext<'a> {
 
 /// What the user picks from a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum PickedKind {
     Model,
     Session,
 }
@@ -81,7 +82,7 @@ struct TerminalChat<'a> {
     /// What is read in the second screen.
     pager: Option<Pager>,
     /// What the user picks from, and for what.
-    picker: Option<(Picker, Asked)>,
+    picker: Option<(Picker, PickedKind)>,
     mode: Mode,
     /// The rules of the mode that accepts edits.
     edit_rules: ApprovalRules,
@@ -241,40 +242,16 @@ impl TerminalChat<'_> {
                 self.picker = None;
             }
             return match (picked, asked) {
-                (Picked::Item(item), Asked::Model) => {
+                (Picked::Item(item), PickedKind::Model) => {
                     self.set_model(&item, size.0);
                     Ok(())
                 }
-                (Picked::Item(item), Asked::Session) => self.resume(&item, size.0).await,
+                (Picked::Item(item), PickedKind::Session) => self.resume(&item, size.0).await,
                 (Picked::NotYet | Picked::Nothing, _) => Ok(()),
             };
         }
         let key = self.editor.handle(event);
         self.on_key(key, size).await
-    }
-
-    /// Keeps the line that is being written, also one that waits for the end of an elicitation.
-    fn keep_draft(&mut self) {
-        let draft = self.stashed_draft.clone().unwrap_or_else(|| self.editor.text());
-        self.recall.keep(draft);
-    }
-
-    /// Lets the user go on writing in an editor of their own.
-    async fn write_elsewhere(&mut self, terminal: &mut Terminal, key_events: KeyEvents) -> Result<KeyEvents> {
-        if self.context.chat.plain {
-            self.view.show_hint("the terminal reads lines already; write there");
-            return Ok(key_events);
-        }
-        // Both would read the keys.
-        tokio::task::spawn_blocking(move || key_events.close()).await.map_err(std::io::Error::other)?;
-        terminal.pause()?;
-        let written = self.recall.edit(&self.editor.text()).await;
-        terminal.resume()?;
-        match written {
-            Ok(text) => self.editor.set_text(text.trim_end_matches('\n')),
-            Err(error) => self.view.show_hint(&error),
-        }
-        Ok(KeyEvents::open()?)
     }
 
     fn draw(&mut self, terminal: &mut Terminal) -> Result {
@@ -348,15 +325,6 @@ impl TerminalChat<'_> {
         match &self.live_session {
             Some(live_session) => live_session.serve(self.context.store, self.local_agents.as_ref()).await,
             None => Ok(()),
-        }
-    }
-
-    /// Stashes the line that is being written during an elicitation, which needs the line for its answer.
-    fn stash_draft(&mut self) {
-        match (self.view.pending.elicitation().is_some(), self.stashed_draft.take()) {
-            (true, None) => self.stashed_draft = Some(self.editor.take_text()),
-            (false, Some(stashed_draft)) if self.editor.is_empty() => self.editor.set_text(&stashed_draft),
-            (_, stashed_draft) => self.stashed_draft = stashed_draft,
         }
     }
 

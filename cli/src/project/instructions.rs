@@ -83,7 +83,10 @@ mod tests {
         write("outside.md", "a secret\n");
         write("AGENTS.md", "Above the repository.\n");
         std::fs::create_dir_all(base.join("repo/.git")).expect("a repository");
-        write("repo/AGENTS.md", "Use tabs.\n@notes/style.md\n@../outside.md\n@notes/none.md\n```\n@notes/style.md\n```\n");
+        write(
+            "repo/AGENTS.md",
+            "Use tabs.\n@notes/style.md\n@../outside.md\n@notes/none.md\n```\n@notes/style.md\n```\n",
+        );
         write("repo/CLAUDE.md", "Not this one.\n");
         write("repo/notes/style.md", "No dashes.\n@style.md\n");
         write("repo/a/CLAUDE.md", "Only in a.\n");

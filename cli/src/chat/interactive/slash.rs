@@ -1,6 +1,6 @@
 //! The commands of the chat, as methods of it.
 
-use super::{Asked, TerminalChat};
+use super::{PickedKind, TerminalChat};
 use crate::Result;
 use crate::chat::attachments;
 use crate::chat::commands::{self, Line};
@@ -236,7 +236,8 @@ impl TerminalChat<'_> {
             if items.is_empty() {
                 return self.view.show_note(&format!("{} is asked; /model NAME asks another", self.model), width);
             }
-            self.picker = Some((Picker::new(format!("{} is asked. Another one", self.model), items), Asked::Model));
+            self.picker =
+                Some((Picker::new(format!("{} is asked. Another one", self.model), items), PickedKind::Model));
             return;
         }
         let here = self.context.store.is_served_here();
@@ -298,7 +299,7 @@ impl TerminalChat<'_> {
         let items: Vec<_> = others.map(item).collect();
         match items.is_empty() {
             true => self.view.show_hint("there are no other sessions of this directory"),
-            false => self.picker = Some((Picker::new("Go on with", items), Asked::Session)),
+            false => self.picker = Some((Picker::new("Go on with", items), PickedKind::Session)),
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ impl TerminalChat<'_> {
             }
             None => self.live_session = None,
         }
-        self.view.show_note(&files.told(&turn), width);
+        self.view.show_note(&files.message(&turn), width);
         if !files.changed.is_empty() {
             let names: BTreeSet<_> = files.changed.iter().map(name).collect();
             let names = names.into_iter().collect::<Vec<_>>().join(", ");
@@ -178,7 +178,7 @@ impl Files {
         lines
     }
 
-    fn told(&self, turn: &LastTurn) -> String {
+    fn message(&self, turn: &LastTurn) -> String {
         let mut lines = vec![format!("Went back before “{}”.", short(&turn.said, 60))];
         lines.extend(self.lines());
         if turn.ran_commands {

@@ -1,6 +1,6 @@
 //! The line editor: what keys mean, its history, the search in it, and the menu of completions.
 
-use super::field_text::{Place, WrittenText};
+use super::field_text::{Motion, WrittenText};
 use super::style::{Row, Style, span, wrap};
 use crate::chat::completion::{Candidate, Candidates, Completions};
 use crate::print::short;
@@ -111,28 +111,28 @@ impl Editor {
             KeyCode::Char('p') if control => self.above(),
             KeyCode::Down => self.below(),
             KeyCode::Char('n') if control => self.below(),
-            KeyCode::Backspace if alt || control => self.delete(Place::WordBefore),
-            KeyCode::Char('w') if control => self.delete(Place::WordBefore),
-            KeyCode::Backspace => self.delete(Place::LetterBefore),
-            KeyCode::Char('h') if control => self.delete(Place::LetterBefore),
-            KeyCode::Delete => self.delete(Place::LetterBehind),
-            KeyCode::Char('d') if control => self.delete(Place::LetterBehind),
-            KeyCode::Char('d') if alt => self.delete(Place::WordBehind),
-            KeyCode::Char('u') if control => self.delete(Place::LineStart),
-            KeyCode::Char('k') if control => self.delete(Place::LineEnd),
+            KeyCode::Backspace if alt || control => self.delete(Motion::WordBefore),
+            KeyCode::Char('w') if control => self.delete(Motion::WordBefore),
+            KeyCode::Backspace => self.delete(Motion::LetterBefore),
+            KeyCode::Char('h') if control => self.delete(Motion::LetterBefore),
+            KeyCode::Delete => self.delete(Motion::LetterBehind),
+            KeyCode::Char('d') if control => self.delete(Motion::LetterBehind),
+            KeyCode::Char('d') if alt => self.delete(Motion::WordBehind),
+            KeyCode::Char('u') if control => self.delete(Motion::LineStart),
+            KeyCode::Char('k') if control => self.delete(Motion::LineEnd),
             KeyCode::Char('y') if control => self.written.insert_cut(),
-            KeyCode::Left if alt || control => self.written.go(Place::WordBefore),
-            KeyCode::Char('b') if alt => self.written.go(Place::WordBefore),
-            KeyCode::Left => self.written.go(Place::LetterBefore),
-            KeyCode::Char('b') if control => self.written.go(Place::LetterBefore),
-            KeyCode::Right if alt || control => self.written.go(Place::WordBehind),
-            KeyCode::Char('f') if alt => self.written.go(Place::WordBehind),
-            KeyCode::Right => self.written.go(Place::LetterBehind),
-            KeyCode::Char('f') if control => self.written.go(Place::LetterBehind),
-            KeyCode::Home => self.written.go(Place::LineStart),
-            KeyCode::Char('a') if control => self.written.go(Place::LineStart),
-            KeyCode::End => self.written.go(Place::LineEnd),
-            KeyCode::Char('e') if control => self.written.go(Place::LineEnd),
+            KeyCode::Left if alt || control => self.written.go(Motion::WordBefore),
+            KeyCode::Char('b') if alt => self.written.go(Motion::WordBefore),
+            KeyCode::Left => self.written.go(Motion::LetterBefore),
+            KeyCode::Char('b') if control => self.written.go(Motion::LetterBefore),
+            KeyCode::Right if alt || control => self.written.go(Motion::WordBehind),
+            KeyCode::Char('f') if alt => self.written.go(Motion::WordBehind),
+            KeyCode::Right => self.written.go(Motion::LetterBehind),
+            KeyCode::Char('f') if control => self.written.go(Motion::LetterBehind),
+            KeyCode::Home => self.written.go(Motion::LineStart),
+            KeyCode::Char('a') if control => self.written.go(Motion::LineStart),
+            KeyCode::End => self.written.go(Motion::LineEnd),
+            KeyCode::Char('e') if control => self.written.go(Motion::LineEnd),
             KeyCode::Char(letter) if !control && !alt => {
                 self.written.insert(letter.encode_utf8(&mut [0; 4]));
                 self.open_menu();
@@ -142,7 +142,7 @@ impl Editor {
         KeyAction::Changed
     }
 
-    fn delete(&mut self, to: Place) {
+    fn delete(&mut self, to: Motion) {
         self.written.delete(to);
         self.open_menu();
     }

@@ -133,18 +133,18 @@ impl WrittenText {
     }
 
     /// Moves the cursor.
-    pub(crate) fn go(&mut self, to: Place) {
-        self.cursor = self.place(to);
+    pub(crate) fn go(&mut self, to: Motion) {
+        self.cursor = self.end_of(to);
     }
 
     /// Deletes between the cursor and a place; more than a letter can be inserted again.
-    pub(crate) fn delete(&mut self, to: Place) {
-        let place = self.place(to);
+    pub(crate) fn delete(&mut self, to: Motion) {
+        let place = self.end_of(to);
         let range = place.min(self.cursor)..place.max(self.cursor);
         let cut = self.whole(&self.text[range.clone()]);
         self.text.drain(range.clone());
         self.cursor = range.start;
-        if !matches!(to, Place::LetterBefore | Place::LetterBehind) && !cut.is_empty() {
+        if !matches!(to, Motion::LetterBefore | Motion::LetterBehind) && !cut.is_empty() {
             self.cut = cut;
         }
     }
@@ -156,14 +156,14 @@ impl WrittenText {
         self.cut = cut;
     }
 
-    fn place(&self, place: Place) -> usize {
-        match place {
-            Place::LetterBefore => self.letter_before(),
-            Place::LetterBehind => self.letter_behind(),
-            Place::WordBefore => self.word_before(),
-            Place::WordBehind => self.word_behind(),
-            Place::LineStart => self.line_start(),
-            Place::LineEnd => self.line_end(),
+    fn end_of(&self, motion: Motion) -> usize {
+        match motion {
+            Motion::LetterBefore => self.letter_before(),
+            Motion::LetterBehind => self.letter_behind(),
+            Motion::WordBefore => self.word_before(),
+            Motion::WordBehind => self.word_behind(),
+            Motion::LineStart => self.line_start(),
+            Motion::LineEnd => self.line_end(),
         }
     }
 
@@ -240,7 +240,7 @@ impl WrittenText {
 
 /// Where the cursor can go.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum Motion {
     LetterBefore,
     LetterBehind,
     WordBefore,
@@ -280,14 +280,14 @@ mod tests {
         written.insert("!");
         assert_eq!(texts(&written, 60), ["› see [pasted 3,214 lines]!"]);
         assert_eq!(written.content(), format!("see {}!", long.replace("\r\n", "\n")));
-        written.go(Place::LetterBefore);
-        written.delete(Place::LetterBefore);
+        written.go(Motion::LetterBefore);
+        written.delete(Motion::LetterBefore);
         assert_eq!(written.content(), "see !", "a paste is deleted as one letter");
         written.paste("a\r\nb\rc");
         assert_eq!(written.content(), "see a\nb\nc!");
         written.set(&"x".repeat(2_000));
         assert_eq!(texts(&written, 60), ["› [pasted 2,000 characters]"]);
-        written.delete(Place::LineStart);
+        written.delete(Motion::LineStart);
         written.insert_cut();
         assert_eq!(written.content().len(), 2_000);
     }
@@ -297,7 +297,7 @@ mod tests {
         let mut written = WrittenText::default();
         written.insert("a👨‍👩‍👧e\u{301}日");
         for left in ["a👨‍👩‍👧e\u{301}", "a👨‍👩‍👧", "a", ""] {
-            written.delete(Place::LetterBefore);
+            written.delete(Motion::LetterBefore);
             assert_eq!(written.content(), left);
         }
         written.insert("日本語日本語");
@@ -311,16 +311,16 @@ mod tests {
     fn the_cursor_goes_by_words_and_lines() {
         let mut written = WrittenText::default();
         written.insert("one two\nthree\nfour five");
-        written.go(Place::WordBefore);
+        written.go(Motion::WordBefore);
         assert_eq!(written.around_cursor().1, "five");
         assert!(written.go_line(false));
         assert_eq!(written.around_cursor().1, "\nfour five", "the line is shorter");
         assert!(written.go_line(false) && !written.go_line(false));
         assert_eq!(written.around_cursor().0, "one t");
-        written.delete(Place::LineEnd);
-        written.go(Place::LineStart);
-        written.go(Place::WordBehind);
-        written.delete(Place::WordBehind);
+        written.delete(Motion::LineEnd);
+        written.go(Motion::LineStart);
+        written.go(Motion::WordBehind);
+        written.delete(Motion::WordBehind);
         assert_eq!(written.content(), "one\nthree\nfour five");
         assert!(written.go_line(true) && written.go_line(true) && !written.go_line(true));
     }
