@@ -81,6 +81,7 @@ fn model(ModelEntry { reference, info, is_available, prices }: ModelEntry) -> Mo
         thinking: word(&info.thinking),
         images: info.images,
         tools: info.tools,
+        structured: info.structured,
         temperature: info.temperature,
         is_available,
         prices,

@@ -44,6 +44,8 @@ pub struct Model {
     pub images: bool,
     /// Whether it calls tools.
     pub tools: bool,
+    /// Whether its provider can force its answers into the form of a JSON Schema.
+    pub structured: bool,
     /// Whether it takes a temperature.
     pub temperature: bool,
     /// Whether this server's environment has a key for its provider, or an address of its own that wants none.

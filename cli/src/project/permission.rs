@@ -175,7 +175,7 @@ mod tests {
             ("Read(./secrets/**)", deny, "grep", Effect::Read, at("secrets/key"), deny),
             ("mcp__files", deny, "mcp__files__open", Effect::Read, json!({}), deny),
             ("mcp__files__*", allow, "mcp__files__open", Effect::Exec, json!({}), allow),
-            ("WebFetch(domain:example.com)", deny, "WebFetch", Effect::Read, json!({}), deny),
+            ("WebFetch(domain:example.com)", deny, "fetch", Effect::Exec, json!({}), deny),
         ] {
             assert_eq!(
                 decided(rule, decision, name, effect, arguments.clone()),

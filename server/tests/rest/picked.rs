@@ -26,6 +26,7 @@ fn model(id: &str) -> Model {
         thinking: "none".into(),
         images: false,
         tools: true,
+        structured: false,
         temperature: true,
         is_available: false,
         prices: None,
@@ -81,8 +82,8 @@ async fn what_there_is_to_pick_is_listed() {
     assert!(version.starts_with("before 20"), "the catalogue is asked for the prices of now: {version}");
     let all = json!({
         "reference": "acme/small", "provider": "acme", "id": "small", "name": "SMALL", "contextWindow": null,
-        "maxOutput": null, "thinking": "none", "images": false, "tools": true, "temperature": true,
-        "isAvailable": false, "prices": null,
+        "maxOutput": null, "thinking": "none", "images": false, "tools": true, "structured": false,
+        "temperature": true, "isAvailable": false, "prices": null,
     });
     assert_eq!(*small, all);
     let tools = house.get("/api/orgs/default/tools").await;
