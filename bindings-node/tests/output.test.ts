@@ -1,7 +1,7 @@
 // Answers that have a form: of built-in agents, of model calls as steps, and of model calls outside of an agent.
 
 import { agent, run } from "@flovyn/sdk";
-import { check, fakeLlm, type FakeLlm, toolCall, turn } from "@flovyn/sdk/testing";
+import { fakeLlm, type FakeLlm, toolCall, turn } from "@flovyn/sdk/testing";
 import { InvalidOutput, llm, type Provider, reactAgent } from "@flovyn/sdk/toolkit";
 import { afterEach, describe, expect, expectTypeOf, test } from "vitest";
 import { z } from "zod";
@@ -70,20 +70,6 @@ describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (b
 });
 
 describe("a form", () => {
-  test("is kept through crashes", async () => {
-    model(turns);
-    const asker = agent("asker", async () => {
-      const [one, two] = await Promise.all([
-        llm.generate("Which otter?", { model: "fake/any", output: Otter }),
-        llm.generate("And who else?", { model: "fake/any", output: Otter }),
-      ]);
-      expect([one.output.name, two.output.name]).toEqual(["Lutra", "Lutra"]);
-      return two.output.name;
-    });
-    // The agent is killed at every commit, and each run has to end as the undisturbed one did.
-    expect((await check(asker, undefined)).outcome).toBe("Lutra");
-  });
-
   test("is kept outside of an agent", async () => {
     const fake = model(turns);
     const reply = await llm.generate("Which otter?", { model: "fake/any", output: Otter });

@@ -228,7 +228,8 @@ describe("a process that dies", () => {
 
 describe("what models do wrong", () => {
   test("is tried again, and what cannot be is a ModelError that says why", async () => {
-    const faults = [cut(), malformed(), status(529), status(429)];
+    // An answer that nobody can read is asked for twice at most, whatever else goes wrong.
+    const faults = [malformed(), cut(), status(529), status(429)];
     const fake = model([{ text: "At last.", faults }, turn("never")], { key: "right" });
     const key = (key: string) => ({ providers: { fake: { ...fake.providers.fake, key } } });
     const asker = agent("asker", async (_, which: string) => {

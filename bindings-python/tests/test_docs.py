@@ -14,11 +14,11 @@ from flovyn.testing import fake_llm, tool_call, turn
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 #: What each of them prints.
-PRINTED = ["They eat fish.", "Otters hold hands.", ""]
+PRINTED = ["They eat fish.", "Otters hold hands.", "True It sells otters.", ""]
 CASES = list(zip(PROGRAMS, PRINTED, strict=True))
 
 
-@pytest.mark.parametrize(("program", "printed"), CASES, ids=("agent", "steps", "test"))
+@pytest.mark.parametrize(("program", "printed"), CASES, ids=("agent", "steps", "output", "test"))
 def test_a_program_of_the_page_runs(program: str, printed: str, tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("Otters sleep hand in hand.\n")
     (tmp_path / "program.py").write_text(program)
@@ -26,6 +26,7 @@ def test_a_program_of_the_page_runs(program: str, printed: str, tmp_path: Path) 
         tool_call("search", {"query": "otters"}).when(last_user_contains="eat", has_tool_result=False),
         turn("They eat fish.").when(last_user_contains="eat"),
         turn("Otters hold hands.").when(last_user_contains="hand in hand"),
+        turn('{"is_spam": true, "reason": "It sells otters."}').when(last_user_contains="Buy otters"),
     ]
     with fake_llm(turns) as fake:
         environment = os.environ | {"ANTHROPIC_BASE_URL": fake.url, "FLOVYN_HOME": str(tmp_path / "home")}

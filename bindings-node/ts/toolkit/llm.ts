@@ -194,7 +194,11 @@ function inputOf(about: About, options: GenerateOptions): Record<string, unknown
 /** What is asked after an answer that did not fit. */
 function askedAgain(input: Record<string, unknown>, reply: Reply<unknown>): Record<string, unknown> {
   const said = (input["messages"] ?? []) as readonly ModelMessage[];
-  return { ...input, messages: [...said, reply.message, ...reply.again] };
+  const { assistant, ...message } = reply.message;
+  // Asked again after a crash the first answer takes another time: what is asked next shall not tell how long it took.
+  const { durationMs: _whole, firstTokenMs: _first, ...meta }: Record<string, unknown> = assistant ?? {};
+  const answer = assistant === undefined ? message : { ...message, assistant: meta };
+  return { ...input, messages: [...said, answer, ...reply.again] };
 }
 
 function specOf(given: AnyTool | ToolSpec): ToolSpec {
