@@ -108,7 +108,7 @@ test simulate: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY
 test: format system rust-build ## Lint, tidy and every suite
 	$(call beside,packages,rust-test)
 	$(call beside,node-suites,python-test)
-	@$(MAKE) --no-print-directory scenarios lives views openapi examples readme reference
+	@$(MAKE) --no-print-directory scenarios lives views evaluation openapi examples readme reference
 	@echo "==> all suites passed"
 
 format: $(VENV)/.tools
@@ -162,6 +162,10 @@ lives: $(VENV)/.flovyn $(NODE)/dist/.built rust-build ## Kill random agents in t
 views: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> a run is shown alike everywhere"
 	@$(BIN)/python tests/views/run.py
+
+evaluation: $(VENV)/.flovyn ## Sixty bugs mended by flovyn chat under kills; MODEL=provider/model asks a real one
+	@echo "==> sixty bugs are mended under kills"
+	@$(BIN)/python tests/evaluation/run.py $(if $(MODEL),--model $(MODEL))
 
 openapi: $(VENV)/.flovyn
 	@echo "==> the server keeps its OpenAPI document"

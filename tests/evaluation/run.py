@@ -120,7 +120,7 @@ class Place:
 
     def passes(self) -> bool:
         """Tell whether the bug is mended."""
-        check = [sys.executable, "check.py"]
+        check = [sys.executable, "-B", "check.py"]
         return (
             subprocess.run(
                 check, cwd=self.repository, capture_output=True, timeout=30, check=False

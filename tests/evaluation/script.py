@@ -111,7 +111,7 @@ def plan(bug: Bug, number: int) -> Plan:
     """Plan the answers to a task, the same for the same number."""
     chance = random.Random(number)
     answer = f"Mended {bug.name}: it said {bug.wrong.strip()!r}."
-    check = tool_call("bash", {"command": "python3 check.py"})
+    check = tool_call("bash", {"command": "python3 -B check.py"})
     turns = [
         tool_call("read", {"path": bug.module}),
         check,

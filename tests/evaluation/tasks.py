@@ -29,7 +29,7 @@ class Bug:
     def prompt(self) -> str:
         """What an agent is asked."""
         return (
-            f"`python3 check.py` fails because of a bug in {self.module}. Mend the bug with as small a change as "
+            f"`python3 -B check.py` fails because of a bug in {self.module}. Mend the bug with as small a change as "
             "possible, run the check again, and say in a sentence what was wrong. Do not change check.py."
         )
 

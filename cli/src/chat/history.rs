@@ -4,7 +4,7 @@ use super::session::{Session, Store};
 use crate::Result;
 use flovyn_core::model::{Execution, Status, Wait};
 use flovyn_toolkit::message::{Message, ToolCall};
-use flovyn_toolkit::react::{InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
+use flovyn_toolkit::react::{AnswerEnd, InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 
 /// The history of a session.
@@ -23,6 +23,8 @@ pub(super) struct History {
     pub calls: Vec<LlmCall>,
     /// The number of the last event.
     pub after: u64,
+    /// Why the last answer stopped.
+    pub end: Option<AnswerEnd>,
     /// Whether it waits for a message of the user.
     pub is_idle: bool,
     /// Its final status, where it has ended.
@@ -43,6 +45,7 @@ impl History {
             input_requests: Vec::new(),
             resumed_calls: Vec::new(),
             calls: Vec::new(),
+            end: None,
             after: last_event(store, &run).await?,
             is_idle: is_idle(&run),
             ended: run.status.is_terminal().then_some(run.status),
@@ -51,6 +54,7 @@ impl History {
             let content = &entry.new.content;
             match entry.new.entry_type.as_str() {
                 "message" => history.add_message(content.parse().ok()),
+                "answer_end" => history.end = content.parse().ok(),
                 "llm_call" => history.calls.extend(content.parse::<LlmCall>()),
                 "approval_request" => history.approvals.extend(content.parse::<ApprovalRequest>()),
                 "input_request" => {

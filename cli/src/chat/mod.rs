@@ -324,7 +324,8 @@ async fn answer(
     }
     match &prompt {
         Some(prompt) => live_session.send_text(prompt, Delivery::NextStep).await?,
-        None if history.is_idle => return Err(missing()),
+        // Whoever resumes a session after a crash cannot know whether it was done: it is told what it would have been.
+        None if history.is_idle => return report.ended_before(history.messages, history.end),
         None => {}
     }
     one_shot::follow(&mut live_session, prompt.is_none(), &rules, &mut hooks, report).await

@@ -11,7 +11,7 @@ use super::tools::ToolName;
 use crate::print::{Output, short, took};
 use crate::{Failed, Result};
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::message::{Message, ToolResult};
+use flovyn_toolkit::message::{Message, Role, ToolResult};
 use flovyn_toolkit::react::{AnswerEnd, StopReason};
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use serde_json::{Value, json};
@@ -151,6 +151,16 @@ impl<'a> Report<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The last answer of a session was complete before: reports it as if it had come now.
+    pub(super) fn ended_before(&mut self, messages: Vec<Message>, end: Option<AnswerEnd>) -> Result {
+        self.end = end;
+        let answer = messages.into_iter().rfind(|message| message.role == Role::Assistant);
+        let answer =
+            answer.ok_or_else(|| Failed::Usage("there is no prompt; write one behind `flovyn chat`".into()))?;
+        self.answered(answer)?;
+        self.finish()
     }
 
     /// The agent waits for the user again: writes the result.

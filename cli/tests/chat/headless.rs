@@ -64,6 +64,23 @@ fn every_event_is_an_object_a_line() {
 }
 
 #[test]
+fn a_session_that_was_done_says_its_answer_again() {
+    let user = User::new();
+    let fake = user.script(WRITES);
+    let first = user.run(&["chat", "-p", "Write it", &fake, "--yes", "--json"]);
+    assert!(first.status.success(), "{}", told(&first));
+    // Whoever resumes it after a crash cannot know whether the answer was complete.
+    let again = user.run(&["chat", "-p", "--resume", &fake, "--json"]);
+    assert!(again.status.success(), "{}", told(&again));
+    let (first, again) = (&lines(&first)[0], &lines(&again)[0]);
+    for name in ["text", "session", "stopReason", "num_turns", "is_error"] {
+        assert_eq!(first[name], again[name], "{name}");
+    }
+    let text = user.run(&["chat", "-p", "--resume", &fake]);
+    assert_eq!(String::from_utf8_lossy(&text.stdout).trim_end(), first["text"].as_str().unwrap_or_default());
+}
+
+#[test]
 fn one_object_tells_it_all_at_the_end() {
     let user = User::new();
     let fake = user.script(WRITES);
