@@ -150,7 +150,7 @@ def under_kills(bug: Bug, number: int, seed: int) -> Solved:
                 text=True,
                 start_new_session=True,
             )
-            moment = chance.uniform(0.15, 1.2) if solved.kills < KILLS else PATIENCE_S
+            moment = chance.uniform(0.1, 0.7) if solved.kills < KILLS else PATIENCE_S
             try:
                 told, beside = process.communicate(timeout=moment)
                 break

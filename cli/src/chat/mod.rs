@@ -326,7 +326,7 @@ async fn answer(
         Some(prompt) => live_session.send_text(prompt, Delivery::NextStep).await?,
         // Whoever resumes a session after a crash cannot know whether it was done: it is told what it would have been.
         None if history.is_idle => return report.ended_before(history.messages, history.end),
-        None => {}
+        None => report.answered_before(history.messages),
     }
     one_shot::follow(&mut live_session, prompt.is_none(), &rules, &mut hooks, report).await
 }

@@ -31,6 +31,8 @@ pub(super) struct Report<'a> {
     printed: String,
     /// The last complete answer.
     last: Option<Message>,
+    /// The last answer that the session had before this process.
+    before: Option<Message>,
     end: Option<AnswerEnd>,
     /// The calls that were refused.
     denied: Vec<Value>,
@@ -53,6 +55,7 @@ impl<'a> Report<'a> {
             turns: 0,
             printed: String::new(),
             last: None,
+            before: None,
             end: None,
             denied: Vec::new(),
         }
@@ -153,13 +156,18 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The last answer of a session was complete before: reports it as if it had come now.
+    /// The turn that is resumed had these messages before. If the last answer was among them, none comes any more.
+    pub(super) fn answered_before(&mut self, messages: Vec<Message>) {
+        self.before = messages.into_iter().rfind(|message| message.role == Role::Assistant);
+    }
+
+    /// The turn was complete before: reports its answer as if it had come now.
     pub(super) fn ended_before(&mut self, messages: Vec<Message>, end: Option<AnswerEnd>) -> Result {
         self.end = end;
-        let answer = messages.into_iter().rfind(|message| message.role == Role::Assistant);
-        let answer =
-            answer.ok_or_else(|| Failed::Usage("there is no prompt; write one behind `flovyn chat`".into()))?;
-        self.answered(answer)?;
+        self.answered_before(messages);
+        if self.before.is_none() {
+            return Err(Failed::Usage("there is no prompt; write one behind `flovyn chat`".into()));
+        }
         self.finish()
     }
 
@@ -169,6 +177,9 @@ impl<'a> Report<'a> {
     ///
     /// The exit code, unless the agent has finished.
     pub(super) fn finish(&mut self) -> Result {
+        if let (None, Some(answer)) = (&self.last, self.before.take()) {
+            self.answered(answer)?;
+        }
         let failure = self.last.as_ref().and_then(|message| message.assistant.as_ref()?.error.as_ref());
         let failure = failure.map(|error| error.message.clone());
         let ending = match (&self.end, &failure) {
