@@ -89,6 +89,8 @@ struct Pictures<'a> {
     folder: &'a Path,
     columns: u16,
     number: usize,
+    /// The folder of the test, which has another name each time.
+    project: String,
 }
 
 impl Pictures<'_> {
@@ -97,7 +99,8 @@ impl Pictures<'_> {
         std::thread::sleep(Duration::from_millis(150));
         self.number += 1;
         let file = self.folder.join(format!("{:02}-{name}-{}.svg", self.number, self.columns));
-        std::fs::write(file, terminal.svg(name)).expect("a picture");
+        let picture = terminal.svg(name).replace(&self.project, "~/project");
+        std::fs::write(file, picture).expect("a picture");
     }
 }
 
@@ -107,13 +110,14 @@ fn draws_the_pictures_of_the_page() {
     let folder = PathBuf::from(std::env::var("FLOVYN_SCREENSHOTS").expect("the folder of the pictures"));
     std::fs::create_dir_all(&folder).expect("the folder");
     for (columns, rows) in SIZES {
-        draw(&mut Pictures { folder: &folder, columns, number: 0 }, (rows, columns));
+        draw(&mut Pictures { folder: &folder, columns, number: 0, project: String::new() }, (rows, columns));
     }
 }
 
 fn draw(pictures: &mut Pictures<'_>, size: (u16, u16)) {
     let user = User::new();
     let project = user.project();
+    pictures.project = project.display().to_string();
     std::fs::create_dir_all(project.join("src")).expect("a folder");
     std::fs::write(project.join("src/parser.rs"), PARSER).expect("a file");
     std::fs::write(project.join("src/numbers.rs"), "").expect("a file");
@@ -175,7 +179,7 @@ fn draw(pictures: &mut Pictures<'_>, size: (u16, u16)) {
     terminal.shows("Go on with");
     pictures.take(&terminal, "resume");
     terminal.write("\u{1b}");
-    terminal.shows("/help");
+    terminal.waits("the end of the list", |text| !text.contains("Go on with"));
     terminal.line("/quit");
     assert_eq!(terminal.ends(), Some(0));
 }
