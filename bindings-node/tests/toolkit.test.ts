@@ -375,6 +375,11 @@ describe("what a model is shown of a task", () => {
     expect(tool(described).description).toBe("From the schema.");
   });
 
+  test("is no agent", () => {
+    const given = reactAgent("other", { model: "fake/any" });
+    expect(() => reactAgent("outer", { tools: [given as never] })).toThrow(/agent "other" cannot be a tool/);
+  });
+
   test("is refused where a model could do nothing with it", () => {
     const plain = task("plain", async (input: string) => input);
     expect(() => tool(plain)).toThrow(/has no description/);

@@ -724,6 +724,12 @@ def test_the_engine_takes_a_budget_of_the_toolkit(file_url: str) -> None:
         assert run.result(timeout=PATIENCE_S) is not None
 
 
+@pytest.mark.parametrize("given", [talker, react_agent("other", model="fake/m")], ids=lambda given: given.kind)
+def test_an_agent_is_no_tool(given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=rf"the agent '{given.kind}' cannot be a tool"):
+        react_agent("outer", model="fake/m", tools=[given])
+
+
 def test_a_built_in_agent_is_no_function() -> None:
     with pytest.raises(TypeError, match=r"client\.start"):
         react_agent("assistant")("a prompt")

@@ -1,5 +1,6 @@
 // Tools of an agent that are tasks of the user's: what a model is shown of them, and how a call is run.
 
+import { Agent } from "../agent.js";
 import { InvalidArgument } from "../errors.js";
 import { isTask } from "../task.js";
 import type { AnyTask } from "../worker.js";
@@ -120,5 +121,11 @@ export type AnyTool = Tool | AnyTask | string;
 export function made(given: AnyTool): Tool | string {
   if (typeof given === "string" || given instanceof Tool) return given;
   if (isTask(given)) return tool(given as AnyTask);
+  if ((given as unknown) instanceof Agent) {
+    throw new InvalidArgument(
+      `the agent "${(given as unknown as Agent).kind}" cannot be a tool: a run of it would be a run of its own, not a call ` +
+        "of this one; give a task that starts it with client.start(…) and returns its result",
+    );
+  }
   throw new InvalidArgument("tools are tasks, what tool(…) gave, or names such as \"read\" and \"mcp__files__*\"");
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args, overload
 
+from ..agent import Agent
 from ..errors import InvalidArgument
 from ..task import Task, task
 from .schema import description_of, parameters_of
@@ -121,6 +122,12 @@ def made_tool(
 
 
 def _declared(fn: Any) -> Task[..., Any]:
+    if isinstance(fn, Agent):
+        kind: str = cast("Agent[Any, Any]", fn).kind
+        raise InvalidArgument(
+            f"the agent {kind!r} cannot be a tool: a run of it would be a run of its own, not a call of this one; give a "
+            "task that starts it with client.start(…) and returns its result"
+        )
     if not callable(fn):
         raise InvalidArgument(f"a tool is a task, a function or a name, not {fn!r}")
     made: Task[..., Any] = task(fn)
