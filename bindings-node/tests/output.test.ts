@@ -1,7 +1,7 @@
 // Answers that have a form: of built-in agents, of model calls as steps, and of model calls outside of an agent.
 
 import { agent, run } from "@flovyn/sdk";
-import { fakeLlm, type FakeLlm, toolCall, turn } from "@flovyn/sdk/testing";
+import { check, fakeLlm, type FakeLlm, toolCall, turn } from "@flovyn/sdk/testing";
 import { InvalidOutput, llm, type Provider, reactAgent } from "@flovyn/sdk/toolkit";
 import { afterEach, describe, expect, expectTypeOf, test } from "vitest";
 import { z } from "zod";
@@ -70,6 +70,20 @@ describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (b
 });
 
 describe("a form", () => {
+  test("is kept through crashes", async () => {
+    model(turns);
+    const asker = agent("asker", async () => {
+      const [one, two] = await Promise.all([
+        llm.generate("Which otter?", { model: "fake/any", output: Otter }),
+        llm.generate("And who else?", { model: "fake/any", output: Otter }),
+      ]);
+      expect([one.output.name, two.output.name]).toEqual(["Lutra", "Lutra"]);
+      return two.output.name;
+    });
+    // The agent is killed at every commit, and each run has to end as the undisturbed one did.
+    expect((await check(asker, undefined)).outcome).toBe("Lutra");
+  });
+
   test("is kept outside of an agent", async () => {
     const fake = model(turns);
     const reply = await llm.generate("Which otter?", { model: "fake/any", output: Otter });
@@ -82,6 +96,19 @@ describe("a form", () => {
       toolkit: { providers: providers(plain) },
     });
     expect(output).toEqual({ n: 1 });
+  });
+
+  test("does not hide a tool of one's own where none was asked for", async () => {
+    model([answers(right)]);
+    const reply = await llm.generate("Which otter?", { model: "fake/any" });
+    expect(reply.toolCalls.map(({ name }) => name)).toEqual(["final_answer"]);
+  });
+
+  test("cannot be given beside a tool of that name", async () => {
+    model([answers(right)]);
+    const own = { name: "final_answer", description: "Mine.", parameters: { type: "object" } };
+    const asked = llm.generate("Which otter?", { model: "fake/any", output: Otter, tools: [own] });
+    await expect(asked).rejects.toThrow(/final_answer/);
   });
 
   test("that is none is refused", () => {

@@ -217,6 +217,24 @@ describe("a process that dies", () => {
     expect(lines().filter((line) => line.startsWith("end"))).toEqual(["end 1", "end 2", "end 3"]);
   }, 120_000);
 
+  test.each([
+    ["a file", async () => fileUrl()],
+    ["a server", server],
+  ])("has its model calls made by the next one, which was told of none, on %s", async (_, open) => {
+    const fake = model([{ text: "Well.", pace: { ttftMs: 1_500 } }]);
+    const url = await open();
+    const environment = { ASK: "1", ANTHROPIC_BASE_URL: fake.url };
+    const victim = start("toolkit_victim.cjs", [url, "", ""], environment);
+    await until(() => fake.calls.length === 1);
+    victim.process.kill("SIGKILL");
+    expect((await victim.ended).signal, victim.errors()).toBe("SIGKILL");
+    // The run waits for the call, so its agent is not there to name it.
+    const next = start("toolkit_victim.cjs", [url, "", ""], environment);
+    expect(await next.ended, next.errors()).toEqual({ code: 0, signal: null });
+    expect(next.output().trim()).toBe("Well.");
+    expect(fake.paid).toBe(1);
+  }, 120_000);
+
   test("is not held open by what it does not use", async () => {
     const child = start("toolkit_victim.cjs", ["memory:", join(folder(), "log"), ""]);
     expect(await child.ended, child.errors()).toEqual({ code: 0, signal: null });

@@ -1,11 +1,12 @@
 // A process with a built-in agent that is killed in the middle of its tools, or ends by itself.
-// toolkit_victim.cjs URL LOG FAKE_URL: each tool is a line of LOG; HOLD names the one that does not end.
+// toolkit_victim.cjs URL LOG FAKE_URL: each tool is a line of LOG; HOLD names the one that does not end. With ASK=1 it is an
+// agent of its own that asks a model.
 
 const { appendFileSync } = require("node:fs");
 
-const { connect, run, task } = require("@flovyn/sdk");
+const { agent, connect, run, task } = require("@flovyn/sdk");
 const { fakeLlm, turn } = require("@flovyn/sdk/testing");
-const { reactAgent, tool } = require("@flovyn/sdk/toolkit");
+const { llm, reactAgent, tool } = require("@flovyn/sdk/toolkit");
 
 const IDLE_MS = 1_000;
 const [, , url, log, fakeUrl] = process.argv;
@@ -27,6 +28,12 @@ async function work() {
   console.log(outcome.text);
 }
 
+/** Asks a model from an agent of its own, whose worker was told of no model. */
+async function ask() {
+  const asker = agent("asker", async () => (await llm.generate("Well?", { model: "anthropic/any" })).text);
+  console.log(await run(asker, undefined, { id: "ask", url }));
+}
+
 /** Leaves a model and a client open, idles, says what CPU that took, and ends. */
 async function idle() {
   const fake = fakeLlm([turn("Done by itself.")]);
@@ -41,7 +48,8 @@ async function idle() {
   await worker.close();
 }
 
-(fakeUrl === "" ? idle() : work()).catch((error) => {
+const main = process.env.ASK === "1" ? ask : fakeUrl === "" ? idle : work;
+main().catch((error) => {
   console.error(error);
   process.exitCode = 1;
 });

@@ -26,6 +26,7 @@ import { Declared, TaskContext, type TaskLink } from "./task.js";
 import { follow, unfollow } from "./stopping.js";
 import { type AnyTask, Given } from "./given.js";
 import { described, scriptedBeside, type Toolkit } from "./toolkit/kit.js";
+import { tellOrphans } from "./toolkit/orphans.js";
 import { unwatch, watch } from "./outside.js";
 import { setTimeout } from "./timers.js";
 
@@ -107,7 +108,8 @@ export class Worker {
   readonly client: Client;
   private readonly settings: WorkerSettings;
   private readonly toolkit: Toolkit | false | undefined;
-  private readonly opened = new Set<string>();
+  /** @internal Kinds of the toolkit that agents called. */
+  readonly opened = new Set<string>();
   private readonly agents = new Map<string, AnyAgent>();
   private readonly tasks = new Map<string, Declared>();
   /** Kinds of tasks that it was given, and has not only met. */
@@ -156,6 +158,7 @@ export class Worker {
       this.leave();
       throw error;
     }
+    this.meetOrphans();
     return this;
   }
 
@@ -300,8 +303,17 @@ export class Worker {
     for (const problem of JSON.parse(text) as string[]) process.emitWarning(problem, "FlovynToolkit");
   }
 
-  /** Serves a model call or a host tool that an agent asked for and nobody named. */
-  private meetToolkit(kind: string): void {
+  /** Serves what runs here wait for since the process has died that had served it. */
+  private meetOrphans(): void {
+    const functions = [...new Set(this.agents.values())].filter((agent) => agent.toolkit === undefined);
+    if (this.toolkit === false || functions.length === 0) return;
+    const isOpen = (): boolean => this.native !== undefined && this.closing === undefined;
+    const kinds = functions.flatMap(({ names }) => names);
+    void tellOrphans(this.client, kinds, this.settings.queue, isOpen, (kind) => this.meetToolkit(kind));
+  }
+
+  /** @internal Serves a model call or a host tool that an agent asked for and nobody named. */
+  meetToolkit(kind: string): void {
     const { toolkit, opened } = this;
     if (toolkit === false || opened.has(kind) || this.native?.toolkitTask(kind, this.settings.queue) !== null) return;
     opened.add(kind);

@@ -120,8 +120,12 @@ interface Disturbance {
 /** One agent with one input, run again and again. */
 class Case {
   private repeated: string | undefined;
+  /** What the present life serves of the toolkit. */
+  private opened: ReadonlySet<string> = new Set();
   /** The tasks that a life has met; the next one serves them, as a program that lists its tasks would. */
   private readonly met = new Map<string, AnyTask>();
+  /** The tasks of the toolkit among them, by kind. */
+  private readonly ofToolkit = new Set<string>();
 
   constructor(
     private readonly agent: AnyAgent,
@@ -181,6 +185,7 @@ class Case {
     for (let commits = 0; ; ) {
       await this.serve(client, handle, disturbance.maxParked);
       const ended = await this.drive(world, client, handle, limit);
+      this.opened.forEach((kind) => this.ofToolkit.add(kind));
       commits += client.native.commits();
       // What is stored is compared; a serializer may have made of it what has no JSON form.
       if (ended) return { ...(await seen(client, await client.handle(KEY))), commits };
@@ -196,12 +201,14 @@ class Case {
     const done = new Set<string>();
     for (const task of await handle.tasks()) if (task.status === "COMPLETED") done.add(task.id);
     this.repeated = undefined;
+    this.opened = worker.opened;
     worker.onAttempt = (kind, id) => {
       const task = worker.met.get(kind);
       if (task !== undefined) this.met.set(kind, task.task());
       if (done.has(id)) this.repeated ??= kind;
     };
     await worker.start();
+    for (const kind of this.ofToolkit) worker.meetToolkit(kind);
   }
 
   /** Lets the life go on until the run or the life has ended; true for the run. Time passes when all wait. */

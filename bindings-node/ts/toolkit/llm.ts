@@ -77,19 +77,22 @@ export class Reply<O = undefined> {
   readonly attempt: number;
   /** The answer as a value of `output`; undefined where the model calls tools instead, or has refused. */
   readonly output: O;
+  /** Whether a form was asked for: then a call may be the answer. */
+  private readonly isChecked: boolean;
   /** @internal Why the answer has no such form, before the model is asked again. */
   readonly fault: string | undefined;
   /** @internal What asks for another answer. */
   readonly again: readonly ModelMessage[];
 
   /** @internal */
-  constructor(message: ModelMessage, contextWindow: number | undefined, attempt: number, checked: Checked = {}) {
+  constructor(message: ModelMessage, contextWindow: number | undefined, attempt: number, checked?: Checked) {
     this.message = message;
     this.contextWindow = contextWindow;
     this.attempt = attempt;
-    this.output = checked.value as O;
-    this.fault = checked.fault?.message;
-    this.again = checked.fault?.again ?? [];
+    this.isChecked = checked !== undefined;
+    this.output = checked?.value as O;
+    this.fault = checked?.fault?.message;
+    this.again = checked?.fault?.again ?? [];
   }
 
   /** What it says. */
@@ -105,7 +108,7 @@ export class Reply<O = undefined> {
   /** The calls that are to be answered, in order. */
   get toolCalls(): ToolCall[] {
     const calls = this.message.parts.filter((part) => part.type === "toolCall");
-    return calls.filter((call) => call.executedBy !== "provider" && call.name !== FINAL_ANSWER);
+    return calls.filter((call) => call.executedBy !== "provider" && !(this.isChecked && call.name === FINAL_ANSWER));
   }
 
   /** Tokens and cost; undefined for an answer that a message of the user cut short. */
@@ -152,11 +155,12 @@ function replyOf<O>(given: unknown, output: OutputSchema | undefined): Reply<O> 
     return new Reply<O>({ role: "assistant", parts: [{ type: "text", text: generated }] }, undefined, 1);
   }
   if ("error" in generated) throw new ModelError(generated.error);
-  const { message, contextWindow, attempt, output: checked = {} } = generated;
-  return new Reply<O>(message, contextWindow, attempt, valued(checked, message, output));
+  const { message, contextWindow, attempt, output: checked } = generated;
+  const valued = checked === undefined ? undefined : valuedBy(output, checked, message);
+  return new Reply<O>(message, contextWindow, attempt, valued);
 }
 
-function valued(checked: Checked, message: ModelMessage, output: OutputSchema | undefined): Checked {
+function valuedBy(output: OutputSchema | undefined, checked: Checked, message: ModelMessage): Checked {
   if (checked.fault !== undefined) return checked;
   try {
     return { value: valueOf(output, checked.value) };

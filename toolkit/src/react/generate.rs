@@ -11,7 +11,7 @@
 //! So each failure is waited for in one place. Only an answer without anything in it is asked for again here, once.
 
 use super::compaction::Extract;
-use super::output::{CheckedOutput, OutputForm, OutputSpec};
+use super::output::{CheckedOutput, Output, OutputForm, OutputSpec};
 use super::{AgentEvent, ModelChoice, Transcript};
 use crate::message::{Content, Message, ModelError, Part, Stop, Usage};
 use crate::provider::{
@@ -274,7 +274,9 @@ impl LlmGenerate {
             Purpose::Summary(extract) => (extract.prompt(transcript), Vec::new()),
         };
         messages.extend(input.messages.iter().cloned());
-        let output = input.output.as_ref().map(OutputSpec::compile).transpose();
+        let offered = tools.iter().map(|tool| tool.name.as_str());
+        let refuse = |output| Output::refuse_name(offered).map(|()| output);
+        let output = input.output.as_ref().map(|output| output.compile().and_then(refuse)).transpose();
         let output = output.map_err(|error| ModelError::new(ErrorKind::InvalidRequest, error.message()))?;
         // The limit may come from a budget, which may have room for more tokens than the model can generate.
         let max_tokens = input.max_tokens.map(|most| resolved.info.max_output.map_or(most, |can| most.min(can)));

@@ -118,6 +118,16 @@ impl Output {
         }
     }
 
+    /// Refuses a tool of the caller's that has the name of the call with the answer.
+    pub(super) fn refuse_name<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<()> {
+        if !names.any(|name| name == FINAL_ANSWER) {
+            return Ok(());
+        }
+        let message =
+            format!("a tool is named {FINAL_ANSWER:?}, the name by which models give a structured output; rename it");
+        Err(Error::new(Code::InvalidArgument, message))
+    }
+
     /// Checks an answer. None if it is none yet: the model calls other tools, has refused, or was interrupted.
     pub(super) fn check(&self, message: &Message) -> Option<CheckedOutput> {
         let call = final_call(message);

@@ -2,7 +2,7 @@
 
 use super::agent_tool::{accept_part, checked_part};
 use super::compaction::Compacted;
-use super::output::FINAL_ANSWER;
+use super::output::Output;
 use super::transcript::{LlmCall, OfferedTools, Transcript, entry_type, estimate};
 use super::{
     AgentEvent, AgentInput, AgentTool, AnswerEnd, Delivery, Mode, ModelChoice, Phase, ReactAgent, ReactState,
@@ -44,12 +44,7 @@ impl<'a> AgentRun<'a> {
         let tools = agent.select_tools(input.tools.as_deref())?;
         if let Some(output) = &input.config.output {
             output.compile()?;
-            if tools.contains_key(FINAL_ANSWER) {
-                let message = format!(
-                    "a tool is named {FINAL_ANSWER:?}, the name by which models give a structured output; rename it"
-                );
-                return Err(Error::new(Code::InvalidArgument, message));
-            }
+            Output::refuse_name(tools.keys().map(String::as_str))?;
         }
         let policies = std::iter::once(&agent.approvals).chain(&input.approvals);
         let approvals = policies.map(|policy| policy.compile()).collect::<Result<_>>()?;

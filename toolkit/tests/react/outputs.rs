@@ -175,6 +175,21 @@ async fn a_model_that_is_to_think_is_not_forced_to_call() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_is_refused_beside_a_tool_with_the_name_of_its_answer() {
+    let fake = FakeLlm::start(Script::new([Turn::call("final_answer", right())])).expect("a server");
+    let asked = GenerateInput {
+        context: None,
+        messages: vec![Message::user("Which otter?")],
+        tools: Some(vec![spec("final_answer")]),
+        output: Some(OutputSpec::of::<Otter>()),
+        ..input_of("chat/tool")
+    };
+    let refused = LlmGenerate::new(registry(&fake)).ask_alone(&asked).await.expect_err("two tools of a name");
+    assert!(refused.message.contains("final_answer") && refused.message.contains("rename"), "{refused:?}");
+    assert_eq!(fake.paid(), 0);
+}
+
 fn input_of(model: &str) -> GenerateInput {
     serde_json::from_value(json!({"model": model})).expect("an input")
 }

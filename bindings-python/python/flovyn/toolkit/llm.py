@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from .. import _native
 from ..errors import InvalidArgument, OutsideAgent, TaskFailed
@@ -20,11 +20,11 @@ from .tool import Tool, made_tool
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
 
-    T = _TypeVar("T", default=None)
+    T = _TypeVar("T", default=Any)
+    O = _TypeVar("O", default=Any)  # noqa: E741 - the output
 else:
     T = TypeVar("T")
-
-O = TypeVar("O")  # noqa: E741 - the output
+    O = TypeVar("O")  # noqa: E741 - the output
 
 ContextRef = Mapping[str, Any]
 """What ``ctx.context_ref()`` gives: it stands for the conversation, which is read where the model is asked."""
@@ -105,7 +105,6 @@ class Reply(Generic[T]):
     """What asks for another answer."""
 
 
-@overload
 def generate(
     context: ContextRef | str | None = None,
     *,
@@ -117,61 +116,11 @@ def generate(
     max_tokens: int | None = None,
     temperature: float | None = None,
     thinking: Thinking = "off",
-    output: None = None,
-    output_retries: int = ...,
-    toolkit: Toolkit | None = None,
-    key: str | None = None,
-) -> Step[Reply[None]]: ...
-@overload
-def generate(
-    context: ContextRef | str | None = None,
-    *,
-    model: str,
-    messages: Sequence[MessageLike] = (),
-    system: str | None = None,
-    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
-    tool_choice: ToolChoice = "auto",
-    max_tokens: int | None = None,
-    temperature: float | None = None,
-    thinking: Thinking = "off",
-    output: type[O],
-    output_retries: int = ...,
-    toolkit: Toolkit | None = None,
-    key: str | None = None,
-) -> Step[Reply[O]]: ...
-@overload
-def generate(
-    context: ContextRef | str | None = None,
-    *,
-    model: str,
-    messages: Sequence[MessageLike] = (),
-    system: str | None = None,
-    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
-    tool_choice: ToolChoice = "auto",
-    max_tokens: int | None = None,
-    temperature: float | None = None,
-    thinking: Thinking = "off",
-    output: Mapping[str, Any],
-    output_retries: int = ...,
-    toolkit: Toolkit | None = None,
-    key: str | None = None,
-) -> Step[Reply[Any]]: ...
-def generate(
-    context: ContextRef | str | None = None,
-    *,
-    model: str,
-    messages: Sequence[MessageLike] = (),
-    system: str | None = None,
-    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
-    tool_choice: ToolChoice = "auto",
-    max_tokens: int | None = None,
-    temperature: float | None = None,
-    thinking: Thinking = "off",
-    output: Any = None,
+    output: type[O] | Mapping[str, Any] | None = None,
     output_retries: int = RETRIES,
     toolkit: Toolkit | None = None,
     key: str | None = None,
-) -> Step[Reply[Any]]:
+) -> Step[Reply[O]]:
     """Ask a model, and return a step that ends with its reply; readers of the run see nothing of it.
 
     ``context`` is ``ctx.context_ref()``, the conversation so far, or a prompt alone; ``messages`` are said after it,
@@ -198,7 +147,6 @@ def generate(
     return LocalStep(_ask_here(given, model, toolkit or Toolkit(), output, output_retries))
 
 
-@overload
 def stream(
     context: ContextRef | str | None = None,
     *,
@@ -210,57 +158,10 @@ def stream(
     max_tokens: int | None = None,
     temperature: float | None = None,
     thinking: Thinking = "off",
-    output: None = None,
-    output_retries: int = ...,
-    key: str | None = None,
-) -> Step[Reply[None]]: ...
-@overload
-def stream(
-    context: ContextRef | str | None = None,
-    *,
-    model: str,
-    messages: Sequence[MessageLike] = (),
-    system: str | None = None,
-    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
-    tool_choice: ToolChoice = "auto",
-    max_tokens: int | None = None,
-    temperature: float | None = None,
-    thinking: Thinking = "off",
-    output: type[O],
-    output_retries: int = ...,
-    key: str | None = None,
-) -> Step[Reply[O]]: ...
-@overload
-def stream(
-    context: ContextRef | str | None = None,
-    *,
-    model: str,
-    messages: Sequence[MessageLike] = (),
-    system: str | None = None,
-    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
-    tool_choice: ToolChoice = "auto",
-    max_tokens: int | None = None,
-    temperature: float | None = None,
-    thinking: Thinking = "off",
-    output: Mapping[str, Any],
-    output_retries: int = ...,
-    key: str | None = None,
-) -> Step[Reply[Any]]: ...
-def stream(
-    context: ContextRef | str | None = None,
-    *,
-    model: str,
-    messages: Sequence[MessageLike] = (),
-    system: str | None = None,
-    tools: Sequence[Tool | Task[..., Any] | Callable[..., Any]] | None = None,
-    tool_choice: ToolChoice = "auto",
-    max_tokens: int | None = None,
-    temperature: float | None = None,
-    thinking: Thinking = "off",
-    output: Any = None,
+    output: type[O] | Mapping[str, Any] | None = None,
     output_retries: int = RETRIES,
     key: str | None = None,
-) -> Step[Reply[Any]]:
+) -> Step[Reply[O]]:
     """Ask a model as ``generate`` does, and show the run's readers its words while they come.
 
     They are ``Token`` events of ``handle.stream()``, void when the call fails and is made again, and replaced by the

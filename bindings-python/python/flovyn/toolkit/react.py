@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast
 
 from ..agent import Agent
 from ..errors import InvalidArgument
@@ -20,11 +20,11 @@ from .tool import Tool, made_tool
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
 
-    T = _TypeVar("T", default=None)
+    T = _TypeVar("T", default=Any)
+    O = _TypeVar("O", default=Any)  # noqa: E741 - the output
 else:
     T = TypeVar("T")
-
-O = TypeVar("O")  # noqa: E741 - the output
+    O = TypeVar("O")  # noqa: E741 - the output
 
 Thinking = Literal["off", "minimal", "low", "medium", "high", "max"]
 """How long a model thinks."""
@@ -280,87 +280,6 @@ class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome[T
         return {**self._declared.toolkit.describe(), "agents": [self._declared.agent]}
 
 
-@overload
-def react_agent(
-    name: str = ...,
-    *,
-    model: str | None = ...,
-    tools: Sequence[ToolLike] = ...,
-    system_prompt: str | None = ...,
-    approvals: Literal["ask", "allow", "deny"] | ApprovalPolicy = ...,
-    mode: Mode = ...,
-    max_turns: int | None = ...,
-    max_tokens: int | None = ...,
-    temperature: float | None = ...,
-    thinking: Thinking = ...,
-    fallback: Sequence[str] = ...,
-    parallel_tools: int | None = ...,
-    budget: Budget | None = ...,
-    working_directory: str | os.PathLike[str] | None = ...,
-    roots: Sequence[str | os.PathLike[str]] = ...,
-    sandbox: bool | None = ...,
-    network: bool | None = ...,
-    mcp_servers: Mapping[str, Mapping[str, Any]] | None = ...,
-    providers: Mapping[str, Provider] | None = ...,
-    records: str | os.PathLike[str] | None = ...,
-    description: str | None = ...,
-    output: None = None,
-    output_retries: int = ...,
-) -> ReactAgent[None]: ...
-@overload
-def react_agent(
-    name: str = ...,
-    *,
-    model: str | None = ...,
-    tools: Sequence[ToolLike] = ...,
-    system_prompt: str | None = ...,
-    approvals: Literal["ask", "allow", "deny"] | ApprovalPolicy = ...,
-    mode: Mode = ...,
-    max_turns: int | None = ...,
-    max_tokens: int | None = ...,
-    temperature: float | None = ...,
-    thinking: Thinking = ...,
-    fallback: Sequence[str] = ...,
-    parallel_tools: int | None = ...,
-    budget: Budget | None = ...,
-    working_directory: str | os.PathLike[str] | None = ...,
-    roots: Sequence[str | os.PathLike[str]] = ...,
-    sandbox: bool | None = ...,
-    network: bool | None = ...,
-    mcp_servers: Mapping[str, Mapping[str, Any]] | None = ...,
-    providers: Mapping[str, Provider] | None = ...,
-    records: str | os.PathLike[str] | None = ...,
-    description: str | None = ...,
-    output: type[O],
-    output_retries: int = ...,
-) -> ReactAgent[O]: ...
-@overload
-def react_agent(
-    name: str = ...,
-    *,
-    model: str | None = ...,
-    tools: Sequence[ToolLike] = ...,
-    system_prompt: str | None = ...,
-    approvals: Literal["ask", "allow", "deny"] | ApprovalPolicy = ...,
-    mode: Mode = ...,
-    max_turns: int | None = ...,
-    max_tokens: int | None = ...,
-    temperature: float | None = ...,
-    thinking: Thinking = ...,
-    fallback: Sequence[str] = ...,
-    parallel_tools: int | None = ...,
-    budget: Budget | None = ...,
-    working_directory: str | os.PathLike[str] | None = ...,
-    roots: Sequence[str | os.PathLike[str]] = ...,
-    sandbox: bool | None = ...,
-    network: bool | None = ...,
-    mcp_servers: Mapping[str, Mapping[str, Any]] | None = ...,
-    providers: Mapping[str, Provider] | None = ...,
-    records: str | os.PathLike[str] | None = ...,
-    description: str | None = ...,
-    output: Mapping[str, Any],
-    output_retries: int = ...,
-) -> ReactAgent[Any]: ...
 def react_agent(
     name: str = "react-agent",
     *,
@@ -385,9 +304,9 @@ def react_agent(
     providers: Mapping[str, Provider] | None = None,
     records: str | os.PathLike[str] | None = None,
     description: str | None = None,
-    output: Any = None,
+    output: type[O] | Mapping[str, Any] | None = None,
     output_retries: int = RETRIES,
-) -> ReactAgent[Any]:
+) -> ReactAgent[O]:
     """Declare an agent of the built-in kind: a model that works with tools until it has said what it had to say.
 
     Take it like any agent: ``flovyn.run(assistant, "prompt", id="…")``, ``client.start(assistant, "prompt")``,
