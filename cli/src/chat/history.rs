@@ -2,6 +2,7 @@
 
 use super::session::{Session, Store};
 use crate::Result;
+use flovyn_core::error::Error;
 use flovyn_core::model::{Execution, Status, Wait};
 use flovyn_toolkit::message::{Message, ToolCall};
 use flovyn_toolkit::react::{AnswerEnd, InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
@@ -30,9 +31,6 @@ pub(super) struct History {
     /// Its final status, where it has ended.
     pub ended: Option<Status>,
 }
-
-/// Events read at a time.
-const PAGE: usize = 1_000;
 
 impl History {
     /// Reads a session that exists.
@@ -102,14 +100,24 @@ impl History {
     }
 }
 
+/// The number of the last event. Numbers grow, with gaps, so it is found in as many reads as a number has digits, twice:
+/// a session of a year has more events than anybody waits for.
 async fn last_event(store: &Store, run: &Execution) -> Result<u64> {
-    let storage = store.runtime().storage();
-    let mut last = 0;
-    loop {
-        let events = storage.events(run.new.org, run.new.id, last, PAGE).await?;
-        let Some(event) = events.last() else { return Ok(last) };
-        last = event.number;
+    let next = async |after| {
+        let events = store.runtime().storage().events(run.new.org, run.new.id, after, 1).await?;
+        Ok::<_, Error>(events.first().map(|event| event.number))
+    };
+    let (mut last, mut stride) = (0, 1);
+    while let Some(number) = next(last + stride - 1).await? {
+        (last, stride) = (number, stride * 2);
     }
+    while stride > 1 {
+        stride /= 2;
+        if let Some(number) = next(last + stride - 1).await? {
+            last = number;
+        }
+    }
+    Ok(last)
 }
 
 fn is_idle(run: &Execution) -> bool {
