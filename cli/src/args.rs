@@ -28,7 +28,7 @@ pub(crate) enum When {
 pub(crate) enum Command {
     /// Talk to a coding agent in this directory; its sessions are durable
     #[command(after_help = crate::chat::AFTER)]
-    Chat(crate::chat::Chat),
+    Chat(Box<crate::chat::Chat>),
     /// Serve a database on this machine, for workers and clients in any process
     Dev(Dev),
     /// Serve a database to everybody who has a key

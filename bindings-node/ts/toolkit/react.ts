@@ -115,7 +115,7 @@ export interface ModelUsage {
 export interface RunOutcome<O = unknown> {
   /** The model's last words. */
   text: string;
-  stopReason: "end" | "length" | "refusal" | "max_turns" | "budget" | "interrupted" | "error";
+  stopReason: "end" | "length" | "refusal" | "max_turns" | "budget" | "interrupted" | "invalid_output" | "error";
   /** Model calls that got an answer. */
   turns: number;
   /** The model that spoke last. */

@@ -18,6 +18,8 @@ pub(super) enum Ending {
     Refused,
     /// The answer was longer than it may be.
     TooLong,
+    /// The answer was not of the form that was asked for.
+    InvalidOutput,
     /// Ctrl-C, or somebody else has stopped the agent.
     Interrupted,
     /// SIGTERM.
@@ -33,6 +35,7 @@ impl Ending {
             StopReason::Refusal => Self::Refused,
             StopReason::MaxTurns => Self::MaxTurns,
             StopReason::Budget => Self::Budget,
+            StopReason::InvalidOutput => Self::InvalidOutput,
             StopReason::Interrupted => Self::Interrupted,
             StopReason::Error => Self::Failed,
         }
@@ -48,6 +51,7 @@ impl Ending {
             Self::Budget => 4,
             Self::Refused => 5,
             Self::TooLong => 6,
+            Self::InvalidOutput => 7,
             Self::Interrupted => 130,
             Self::Terminated => 143,
         }
@@ -70,6 +74,7 @@ impl Ending {
             Self::Budget => "budget",
             Self::Refused => "refusal",
             Self::TooLong => "length",
+            Self::InvalidOutput => "invalid_output",
             Self::Interrupted | Self::Terminated => "interrupted",
         }
     }
@@ -80,6 +85,7 @@ impl Ending {
             Self::Finished => "success",
             Self::MaxTurns => "error_max_turns",
             Self::Budget => "error_max_budget_usd",
+            Self::InvalidOutput => "error_max_structured_output_retries",
             Self::Failed | Self::Refused | Self::TooLong | Self::Interrupted | Self::Terminated => {
                 "error_during_execution"
             }
@@ -94,6 +100,7 @@ impl Ending {
             Self::Budget => Some("stopped: the budget is used up (--max-cost)".to_owned()),
             Self::Refused => Some("stopped: the model refused".to_owned()),
             Self::TooLong => Some("stopped: the answer was longer than it may be".to_owned()),
+            Self::InvalidOutput => Some("stopped: no answer was of the form that was asked for".to_owned()),
             Self::Interrupted | Self::Terminated => Some("interrupted".to_owned()),
         }
     }

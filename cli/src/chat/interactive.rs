@@ -379,7 +379,7 @@ impl TerminalChat<'_> {
                 Ok(())
             }
             ChatEvent::AnswerEnded(end) => {
-                self.hooks.ended(end);
+                self.hooks.ended(end.stop_reason);
                 Ok(())
             }
             ChatEvent::Idle => {

@@ -14,7 +14,7 @@ use flovyn_core::worker::WorkerOptions;
 use flovyn_toolkit::provider::ThinkingLevel;
 use flovyn_toolkit::react::{
     APPROVAL, AgentConfig, AgentInput, AnswerLimits, Delivery, INPUT, InputReply, InputRequest, ModelChoice,
-    USER_MESSAGE, UserMessage,
+    OutputSpec, USER_MESSAGE, UserMessage,
 };
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use std::path::Path;
@@ -24,6 +24,8 @@ use std::path::Path;
 pub(super) struct SessionOptions {
     /// What the answer to a message may use.
     pub limits: AnswerLimits,
+    /// The form of the answer to a message.
+    pub output: Option<OutputSpec>,
     /// How long the model thinks; else as the session has it.
     pub thinking: Option<ThinkingLevel>,
     /// The instructions of the user and of the project.
@@ -47,6 +49,7 @@ pub(super) struct LiveSession {
     /// The level of thinking of the next message, where it changes.
     thinking: Option<ThinkingLevel>,
     limits: AnswerLimits,
+    output: Option<OutputSpec>,
 }
 
 impl LiveSession {
@@ -75,13 +78,14 @@ impl LiveSession {
         if let Some(more) = &options.system_prompt {
             system_prompt.push_str(&format!("\n\n{more}"));
         }
-        let limits = options.limits;
+        let (limits, output) = (options.limits, options.output.clone());
         let thinking = message.thinking.or(options.thinking).unwrap_or_default();
         let input = AgentInput {
             system_prompt: Some(system_prompt),
             user_prompt: message.text,
             user_parts: message.parts,
             limits,
+            output: output.clone(),
             model,
             working_directory: store.is_served_here().then(|| directory.display().to_string()),
             approvals: Some(rules.session_policy()),
@@ -98,6 +102,7 @@ impl LiveSession {
             model: None,
             thinking: None,
             limits,
+            output,
         })
     }
 
@@ -122,6 +127,7 @@ impl LiveSession {
                 model,
                 thinking: chat.thinking.map(ThinkingLevel::from),
                 limits: chat.limits(),
+                output: chat.output_schema.clone(),
             },
             history,
         ))
@@ -147,9 +153,9 @@ impl LiveSession {
 
     /// Sends a message with all that belongs to it; durable when returned.
     pub(super) async fn send(&mut self, message: UserMessage) -> Result {
-        let (model, limits) = (self.model.take(), self.limits);
+        let (model, limits, output) = (self.model.take(), self.limits, self.output.clone());
         let thinking = message.thinking.or(self.thinking.take());
-        let signal = UserMessage { model, thinking, limits, ..message }.signal(None)?;
+        let signal = UserMessage { model, thinking, limits, output, ..message }.signal(None)?;
         self.session.handle.signal(USER_MESSAGE, signal.payload, signal.delivery, None).await?;
         Ok(())
     }

@@ -24,6 +24,7 @@ mod mode;
 mod models;
 mod one_shot;
 mod options;
+mod output_schema;
 mod pending;
 mod prompt;
 mod recall;
@@ -85,7 +86,7 @@ pub(crate) async fn chat(chat: Chat, out: &mut Output) -> Result {
             signal = stopped => Err(Failed::Exit(Ending::from(signal).code())),
         }
     } else {
-        let mut report = Report::new(out, format);
+        let mut report = Report::new(out, format, chat.output_schema.is_some());
         tokio::select! {
             done = answer(&store, chat, &directory, &mut local_agents, &mut report) => done,
             signal = stopped => Err(report.interrupted(signal.into())),
@@ -112,7 +113,7 @@ pub(crate) async fn chat(chat: Chat, out: &mut Output) -> Result {
 /// Whether somebody sits at a terminal and is to be talked with.
 fn is_interactive(chat: &Chat, format: OutputFormat) -> bool {
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    is_terminal && !chat.print && format == OutputFormat::Text
+    is_terminal && !chat.print && chat.output_schema.is_none() && format == OutputFormat::Text
 }
 
 async fn list(store: &Store, chat: &Chat, directory: &Path, out: &mut Output) -> Result {
@@ -200,6 +201,7 @@ async fn open(
     let thinking = settings.thinking.as_deref().and_then(|word| Thinking::from_str(word, false).ok());
     let options = SessionOptions {
         limits: chat.limits(),
+        output: chat.output_schema.clone(),
         thinking: chat.thinking.or(thinking).map(Into::into),
         instructions,
         system_prompt: chat.append_system_prompt.clone(),

@@ -99,7 +99,7 @@ pub(super) async fn follow(
             ChatEvent::Notice(notice) => report.notice(&notice)?,
             ChatEvent::Unserved => report.notice(UNSERVED)?,
             ChatEvent::AnswerEnded(end) if turn_begun => {
-                hooks.ended(end);
+                hooks.ended(end.stop_reason);
                 report.ended(end);
             }
             ChatEvent::Idle if turn_begun => {

@@ -1,11 +1,11 @@
 //! The arguments of `flovyn chat`.
 
-use super::given_text;
+use super::{given_text, output_schema};
 use crate::{Failed, Result};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use flovyn_toolkit::provider::ThinkingLevel;
-use flovyn_toolkit::react::AnswerLimits;
+use flovyn_toolkit::react::{AnswerLimits, OutputSpec};
 use flovyn_toolkit::tools::{Availability, Sandbox};
 use std::path::PathBuf;
 
@@ -15,7 +15,8 @@ pub(crate) const AFTER: &str = "A session is a durable run: it outlives this pro
     (`flovyn worker`); otherwise this process does.\n\n\
     While the agent works, a line is heard before its next step; Ctrl-C stops what it does, twice leaves.\n\n\
     Exit codes of -p: 0 the agent has finished, 1 it failed, 2 wrong usage, 3 --max-turns, 4 --max-cost or another budget,\n\
-    5 the model refused, 6 the answer was longer than it may be, 130 and 143 interrupted. Every session can be resumed.";
+    5 the model refused, 6 the answer was longer than it may be, 7 it was not of the form of --output-schema however often\n\
+    asked, 130 and 143 interrupted. Every session can be resumed.";
 
 /// The policy that allows every call.
 pub(super) const EVERYTHING: &str = "all";
@@ -31,6 +32,9 @@ pub(crate) struct Chat {
     /// What -p writes: the text, one JSON object at the end (the same as --json), or one JSON object for each event
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub output_format: Option<OutputFormat>,
+    /// The form of the answer: a JSON Schema, or a file with one; the answer is JSON of that form
+    #[arg(long, alias = "json-schema", value_name = "SCHEMA", value_parser = output_schema::of_argument)]
+    pub output_schema: Option<OutputSpec>,
     /// Where sessions are kept: a file, or a URL (sqlite:FILE, http://HOST:PORT)
     #[arg(long, value_name = "FILE|URL")]
     pub db: Option<String>,

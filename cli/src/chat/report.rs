@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 pub(super) struct Report<'a> {
     out: &'a mut Output,
     format: OutputFormat,
+    /// Whether the answer has a form: a text is written when it is whole.
+    has_form: bool,
     since: Instant,
     session: Option<String>,
     tally: Tally,
@@ -45,10 +47,11 @@ pub(super) fn note(line: &str) {
 
 impl<'a> Report<'a> {
     /// A report of nothing yet.
-    pub(super) fn new(out: &'a mut Output, format: OutputFormat) -> Self {
+    pub(super) fn new(out: &'a mut Output, format: OutputFormat, has_form: bool) -> Self {
         Self {
             out,
             format,
+            has_form,
             since: Instant::now(),
             session: None,
             tally: Tally::default(),
@@ -76,6 +79,9 @@ impl<'a> Report<'a> {
 
     /// More text of the answer.
     pub(super) fn text(&mut self, text: &str) -> Result {
+        if self.has_form {
+            return Ok(());
+        }
         self.printed.push_str(text);
         if self.format == OutputFormat::Text { self.out.part(&clean(text)) } else { Ok(()) }
     }
@@ -190,10 +196,23 @@ impl<'a> Report<'a> {
             (None, None) => Ending::Finished,
         };
         let failed = failure.filter(|_| ending == Ending::Failed);
+        self.output()?;
         self.result(ending, failed.as_deref())?;
         match failed {
             Some(failed) => Err(Error::new(Code::AgentFailed, format!("the model gave no answer: {failed}")).into()),
             None => ending.done(),
+        }
+    }
+
+    /// Prints an answer that has a form, unless its text was printed.
+    fn output(&mut self) -> Result {
+        let output = self.end.as_ref().and_then(|end| end.output.as_ref());
+        let is_printed = || !self.has_form && self.last.as_ref().is_some_and(|message| !message.text().is_empty());
+        match output {
+            Some(output) if self.format == OutputFormat::Text && !is_printed() => {
+                self.out.line(&clean(&output.to_string()))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -215,7 +234,7 @@ impl<'a> Report<'a> {
     fn result(&mut self, ending: Ending, failure: Option<&str>) -> Result {
         let session = self.session.clone().unwrap_or_default();
         let text = self.last.as_ref().map(Message::text).unwrap_or_default();
-        let turns = self.end.map_or(self.turns, |end| end.turns);
+        let turns = self.end.as_ref().map_or(self.turns, |end| end.turns);
         if self.format == OutputFormat::Text {
             if let Some(why) = ending.describe(turns) {
                 note(&format!("{why}; flovyn chat -p … --resume {session} goes on"));
@@ -237,6 +256,9 @@ impl<'a> Report<'a> {
             "usage": self.tally.usage(),
             "permission_denials": self.denied,
         });
+        if let Some(output) = self.end.as_ref().and_then(|end| end.output.as_ref()) {
+            line["structured_output"] = output.clone();
+        }
         if self.format == OutputFormat::Json {
             // The names of the other commands' JSON.
             line["session"] = json!(session);

@@ -1,7 +1,7 @@
 //! Hooks of the user's prompt and of the agent's end, for both kinds of chat.
 
 use crate::project::{Hooks, MAX_CONTINUATIONS, PromptVerdict};
-use flovyn_toolkit::react::{AnswerEnd, StopReason};
+use flovyn_toolkit::react::StopReason;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -31,8 +31,8 @@ impl TurnHooks {
     }
 
     /// Why the agent has stopped.
-    pub(super) fn ended(&mut self, end: AnswerEnd) {
-        self.end = Some(end.stop_reason);
+    pub(super) fn ended(&mut self, reason: StopReason) {
+        self.end = Some(reason);
     }
 
     /// The agent waits: what it is told where a hook wants it to go on.

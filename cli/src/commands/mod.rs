@@ -25,7 +25,7 @@ use crate::print::Output;
 pub(crate) async fn dispatch(command: Command, out: &mut Output) -> Result {
     let command = match command {
         Command::Worker(args) => return worker::worker(args, out).await,
-        Command::Chat(args) => return crate::chat::chat(args, out).await,
+        Command::Chat(args) => return crate::chat::chat(*args, out).await,
         Command::Dev(args) => return serve::dev(args, out).await,
         Command::Server(args) => return serve::server(args, out).await,
         Command::Keys(command) => return keys::keys(command, out).await,

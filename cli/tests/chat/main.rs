@@ -7,6 +7,7 @@ mod input;
 mod mcp;
 mod models;
 mod one_shot;
+mod output_schema;
 mod plain;
 mod project;
 mod screenshots;

@@ -1,6 +1,6 @@
 //! Messages of the user while the agent runs, and when they are delivered.
 
-use super::{AnswerLimits, ModelChoice, USER_MESSAGE};
+use super::{AnswerLimits, ModelChoice, OutputSpec, USER_MESSAGE};
 use crate::message::{Message, Part, Role};
 use crate::provider::ThinkingLevel;
 use flovyn_core::Payload;
@@ -31,6 +31,9 @@ pub struct UserMessage {
     /// What the answer to it may use.
     #[serde(skip_serializing_if = "AnswerLimits::is_none")]
     pub limits: AnswerLimits,
+    /// The form of the answer to it, in place of the run's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputSpec>,
     /// Summarise the conversation so far, with attention to this text, which may be empty. Such a message says nothing. It is
     /// heard by a chat that waits for its user, and passed over at other times.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -26,6 +26,9 @@ pub struct AgentInput {
     /// What the answer to that message may use.
     #[serde(skip_serializing_if = "AnswerLimits::is_none")]
     pub limits: AnswerLimits,
+    /// The form of the answer to that message alone, in place of the one of the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputSpec>,
     /// The model that is asked.
     pub model: ModelChoice,
     /// The tools that the model may call, by name; all tools of the agent unless given.
@@ -81,7 +84,7 @@ pub struct AgentConfig {
     pub retry: RetryConfig,
     /// How much of the result of one tool call the model is shown.
     pub results: ResultLimits,
-    /// The form that the run's answer has to have.
+    /// The form that the run's answer has to have; in a chat, each answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputSpec>,
 }

@@ -43,13 +43,16 @@ impl RunOutcome {
 }
 
 /// The content of an `answer_end` entry: why the answer to a message of a chat stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AnswerEnd {
     /// Why it stopped.
     pub stop_reason: StopReason,
     /// How many model calls answered since the user's message.
     pub turns: u32,
+    /// The answer as a value of the form that it has to have; none if it has none, or has stopped before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
 }
 
 /// Why a run, or the answer to one message of a chat, stopped.
@@ -68,6 +71,9 @@ pub enum StopReason {
     Budget,
     /// The user has interrupted it with a message without content.
     Interrupted,
+    /// The model gave no answer of the form that it has to have, however often it was asked. This happens only in a chat; a
+    /// one-shot run fails instead.
+    InvalidOutput,
     /// No model could be asked. This happens only in a chat; a one-shot run fails instead.
     Error,
 }

@@ -71,6 +71,15 @@ impl OutputSpec {
         Self { name: name.chars().take(64).collect(), ..Self::new(schemars::schema_for!(T).to_value()) }
     }
 
+    /// Checks that answers can be asked for and checked in this form.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument`: the schema is no JSON Schema, or the name is not one.
+    pub fn check(&self) -> Result<()> {
+        self.compile().map(drop)
+    }
+
     /// The check of answers.
     ///
     /// # Errors

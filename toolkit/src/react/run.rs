@@ -5,8 +5,8 @@ use super::compaction::Compacted;
 use super::output::Output;
 use super::transcript::{LlmCall, OfferedTools, Transcript, entry_type, estimate};
 use super::{
-    AgentEvent, AgentInput, AgentTool, AnswerEnd, Delivery, Mode, ModelChoice, Phase, ReactAgent, ReactState,
-    RunOutcome, StopReason, USER_MESSAGE, UserMessage,
+    AgentEvent, AgentInput, AgentTool, AnswerEnd, Delivery, Mode, ModelChoice, OutputSpec, Phase, ReactAgent,
+    ReactState, RunOutcome, StopReason, USER_MESSAGE, UserMessage,
 };
 use super::{inbox, results};
 use crate::mcp::tool_name;
@@ -42,9 +42,8 @@ pub(super) enum TurnEnd {
 impl<'a> AgentRun<'a> {
     pub(super) fn new(agent: &'a ReactAgent, ctx: &'a dyn AgentContext, input: &'a AgentInput) -> Result<Self> {
         let tools = agent.select_tools(input.tools.as_deref())?;
-        if let Some(output) = &input.config.output {
-            output.compile()?;
-            Output::refuse_name(tools.keys().map(String::as_str))?;
+        for form in input.output.iter().chain(&input.config.output) {
+            accept_form(form, &tools)?;
         }
         let policies = std::iter::once(&agent.approvals).chain(&input.approvals);
         let approvals = policies.map(|policy| policy.compile()).collect::<Result<_>>()?;
@@ -67,7 +66,8 @@ impl<'a> AgentRun<'a> {
                 match self.input.config.mode {
                     Mode::OneShot => return Ok(self.outcome(reason, text)),
                     Mode::Chat => {
-                        let end = AnswerEnd { stop_reason: reason, turns: self.state.since_user };
+                        let (turns, output) = (self.state.since_user, self.state.output.clone());
+                        let end = AnswerEnd { stop_reason: reason, turns, output };
                         self.record("system", entry_type::ANSWER_END, &end)?;
                         self.state.phase = Phase::WaitingForInput;
                     }
@@ -96,6 +96,7 @@ impl<'a> AgentRun<'a> {
             text: self.input.user_prompt.clone(),
             parts: accepted(&self.input.user_parts)?,
             limits: self.input.limits,
+            output: self.input.output.clone(),
             ..UserMessage::default()
         };
         let silent = first.text.is_empty() && first.parts.is_empty();
@@ -245,6 +246,11 @@ impl<'a> AgentRun<'a> {
     fn add_user_message(&mut self, message: &UserMessage) -> Result<()> {
         self.state.add_user_message(message);
         let mut said = message.message();
+        // A form that cannot be used is no reason to lose the message.
+        if let Some(Err(error)) = message.output.as_ref().map(|form| accept_form(form, &self.tools)) {
+            self.state.output_form = None;
+            said.parts.push(Part::text(format!("[The form of the answer was left out: {}.]", error.message())));
+        }
         said.parts = said.parts.into_iter().map(checked_part).collect();
         self.append_message(&said)
     }
@@ -311,6 +317,11 @@ impl<'a> AgentRun<'a> {
         AgentEvent::Status { status, turn: self.state.turn, reason }.emit(self.ctx);
     }
 
+    /// The form of the answer that is due, if it has one.
+    pub(super) fn output_form(&self) -> Option<&OutputSpec> {
+        self.state.output_form.as_ref().or(self.input.config.output.as_ref())
+    }
+
     /// The chosen model, then its fallbacks.
     pub(super) fn models(&self) -> Vec<ModelChoice> {
         let mut models = vec![self.state.model.clone()];
@@ -323,6 +334,12 @@ impl<'a> AgentRun<'a> {
         let model = answered_by.unwrap_or(model);
         RunOutcome { text, stop_reason, turns, model, usage, output }
     }
+}
+
+/// Checks that answers of a form can be had with these tools.
+fn accept_form(form: &OutputSpec, tools: &BTreeMap<String, AgentTool>) -> Result<()> {
+    form.compile()?;
+    Output::refuse_name(tools.keys().map(String::as_str))
 }
 
 /// The images and documents of a run's first message. One that cannot be used is an error: whoever starts the run can

@@ -1,7 +1,7 @@
 //! The state that the agent's checkpoints save. It holds no messages, so it stays small however long the conversation
 //! gets.
 
-use super::{AgentInput, AnswerLimits, Ledger, ModelChoice, UserMessage};
+use super::{AgentInput, AnswerLimits, Ledger, ModelChoice, OutputSpec, UserMessage};
 use crate::provider::ThinkingLevel;
 use crate::tools::{FilesSeen, TodoList};
 use flovyn_core::agent::AgentState;
@@ -49,6 +49,9 @@ pub struct ReactState {
     pub context_tokens: u64,
     /// How much of the budget was used.
     pub ledger: Ledger,
+    /// The form of the answer to the last message of the user, where that has chosen one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_form: Option<OutputSpec>,
     /// The answer, if it has to have a form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
@@ -85,6 +88,7 @@ impl ReactState {
     pub(super) fn add_user_message(&mut self, message: &UserMessage) {
         (self.since_user, self.output, self.output_faults) = (0, None, 0);
         self.limits = message.limits;
+        self.output_form.clone_from(&message.output);
         self.cost_before = self.ledger.cost_micros;
         self.choose(message);
     }

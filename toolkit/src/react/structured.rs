@@ -2,7 +2,7 @@
 
 use super::output::{CheckedOutput, final_call, result};
 use super::run::{AgentRun, TurnEnd};
-use super::{OutputSpec, StopReason};
+use super::{Mode, StopReason};
 use crate::message::Message;
 use crate::tools::ToolOutcome;
 use flovyn_core::error::{Code, Error, Result};
@@ -30,10 +30,13 @@ impl AgentRun<'_> {
             CheckedOutput::Fault { message: fault, again } => {
                 again.iter().try_for_each(|message| self.append_message(message))?;
                 self.state.output_faults += 1;
-                let retries = self.input.config.output.as_ref().map_or(0, |output: &OutputSpec| output.retries);
+                let retries = self.output_form().map_or(0, |form| form.retries);
                 if self.state.output_faults > retries {
                     let asked = self.state.output_faults;
                     let said = format!("the model was asked {asked} times and gave no answer of the form: {fault}");
+                    if self.input.config.mode == Mode::Chat {
+                        return Ok(TurnEnd::Stopped(StopReason::InvalidOutput, said));
+                    }
                     return Err(Error::new(Code::AgentFailed, said).with("error_type", "invalid_output"));
                 }
                 match self.state.since_user >= self.max_turns() {

@@ -216,7 +216,7 @@ impl AgentRun<'_> {
             max_tokens: reservation.answer,
             temperature: self.input.config.temperature,
             thinking,
-            output: self.input.config.output.clone().filter(|_| purpose == Purpose::Turn),
+            output: self.output_form().filter(|_| purpose == Purpose::Turn).cloned(),
             purpose,
             on_failure,
             ..GenerateInput::new(model.clone(), self.ctx.context_ref())

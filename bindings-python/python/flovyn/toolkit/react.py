@@ -30,7 +30,7 @@ Thinking = Literal["off", "minimal", "low", "medium", "high", "max"]
 """How long a model thinks."""
 Mode = Literal["one_shot", "chat"]
 """What follows the model's last word: the end, or the user's next message."""
-StopReason = Literal["end", "length", "refusal", "max_turns", "budget", "interrupted", "error"]
+StopReason = Literal["end", "length", "refusal", "max_turns", "budget", "interrupted", "invalid_output", "error"]
 """Why a run stopped."""
 ToolLike = str | Tool | Task[..., Any] | Callable[..., Any]
 """A host or MCP tool by name (``mcp__server__*`` is all of a server), or a task of one's own."""
