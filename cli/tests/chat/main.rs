@@ -9,9 +9,12 @@ mod models;
 mod one_shot;
 mod plain;
 mod project;
+mod resize;
 mod screenshots;
 #[path = "../../../toolkit/tests/mcp/server.rs"]
 mod server;
+#[cfg(target_os = "linux")]
+mod still;
 mod svg;
 mod terminal;
 mod whole;

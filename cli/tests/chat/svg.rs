@@ -34,7 +34,7 @@ pub(crate) fn of(screen: &vt100::Screen, title: &str) -> String {
         }
         let ground = if dark { "#0d1117" } else { "#ffffff" };
         let edge = if dark { "#30363d" } else { "#d1d9e0" };
-        let _written = write!(style, "rect{{fill:{ground};stroke:{edge}}}");
+        let _written = write!(style, "rect{{fill:{ground};stroke:{edge}}}.N{{fill:{ground}}}");
         style
     };
     let mut out = format!(
@@ -50,6 +50,15 @@ pub(crate) fn of(screen: &vt100::Screen, title: &str) -> String {
         height - 1.0,
     );
     for row in 0..=last {
+        // What is reversed has its colour as the ground.
+        for (start, columns, class) in reversed(screen, row, columns) {
+            let (x, top) = (f64::from(start).mul_add(WIDE, EDGE), f64::from(row).mul_add(HIGH, EDGE));
+            let _written = writeln!(
+                out,
+                "<path class=\"{class}\" d=\"M{x:.1} {top:.0}h{:.1}v{HIGH:.0}h-{0:.1}z\"/>",
+                f64::from(columns) * WIDE
+            );
+        }
         let y = f64::from(row).mul_add(HIGH, EDGE + 14.0);
         for (start, class, piece) in pieces(screen, row, columns) {
             let x = f64::from(start).mul_add(WIDE, EDGE);
@@ -63,6 +72,20 @@ pub(crate) fn of(screen: &vt100::Screen, title: &str) -> String {
     }
     out.push_str("</svg>\n");
     out
+}
+
+/// The runs of cells whose ground has the colour of a class.
+fn reversed(screen: &vt100::Screen, row: u16, columns: u16) -> Vec<(u16, u16, &'static str)> {
+    let mut runs: Vec<(u16, u16, &'static str)> = Vec::new();
+    for column in 0..columns {
+        let Some(cell) = screen.cell(row, column).filter(|cell| cell.inverse()) else { continue };
+        let class = colour(cell);
+        match runs.last_mut().filter(|(start, count, last)| start + count == column && *last == class) {
+            Some((_, count, _)) => *count += 1,
+            None => runs.push((column, 1, class)),
+        }
+    }
+    runs
 }
 
 /// The runs of letters of one style, without blanks at their ends.
@@ -98,12 +121,19 @@ fn text(screen: &vt100::Screen, row: u16, column: u16) -> String {
 
 fn class(screen: &vt100::Screen, row: u16, column: u16) -> String {
     let Some(cell) = screen.cell(row, column) else { return "k".to_owned() };
-    let colour = match cell.fgcolor() {
-        vt100::Color::Idx(index) => COLOURS.get(usize::from(index % 8)).map_or("k", |(name, ..)| name),
-        _ => "k",
-    };
+    let colour = colour(cell);
+    if cell.inverse() {
+        return if cell.bold() { "N B" } else { "N" }.to_owned();
+    }
     let flags = [(cell.bold(), " B"), (cell.dim(), " D"), (cell.italic(), " I"), (cell.underline(), " U")];
     std::iter::once(colour).chain(flags.into_iter().filter(|(set, _)| *set).map(|(_, class)| class)).collect()
+}
+
+fn colour(cell: &vt100::Cell) -> &'static str {
+    match cell.fgcolor() {
+        vt100::Color::Idx(index) => COLOURS.get(usize::from(index % 8)).map_or("k", |(name, ..)| name),
+        _ => "k",
+    }
 }
 
 fn width_of(text: &str) -> f64 {
