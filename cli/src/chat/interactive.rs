@@ -95,6 +95,8 @@ struct TerminalChat<'a> {
     thinking: Option<ThinkingLevel>,
     /// The command of the user that runs.
     shell: Option<Shell>,
+    /// The clipboard, while it is asked for an image.
+    clipboard: Option<drafts::Clipboard>,
     /// What the model is told with the next message.
     notes: Vec<Part>,
     /// Changes of an undone turn in files that somebody changed since, until the user says what becomes of them.
@@ -142,6 +144,7 @@ pub(super) async fn converse(
         has_plan: false,
         thinking: None,
         shell: None,
+        clipboard: None,
         notes: Vec::new(),
         left_changed: None,
         leaving: false,
@@ -221,6 +224,10 @@ impl TerminalChat<'_> {
                 }
                 ran = shell_end(&mut self.shell) => {
                     self.on_shell_end(&ran, width);
+                    changed = true;
+                }
+                found = drafts::clipboard_answer(&mut self.clipboard) => {
+                    self.on_clipboard(found);
                     changed = true;
                 }
                 () = sleep_until(drawn + pace.unwrap_or_default()), if pace.is_some() => changed = true,
@@ -428,6 +435,10 @@ impl TerminalChat<'_> {
             KeyAction::NextMode => {
                 self.set_mode(self.mode.next());
                 self.apply_rules().await
+            }
+            KeyAction::PasteImage => {
+                self.ask_clipboard();
+                Ok(())
             }
             KeyAction::ExternalEditor => {
                 self.wants_editor = true;

@@ -7,6 +7,7 @@
 
 mod approval_rules;
 mod attachments;
+mod clipboard;
 mod commands;
 mod completion;
 mod cost;

@@ -182,6 +182,11 @@ impl View {
         self.hint = Some(text.to_owned());
     }
 
+    /// Shows no hint any more.
+    pub(super) fn clear_hint(&mut self) {
+        self.hint = None;
+    }
+
     /// Forgets the conversation; what was printed stays.
     pub(super) fn restart(&mut self) {
         let settled_rows = std::mem::take(&mut self.settled_rows);

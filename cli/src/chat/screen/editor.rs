@@ -31,6 +31,8 @@ pub(crate) enum KeyAction {
     ExternalEditor,
     /// Another mode.
     NextMode,
+    /// Take the image of the clipboard.
+    PasteImage,
 }
 
 /// The line and its history.
@@ -75,6 +77,8 @@ impl Editor {
                 Some(search) => self.search_key(search, key),
                 None => self.key(key),
             },
+            // What a terminal pastes that has something else than text.
+            Event::Paste(text) if text.is_empty() => KeyAction::PasteImage,
             Event::Paste(text) => {
                 self.search = None;
                 self.menu = None;
@@ -102,6 +106,7 @@ impl Editor {
             KeyCode::Char('d') if control && self.is_empty() => return KeyAction::Leave,
             KeyCode::Char('o') if control => return KeyAction::Expand,
             KeyCode::Char('g') if control => return KeyAction::ExternalEditor,
+            KeyCode::Char('v') if control => return KeyAction::PasteImage,
             KeyCode::Char('r') if control => self.search = Some(Search::default()),
             KeyCode::PageUp => return KeyAction::Scroll(-1),
             KeyCode::PageDown => return KeyAction::Scroll(1),
@@ -293,6 +298,12 @@ impl Editor {
         let text = self.take_text();
         self.remember(&text);
         text
+    }
+
+    /// Inserts a word that is shown as a label.
+    pub(crate) fn attach(&mut self, text: String, label: String) {
+        self.menu = None;
+        self.written.attach(text, label);
     }
 
     /// Replaces the text of the line.
