@@ -18,6 +18,7 @@ mod server;
 mod still;
 mod svg;
 mod terminal;
+mod tmux;
 mod whole;
 mod workers;
 
