@@ -33,12 +33,14 @@ I will leave out what is empty."""
 name = "edit"
 [turns.toolCalls.arguments]
 path = "src/parser.rs"
-old_string = """    inner
+old_string = """        .ok_or("no list")?;
+    inner
         .split(',')
         .map(number)
         .collect()
 """
-new_string = """    inner
+new_string = """        .ok_or("no list: it has no brackets")?;
+    inner
         .split(',')
         .map(str::trim)
         .filter(|item| !item.is_empty())

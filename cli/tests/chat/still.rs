@@ -5,19 +5,18 @@ use super::*;
 
 /// How long the processors are looked at.
 const WINDOW: Duration = Duration::from_secs(2);
-/// The most that may be used in it: two in a hundred of a core, by a program that is not optimized.
-const MOST: Duration = Duration::from_millis(100);
+/// The most that may be used in it, by a program that is not optimized.
+const MOST: Duration = Duration::from_millis(50);
 
 /// Looks how much a chat uses in a while in which nothing happens.
 fn rests(what: &str, terminal: &Terminal) {
-    // What led here may still be written down. The least of three looks counts.
-    let used = (0..3).map(|_| {
+    // What led here may still be written down, so one quiet look is enough.
+    let mut looks = (0..5).map(|_| {
         let before = terminal.busy_time();
         std::thread::sleep(WINDOW);
         terminal.busy_time() - before
     });
-    let least = used.min().unwrap_or_default();
-    assert!(least <= MOST, "{what}: {least:?} of {WINDOW:?}\n{}", terminal.text());
+    assert!(looks.any(|used| used <= MOST), "{what} uses more than {MOST:?} of {WINDOW:?}\n{}", terminal.text());
 }
 
 #[test]

@@ -143,3 +143,32 @@ fn width_of(text: &str) -> f64 {
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
+
+/// The contrast of two colours, as WCAG 2 defines it.
+fn contrast(one: [f64; 3], other: [f64; 3]) -> f64 {
+    let light = |colour: [f64; 3]| {
+        let linear = |part: f64| if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) };
+        0.0722f64.mul_add(linear(colour[2]), 0.7152f64.mul_add(linear(colour[1]), 0.2126 * linear(colour[0])))
+    };
+    let (one, other) = (light(one), light(other));
+    (one.max(other) + 0.05) / (one.min(other) + 0.05)
+}
+
+#[test]
+fn text_is_legible_on_both_grounds() {
+    let parts = |colour: &str| {
+        let part = |at: usize| f64::from(u8::from_str_radix(&colour[at..at + 2], 16).expect("a colour")) / 255.0;
+        [part(1), part(3), part(5)]
+    };
+    for (ground, is_dark) in [("#ffffff", false), ("#0d1117", true)] {
+        let ground = parts(ground);
+        let colour = |(_, light, dark): (&str, &str, &str)| parts(if is_dark { dark } else { light });
+        for named in COLOURS {
+            assert!(contrast(colour(named), ground) >= 4.5, "{named:?} {is_dark}");
+        }
+        // What is dim lets a third of the ground through.
+        let plain = colour(COLOURS[0]);
+        let dim = [0, 1, 2].map(|part| 0.66f64.mul_add(plain[part], 0.34 * ground[part]));
+        assert!(contrast(dim, ground) >= 4.5, "dim: {}", contrast(dim, ground));
+    }
+}

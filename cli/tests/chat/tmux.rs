@@ -115,14 +115,17 @@ fn a_conversation_in_tmux() {
     tmux.shows("Heard: one two three four five six");
     tmux.shows("cost unknown");
 
-    for columns in ["50", "110", "70"] {
+    // A line that is being written is broken anew by tmux, and the cursor with it.
+    tmux.types(&"w".repeat(80));
+    for (columns, first) in [("50", 47), ("110", 80), ("70", 67)] {
         tmux.run(&["resize-window", "-x", columns, "-y", "20"]);
-        tmux.types("x");
-        tmux.shows("› x");
-        tmux.presses("BSpace");
-        tmux.waits("an empty line", |text| !text.contains("› x"));
+        let row = format!("› {}\n", "w".repeat(first));
+        tmux.waits(&format!("the line at {columns} columns"), |text| text.contains(&row));
     }
+    tmux.presses("C-u");
+    tmux.waits("an empty line", |text| text.contains("›\n") && !text.contains("› w"));
     let whole = tmux.whole();
+    assert!(!whole.contains("ww") && whole.contains("cost unknown\n\n›\n"), "nothing is left of it\n{whole}");
     assert_eq!((whole.matches("Heard:").count(), whole.matches("cost unknown").count()), (1, 1), "{whole}");
     assert_eq!(tmux.text().matches("fake/scripted · context").count(), 1, "one footer\n{whole}");
 
