@@ -68,8 +68,8 @@ $(NODE)/dist/.built: $(NODE)/node_modules/.installed $(NODE)/native/.built $(NOD
 
 node: $(NODE)/dist/.built ## Build the Node package
 
-# What the tests start themselves: PostgreSQL, a pooler before it, NATS, a sandbox for the commands of the host tools and
-# processes with a wrong clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which
+# What the tests start themselves: PostgreSQL, a pooler before it, NATS, a sandbox for the commands of the host tools,
+# tmux for the chat and processes with a wrong clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which
 # may need a compiler from there.
 #
 # `make setup` is the target that installs. The suites depend on what it installs all the same: `make test` has to work first
@@ -79,6 +79,7 @@ system: | $(VENV)/.tools
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql); \
 	command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ] || missing+=(nats-server); \
 	command -v bwrap >/dev/null || missing+=(bubblewrap); \
+	command -v tmux >/dev/null || missing+=(tmux); \
 	command -v faketime >/dev/null || missing+=(faketime); \
 	command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer); \
 	[ $${#missing[@]} = 0 ] && exit; \

@@ -7,6 +7,7 @@ use flovyn_core::clock::Timestamp;
 use flovyn_core::model::Status;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 /// Where a command writes, and how.
@@ -154,6 +155,15 @@ pub(crate) fn took(duration: Duration) -> String {
 /// A value without the quotes of JSON, where it is text.
 pub(crate) fn plain(value: &serde_json::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// A path as people write it: from their home.
+pub(crate) fn short_path(path: &Path, home: Option<&Path>) -> String {
+    match home.and_then(|home| path.strip_prefix(home.canonicalize().ok()?).ok()) {
+        Some(rest) if rest.as_os_str().is_empty() => "~".to_owned(),
+        Some(rest) => format!("~/{}", rest.display()),
+        None => path.display().to_string(),
+    }
 }
 
 /// The start of a text on one line, at most so many characters.

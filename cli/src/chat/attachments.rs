@@ -3,15 +3,15 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flovyn_toolkit::message::{Content, Message, Part};
-use flovyn_toolkit::tools::excerpt;
+use flovyn_toolkit::tools::{checked_media, excerpt};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a text file that are given; of a longer one the beginning.
 const MAX_TEXT: usize = 256 << 10;
 /// Lines of it.
 const MAX_LINES: usize = 10_000;
-/// Bytes of an image that providers take.
-const MAX_IMAGE: u64 = 5 << 20;
+/// Bytes of an image that is taken; models see it as small as they need it.
+pub(super) const MAX_IMAGE: u64 = 32 << 20;
 /// Names of a folder that are given.
 const MAX_NAMES: usize = 500;
 /// The images that models see, by the ends of their names.
@@ -22,6 +22,8 @@ const IMAGES: [(&str, &str); 5] = [
     (".gif", "image/gif"),
     (".webp", "image/webp"),
 ];
+/// How the line begins that shows what came with a message.
+pub(super) const ATTACHED: &str = "⎿ ";
 /// How the parts with files, folders and commands begin.
 const FILE: &str = "<file path=\"";
 const FOLDER: &str = "<folder path=\"";
@@ -92,7 +94,8 @@ fn existing(word: &str, directory: &Path) -> Option<PathBuf> {
     at(word).or_else(|| at(word.trim_end_matches(['.', ',', ';', ':', '!', '?', ')'])))
 }
 
-fn mime(path: &Path) -> Option<&'static str> {
+/// What kind of image a file is by its name; none for other files.
+pub(super) fn mime(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?.to_lowercase();
     IMAGES.iter().find(|(end, _)| name.ends_with(end)).map(|(_, mime)| *mime)
 }
@@ -111,12 +114,15 @@ fn part(path: &Path, name: &str) -> Result<Part, String> {
     }
     if let Some(mime) = mime(path) {
         if metadata.len() > MAX_IMAGE {
-            return Err(format!("it has {}, and models see images of at most 5 MiB", excerpt::size(metadata.len())));
+            let (size, most) = (excerpt::size(metadata.len()), excerpt::size(MAX_IMAGE));
+            return Err(format!("it has {size}, and an image may have {most}"));
         }
         let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
         let mut part = Part::media(mime, STANDARD.encode(bytes));
         if let Content::Media(media) = &mut part.content {
             media.name = Some(name.to_owned());
+            // A run is not begun with what no model can see.
+            *media = checked_media(media.clone())?;
         }
         return Ok(part);
     }
@@ -146,10 +152,12 @@ pub(super) fn shown(message: &Message) -> String {
     let mut shown = written(message).to_owned();
     for part in message.parts.iter().skip(1) {
         let line = match (&part.content, part.as_text()) {
-            (Content::Media(media), _) => format!("⎿ {}", media.name.as_deref().unwrap_or(&media.mime)),
+            (Content::Media(media), _) => format!("{ATTACHED}{}", media.name.as_deref().unwrap_or(&media.mime)),
             (_, Some(text)) => {
                 match [FILE, FOLDER].iter().find_map(|head| text.strip_prefix(head)?.split_once("\">")) {
-                    Some((name, rest)) => format!("⎿ {name} ({} lines)", rest.lines().count().saturating_sub(2)),
+                    Some((name, rest)) => {
+                        format!("{ATTACHED}{name} ({})", counted(rest.lines().count().saturating_sub(2)))
+                    }
                     None if text.starts_with(COMMAND) => continue,
                     None if text.starts_with('<') => continue,
                     None => text.to_owned(),
@@ -163,10 +171,18 @@ pub(super) fn shown(message: &Message) -> String {
     shown
 }
 
+fn counted(lines: usize) -> String {
+    if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use flovyn_toolkit::message::Role;
+
+    /// An image of one dot.
+    const DOT: &str =
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
     #[test]
     fn named_files_and_images_come_with_a_message() {
@@ -175,11 +191,17 @@ mod tests {
         std::fs::write(directory.join("a b.txt"), "one\ntwo\n").expect("a file");
         std::fs::write(directory.join("c.rs"), "fn c() {}\n").expect("a file");
         std::fs::write(directory.join("raw.bin"), [0xff, 0xfe]).expect("a file");
-        std::fs::write(directory.join("shot.png"), [1, 2, 3]).expect("an image");
+        std::fs::write(directory.join("shot.png"), STANDARD.decode(DOT).expect("bytes")).expect("an image");
+        std::fs::write(directory.join("broken.png"), [1, 2, 3]).expect("a file");
         let shot = directory.join("shot.png").display().to_string();
-        let text = format!("see @\"a b.txt\" and @c.rs, @c.rs, me@c.rs c.rs @none @raw.bin {shot}");
+        let text = format!("see @\"a b.txt\" and @c.rs, @c.rs, me@c.rs c.rs @none @raw.bin {shot} broken.png");
         let (parts, problems) = of(&text, directory);
-        assert_eq!(problems, ["raw.bin is not given to the model: it is no text"]);
+        assert_eq!(problems[0], "raw.bin is not given to the model: it is no text");
+        assert!(
+            problems[1].starts_with("broken.png is not given to the model: it is called image/png"),
+            "{problems:?}"
+        );
+        assert_eq!(problems.len(), 2);
         let texts: Vec<_> = parts.iter().filter_map(Part::as_text).collect();
         let expected = ["<file path=\"a b.txt\">\none\ntwo\n</file>", "<file path=\"c.rs\">\nfn c() {}\n</file>"];
         assert_eq!(texts, expected);
@@ -187,6 +209,6 @@ mod tests {
         let mut message = Message::new(Role::User, vec![Part::text("Look")]);
         message.parts.extend(parts);
         message.parts.push(of_command("ls", "c.rs\n", Some(0)));
-        assert_eq!(shown(&message), "Look\n⎿ a b.txt (2 lines)\n⎿ c.rs (1 lines)\n⎿ shot.png");
+        assert_eq!(shown(&message), "Look\n⎿ a b.txt (2 lines)\n⎿ c.rs (1 line)\n⎿ shot.png");
     }
 }

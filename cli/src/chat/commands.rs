@@ -116,6 +116,7 @@ pub(super) fn help(custom: &Commands) -> String {
          \u{20} Up, Down, Ctrl-R   what you wrote before, and a search in it\n\
          \u{20} Tab                complete a command or a file\n\
          \u{20} Ctrl-O             everything whole; PgUp and PgDn scroll a long question\n\
+         \u{20} Ctrl-V             an image of the clipboard\n\
          \u{20} Ctrl-G             go on writing in your own editor\n\n\
          {commands}\n\
          Where an MCP server asks something, each line answers one field; /back goes to the field before, /decline says no,\n\

@@ -55,14 +55,20 @@ impl Tally {
         (!self.unpriced).then_some(self.micros)
     }
 
+    /// The dollars for people; none where nobody knows them.
+    pub(super) fn cost(&self) -> Option<String> {
+        self.cost_micros().map(|micros| format!("${}", dollars(micros)))
+    }
+
     /// For people: tokens in and out, and dollars or that they are not known.
     pub(super) fn line(&self) -> String {
         let cached = if self.cached > 0 { format!(" ({} cached)", grouped(self.cached)) } else { String::new() };
-        let cost = match self.cost_micros() {
-            Some(micros) => format!("${}", dollars(micros)),
-            None => "cost unknown".to_owned(),
-        };
-        format!("{} tokens in{cached}, {} out · {cost}", grouped(self.prompt), grouped(self.output))
+        format!(
+            "{} tokens in{cached}, {} out · {}",
+            grouped(self.prompt),
+            grouped(self.output),
+            self.cost().unwrap_or_else(|| "cost unknown".to_owned())
+        )
     }
 
     /// Tokens by the names of Anthropic's wire, which readers of event streams know.

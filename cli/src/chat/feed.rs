@@ -55,6 +55,8 @@ pub(super) enum ChatEvent {
     Unserved,
     /// Why the answer to a message has stopped; the agent waits for the user next.
     AnswerEnded(AnswerEnd),
+    /// The run sleeps for a while, as it does in an outage of models; or no longer.
+    Sleeping(bool),
     /// The agent waits for the user.
     Idle,
     /// The run has ended; with the reason, unless it completed.
@@ -215,8 +217,11 @@ impl Feed {
                 // A wait with a timer is a retry of a model call, not a wait for the user.
                 if signals.len() == 1 && signals[0] == USER_MESSAGE && data["timers"] == false {
                     self.push(ChatEvent::Idle);
+                } else if data["timers"] == true {
+                    self.push(ChatEvent::Sleeping(true));
                 }
             }
+            EventKind::Woken => self.push(ChatEvent::Sleeping(false)),
             EventKind::NoWorker => self.push(ChatEvent::Unserved),
             EventKind::Paused => self.push(ChatEvent::SessionEnded(Some(why(data, "the run is paused")))),
             EventKind::Failed => self.push(ChatEvent::SessionEnded(Some(why(data, "the run failed")))),

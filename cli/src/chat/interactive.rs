@@ -29,7 +29,7 @@ use super::tools::{counts, problem_lines, problem_rows};
 use super::turn_hooks::TurnHooks;
 use super::view::View;
 use crate::Result;
-use crate::print::Output;
+use crate::print::{Output, short_path};
 use crate::project::{Commands, keep};
 use crossterm::event::Event;
 use flovyn_core::error::{Code, Error};
@@ -39,6 +39,7 @@ use flovyn_toolkit::react::{Delivery, ModelChoice, UserMessage};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
 
 /// How often changes are drawn.
 const FRAME: Duration = Duration::from_millis(50);
@@ -94,6 +95,8 @@ struct TerminalChat<'a> {
     thinking: Option<ThinkingLevel>,
     /// The command of the user that runs.
     shell: Option<Shell>,
+    /// The clipboard, while it is asked for an image.
+    clipboard: Option<drafts::Clipboard>,
     /// What the model is told with the next message.
     notes: Vec<Part>,
     /// Changes of an undone turn in files that somebody changed since, until the user says what becomes of them.
@@ -141,6 +144,7 @@ pub(super) async fn converse(
         has_plan: false,
         thinking: None,
         shell: None,
+        clipboard: None,
         notes: Vec::new(),
         left_changed: None,
         leaving: false,
@@ -169,8 +173,7 @@ impl TerminalChat<'_> {
     async fn run(&mut self, terminal: &mut Terminal, session: Option<Session>) -> Result {
         let is_plain = self.context.chat.plain;
         let mut key_events = if is_plain { KeyEvents::of_lines()? } else { KeyEvents::open()? };
-        let mut frames = tokio::time::interval(FRAME);
-        frames.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut drawn = Instant::now();
         let mut width = terminal.size().0;
         self.welcome(width);
         if let Some(session) = session {
@@ -190,9 +193,11 @@ impl TerminalChat<'_> {
             }
             if changed {
                 self.draw(terminal)?;
-                (changed, stale) = (false, false);
+                (changed, stale, drawn) = (false, false, Instant::now());
                 self.keep_draft();
             }
+            // Where nothing changes, nothing is drawn until something happens.
+            let pace = if stale { Some(FRAME) } else { self.view.pace().filter(|_| !is_plain) };
             tokio::select! {
                 event = key_events.next() => {
                     let Some(event) = event else { return Ok(()) };
@@ -221,7 +226,11 @@ impl TerminalChat<'_> {
                     self.on_shell_end(&ran, width);
                     changed = true;
                 }
-                _ = frames.tick(), if stale || (self.view.is_animated() && !is_plain) => changed = true,
+                found = drafts::clipboard_answer(&mut self.clipboard) => {
+                    self.on_clipboard(found);
+                    changed = true;
+                }
+                () = sleep_until(drawn + pace.unwrap_or_default()), if pace.is_some() => changed = true,
             }
         }
         Ok(())
@@ -269,7 +278,7 @@ impl TerminalChat<'_> {
             return Ok(terminal.show_page(&pager.page(width, height))?);
         }
         let stay = self.view.settled();
-        let mut live = self.view.live_rows((width, height), &self.model.to_string());
+        let mut live = self.view.live_rows((width, height));
         if let Some((picker, _)) = &self.picker {
             live.extend(picker.rows(width));
             let last = live.len().saturating_sub(1);
@@ -278,16 +287,19 @@ impl TerminalChat<'_> {
         let (line, (row, column)) = self.editor.rows(width, (height / 2).max(3));
         let row = live.len() + row;
         live.extend(line);
+        if !self.editor.has_menu() {
+            let window = self.context.models.window(&self.model);
+            live.push(self.view.footer(&self.model.to_string(), window, width));
+        }
         Ok(terminal.show(&stay, &live, (row, column))?)
     }
 
     fn welcome(&mut self, width: usize) {
-        let directory = self.context.directory.display();
+        let directory = short_path(self.context.directory, std::env::home_dir().as_deref());
         // Elsewhere the worker decides.
-        let sandbox = match self.local_agents {
-            Some(_) => format!(" · sandbox {}", self.context.chat.confinement.word()),
-            None => String::new(),
-        };
+        let confined = self.local_agents.as_ref().map(LocalAgents::sandbox);
+        self.view.set_sandbox(confined);
+        let sandbox = confined.map(|word| format!(" · sandbox {word}")).unwrap_or_default();
         self.view.show_note(&format!("Flovyn · {} · {directory}{sandbox}", self.model), width);
         let opens_servers = self.local_agents.as_ref().is_some_and(LocalAgents::has_servers);
         self.view.set_opening(opens_servers);
@@ -423,6 +435,10 @@ impl TerminalChat<'_> {
             KeyAction::NextMode => {
                 self.set_mode(self.mode.next());
                 self.apply_rules().await
+            }
+            KeyAction::PasteImage => {
+                self.ask_clipboard();
+                Ok(())
             }
             KeyAction::ExternalEditor => {
                 self.wants_editor = true;

@@ -45,6 +45,7 @@ pub(crate) struct ToolSettings {
 /// The agents that a process serves. They open in the background, since MCP servers may take a while to start.
 pub(crate) struct LocalAgents {
     has_servers: bool,
+    sandbox: &'static str,
     opening: Option<JoinHandle<flovyn_core::error::Result<Toolkit>>>,
     toolkit: Option<Toolkit>,
 }
@@ -53,10 +54,10 @@ impl LocalAgents {
     /// Starts to open the agent `react-agent` with all tools of the host and of the servers.
     pub(crate) fn open(setup: WorkerSetup<'_>, models: &Models, approvals: ApprovalPolicy) -> Self {
         let (store, registry) = (setup.store.to_owned(), models.registry());
-        let has_servers = !setup.servers.is_empty();
+        let (has_servers, sandbox) = (!setup.servers.is_empty(), setup.confinement.word());
         let description = setup.description(approvals);
         let opening = tokio::spawn(async move { Toolkit::open_with(description, &store, registry).await });
-        Self { has_servers, opening: Some(opening), toolkit: None }
+        Self { has_servers, sandbox, opening: Some(opening), toolkit: None }
     }
 
     /// Waits until it is open. Cancel-safe. It resolves once. A later call waits for ever, so that as a branch of
@@ -74,6 +75,11 @@ impl LocalAgents {
     /// Whether there are MCP servers to start.
     pub(crate) fn has_servers(&self) -> bool {
         self.has_servers
+    }
+
+    /// What confines commands, for people: a program, `off`, or `none` where commands are refused.
+    pub(crate) fn sandbox(&self) -> &'static str {
+        self.sandbox
     }
 
     /// The toolkit, once it is open.

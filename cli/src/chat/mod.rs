@@ -7,6 +7,7 @@
 
 mod approval_rules;
 mod attachments;
+mod clipboard;
 mod commands;
 mod completion;
 mod cost;
@@ -74,6 +75,7 @@ const MAX_LISTED: usize = 100;
 /// Runs `flovyn chat`. A signal ends it at once: what the session was doing is done again when it is resumed.
 pub(crate) async fn chat(chat: Chat, out: &mut Output) -> Result {
     let format = chat.format(out.is_json())?;
+    let chat = Chat { plain: chat.plain || is_dumb(), ..chat };
     let directory = std::env::current_dir().and_then(|here| here.canonicalize())?;
     let (stopped, stopped_again) = (stop_signal()?, stop_signal()?);
     let store = Store::open(chat.db.as_deref()).await?;
@@ -108,6 +110,11 @@ pub(crate) async fn chat(chat: Chat, out: &mut Output) -> Result {
         done = closing => done,
         signal = stopped_again => Err(Failed::Exit(Ending::from(signal).code())),
     }
+}
+
+/// Whether the terminal says that it can only print.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|name| name == "dumb")
 }
 
 /// Whether somebody sits at a terminal and is to be talked with.

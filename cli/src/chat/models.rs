@@ -5,7 +5,7 @@ use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::config::{ProviderDescription, registry};
 use flovyn_toolkit::fake_llm::{FakeLlm, Script};
 use flovyn_toolkit::message::ModelError;
-use flovyn_toolkit::provider::{Api, ErrorKind, Registry, key_variables};
+use flovyn_toolkit::provider::{Api, ErrorKind, ModelInfo, Registry, catalogued, key_variables};
 use flovyn_toolkit::react::ModelChoice;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,6 +65,13 @@ impl Models {
     /// All available models.
     pub(crate) fn registry(&self) -> Registry {
         self.registry.clone()
+    }
+
+    /// The tokens that a model can take; none where nobody knows.
+    pub(super) fn window(&self, model: &ModelChoice) -> Option<u64> {
+        let known = self.registry.resolve(&model.to_string()).ok().map(|model| model.info);
+        let is_meant = |info: &ModelInfo| info.provider == model.provider && info.id == model.model_id;
+        known.or_else(|| catalogued().into_iter().find(is_meant))?.context_window
     }
 
     /// What a name stands for: a reference, a short name or an id of the catalogue. Nothing is said about keys.

@@ -115,6 +115,7 @@ pub(super) async fn follow(
             ChatEvent::Idle
             | ChatEvent::AnswerEnded(_)
             | ChatEvent::Thinking(_)
+            | ChatEvent::Sleeping(_)
             | ChatEvent::ToolStarted(_)
             | ChatEvent::ToolOutput { .. }
             | ChatEvent::ToolRestarted(_)

@@ -1,6 +1,6 @@
 //! What was said and done in this process's view of a session, for reading it whole.
 
-use super::attachments;
+use super::attachments::{self, ATTACHED};
 use super::screen::card::{self, Extent};
 use super::screen::markdown::render;
 use super::screen::style::{Row, Style, span, wrap};
@@ -105,9 +105,12 @@ impl Transcript {
     }
 }
 
-/// The rows of a message of the user.
+/// The rows of a message of the user, with what came with it below.
 pub(super) fn user_rows(text: &str, width: usize) -> Vec<Row> {
-    wrap(&[span(text, Style::BOLD)], width, &[span("› ", Style::CYAN)], &[span("  ", Style::PLAIN)])
+    let said = text.find(&format!("\n{ATTACHED}")).unwrap_or(text.len());
+    let (said, attached) = text.split_at(said);
+    let line = [span(said, Style::BOLD), span(attached, Style::DIM)];
+    wrap(&line, width, &[span("› ", Style::CYAN)], &[span("  ", Style::PLAIN)])
 }
 
 /// The first rows of a message of the user.

@@ -8,12 +8,14 @@ use super::feed::{ChatEvent, UNSERVED};
 use super::history::History;
 use super::pending::{Pending, PendingRequest};
 use super::screen::card::{self, Extent, Preview};
+use super::screen::footer::Footer;
 use super::screen::form;
 use super::screen::markdown::Markdown;
-use super::screen::style::{Row, Style, span, wrap};
+use super::screen::style::{Row, Style, flow, span, wrap};
 use super::transcript::{MAX_ITEMS, Transcript, user_rows_brief};
 use crate::print::short;
 use flovyn_toolkit::message::{Message, Role, Stop, ToolCall, ToolResult};
+use flovyn_toolkit::react::LlmCall;
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,12 @@ const MAX_OUTPUT: usize = 8 << 10;
 const MAX_EARLIER_MESSAGES: usize = 60;
 /// Rows of a question that are shown at least, however much stands above it.
 const MIN_QUESTION_ROWS: usize = 6;
+/// Rows around what a question shows of its call: what part it is, an empty one, the user's line, the footer, one above.
+const AROUND_QUESTION: usize = 5;
+/// How often what moves is drawn while the agent works.
+const MOVES: Duration = Duration::from_millis(100);
+/// How often the time is drawn that something runs or is waited for.
+const TICKS: Duration = Duration::from_secs(1);
 
 /// A tool call without a result.
 struct OpenCall {
@@ -69,6 +77,12 @@ pub(super) struct View {
     failed: bool,
     /// The conversation is being compacted.
     compacting: bool,
+    /// The run sleeps until a model is asked again.
+    sleeping: bool,
+    /// Tokens of the conversation, as the last model call counted them.
+    context: Option<u64>,
+    /// What confines commands, where this process runs them.
+    sandbox: Option<&'static str>,
     turn: Tally,
     total: Tally,
     /// Why the session is over.
@@ -86,9 +100,13 @@ impl View {
         self.busy.is_some()
     }
 
-    /// Whether it changes with time alone. A question stands still.
-    pub(super) fn is_animated(&self) -> bool {
-        (self.is_busy() && self.pending.first().is_none()) || self.command.is_some()
+    /// How often it changes with time alone; none where it stands still, as a question does.
+    pub(super) fn pace(&self) -> Option<Duration> {
+        let is_working = self.is_busy() && self.pending.first().is_none();
+        match is_working && !self.sleeping {
+            true => Some(MOVES),
+            false => (is_working || self.command.is_some()).then_some(TICKS),
+        }
     }
 
     /// The request that has come to be the question, if it is new.
@@ -154,15 +172,26 @@ impl View {
         self.opening = opening;
     }
 
+    /// Shows what confines commands.
+    pub(super) fn set_sandbox(&mut self, sandbox: Option<&'static str>) {
+        self.sandbox = sandbox;
+    }
+
     /// Shows a hint in the status line until the next event.
     pub(super) fn show_hint(&mut self, text: &str) {
         self.hint = Some(text.to_owned());
     }
 
+    /// Shows no hint any more.
+    pub(super) fn clear_hint(&mut self) {
+        self.hint = None;
+    }
+
     /// Forgets the conversation; what was printed stays.
     pub(super) fn restart(&mut self) {
         let settled_rows = std::mem::take(&mut self.settled_rows);
-        *self = Self { settled_rows, opening: self.opening, mode: self.mode, ..Self::default() };
+        let Self { opening, mode, sandbox, .. } = *self;
+        *self = Self { settled_rows, opening, mode, sandbox, ..Self::default() };
     }
 
     /// Takes a session that is resumed, of which everything is on the screen already.
@@ -235,7 +264,10 @@ impl View {
             self.pending.add_elicitation(request.clone());
             refused.iter().for_each(|refused| self.pending.refuse(refused));
         }
-        history.calls.iter().for_each(|call| self.total.add(call.usage.as_ref()));
+        for call in &history.calls {
+            self.total.add(call.usage.as_ref());
+            self.count_context(call);
+        }
         self.busy = (!history.is_idle).then(Instant::now);
     }
 
@@ -260,7 +292,11 @@ impl View {
                 }
             }
             ChatEvent::InputRefused(refused) => self.pending.refuse(refused),
-            ChatEvent::ModelCalled(call) => self.turn.add(call.usage.as_ref()),
+            ChatEvent::ModelCalled(call) => {
+                self.turn.add(call.usage.as_ref());
+                self.count_context(call);
+            }
+            ChatEvent::Sleeping(sleeping) => self.sleeping = *sleeping,
             ChatEvent::Notice(text) => self.show_note(text, width),
             // No warning yet: this process will serve the run once its MCP servers have started.
             ChatEvent::Unserved if self.opening => {}
@@ -271,6 +307,15 @@ impl View {
                 self.ended = Some(why.clone().unwrap_or_else(|| "the session is over".to_owned()));
             }
             ChatEvent::ApprovalRequested(_) | ChatEvent::AnswerEnded(_) => {}
+        }
+    }
+
+    /// Takes how full the context is from a model call. What a summary leaves of it, the next call says.
+    fn count_context(&mut self, call: &LlmCall) {
+        match (call.purpose.as_str(), &call.usage) {
+            ("turn", Some(usage)) if usage.total() > 0 => self.context = Some(usage.total()),
+            ("compaction", _) => self.context = None,
+            _ => {}
         }
     }
 
@@ -352,7 +397,7 @@ impl View {
 
     fn on_idle(&mut self, width: usize) {
         self.busy = None;
-        self.compacting = false;
+        (self.compacting, self.sleeping) = (false, false);
         if std::mem::take(&mut self.stopping) {
             self.blank_row();
             self.settled_rows.push(vec![span("■ stopped by Ctrl-C", Style::YELLOW)]);
@@ -370,7 +415,7 @@ impl View {
     }
 
     /// The rows that change, above the user's line.
-    pub(super) fn live_rows(&self, (width, height): (usize, usize), model: &str) -> Vec<Row> {
+    pub(super) fn live_rows(&self, (width, height): (usize, usize)) -> Vec<Row> {
         let mut rows = self.markdown.tail(width);
         for OpenCall { call, since, output } in &self.open {
             if self.pending.first().is_some_and(|wanted| wanted.call() == call.id) {
@@ -395,7 +440,7 @@ impl View {
                 let room = height.saturating_sub(rows.len()).max(MIN_QUESTION_ROWS);
                 rows.extend(self.question(request, width, room));
             }
-            None => rows.extend(self.status(width, model)),
+            None => rows.extend(self.status(width)),
         }
         rows
     }
@@ -405,13 +450,8 @@ impl View {
         let preview = self.preview.as_ref().filter(|(call, _)| *call == request.id);
         let preview = preview.and_then(|(_, preview)| preview.as_ref());
         let mut rows = card::approval(&request.name, &request.arguments, preview, width);
-        let text = format!(
-            "Allow it? y yes · n no · a always ({}) · p always in this project · or say what to do instead",
-            short(&allow_alike_means(request), 80)
-        );
-        let question = wrap(&[span(text, Style::YELLOW)], width, &[], &[]);
-        // The lines of the user below, and the row that says what is shown.
-        let room = room.saturating_sub(question.len() + 4).max(MIN_QUESTION_ROWS);
+        let question = question(&allow_alike_means(request), width);
+        let room = room.saturating_sub(question.len() + AROUND_QUESTION).max(MIN_QUESTION_ROWS);
         if rows.len() > room {
             let all = rows.len();
             let top = self.scrolled.min(all - room);
@@ -420,6 +460,7 @@ impl View {
             let text = format!("  ↕ lines {}–{} of {all} · PgUp PgDn scroll · Ctrl-O shows all", top + 1, top + room);
             rows.extend(wrap(&[span(text, Style::DIM)], width, &[], &[]));
         }
+        rows.push(Row::new());
         rows.extend(question);
         rows
     }
@@ -437,22 +478,22 @@ impl View {
         }
     }
 
-    fn status(&self, width: usize, model: &str) -> Vec<Row> {
+    /// What stands between the conversation and the user's line: what the agent does, or what the chat itself says or asks.
+    fn status(&self, width: usize) -> Vec<Row> {
         const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
         let Some(since) = self.busy else {
-            if let Some(question) = self.question.as_ref().filter(|_| self.hint.is_none()) {
-                return wrap(&[span(question, Style::YELLOW)], width, &[], &[]);
-            }
-            let opening = if self.opening { " · MCP servers are starting" } else { "" };
-            let mode = self.mode.map(|mode| format!("{mode} (Shift-Tab) · ")).unwrap_or_default();
-            let text = self.hint.clone().unwrap_or_else(|| format!("{mode}{model} · /help{opening}"));
-            return wrap(&[span(text, Style::DIM)], width, &[], &[]);
+            return match (&self.hint, &self.question) {
+                (Some(hint), _) => wrap(&[span(hint, Style::DIM)], width, &[], &[]),
+                (None, Some(question)) => asked(question, width),
+                (None, None) => Vec::new(),
+            };
         };
         let elapsed = since.elapsed();
-        let mark = SPINNER[(elapsed.as_millis() / 100) as usize % SPINNER.len()];
+        let mark = if self.sleeping { "◦" } else { SPINNER[(elapsed.as_millis() / 100) as usize % SPINNER.len()] };
         let doing = match (&self.hint, self.thinking.is_empty(), self.open.is_empty()) {
             (Some(hint), ..) => hint.clone(),
             _ if self.stopping => "stopping".to_owned(),
+            _ if self.sleeping => "waiting".to_owned(),
             _ if self.compacting => "compacting the conversation".to_owned(),
             (None, false, _) => {
                 let thinking: Vec<char> = self.thinking.chars().collect();
@@ -463,8 +504,43 @@ impl View {
             (None, true, true) => "working".to_owned(),
             (None, true, false) => "running".to_owned(),
         };
-        let mode = self.mode.map(|mode| format!(" · {mode}")).unwrap_or_default();
-        let text = format!(" {doing} · {}s{mode} · Ctrl-C stops", elapsed.as_secs());
+        let text = format!(" {doing} · {} · Ctrl-C stops", lasting(elapsed));
         wrap(&[span(mark, Style::CYAN), span(text, Style::DIM)], width, &[], &[])
+    }
+
+    /// The row below the user's line.
+    pub(super) fn footer(&self, model: &str, window: Option<u64>, width: usize) -> Row {
+        let mut total = self.total.clone();
+        total.merge(&self.turn);
+        let cost = total.cost().filter(|_| !total.is_empty());
+        let (context, mode, sandbox, opening) = (self.context, self.mode, self.sandbox, self.opening);
+        Footer { mode, model, context, window, cost: cost.as_deref(), sandbox, opening }.row(width)
+    }
+}
+
+/// The question whether a call may run. Colours of terminals differ, so it is legible without them.
+fn question(alike: &str, width: usize) -> Vec<Row> {
+    let alike = format!(" always ({})", short(alike, 60));
+    let answers = [("y", " yes"), ("n", " no"), ("a", &alike), ("p", " always in this project")];
+    let mut answers: Vec<_> =
+        answers.map(|(key, what)| vec![span(key, Style::BOLD), span(what, Style::PLAIN)]).into_iter().collect();
+    answers.push(vec![span("or say what to do instead", Style::PLAIN)]);
+    let first = [span("Allow it?", Style { bold: true, ..Style::YELLOW }), span("  ", Style::PLAIN)];
+    flow(&answers, width, &first, &[span("           ", Style::PLAIN)])
+}
+
+/// What the chat itself asks, its first sentence standing out.
+fn asked(question: &str, width: usize) -> Vec<Row> {
+    let end = question.find('?').map_or(0, |at| at + 1);
+    let (first, rest) = question.split_at(end);
+    wrap(&[span(first, Style { bold: true, ..Style::YELLOW }), span(rest, Style::PLAIN)], width, &[], &[])
+}
+
+/// How long something has lasted: `7s`, `2m 5s`, `1h 2m`.
+fn lasting(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds @ 60..3_600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        seconds => format!("{}h {}m", seconds / 3_600, seconds / 60 % 60),
     }
 }

@@ -99,7 +99,7 @@ fn files_and_commands_come_with_a_message() {
     let text = terminal.shows("│ from 42");
     assert!(text.contains("● ! echo from $((6 * 7)); exit 3") && text.contains("exit 3\n"), "{text}");
     terminal.line("Look at @a.txt please");
-    terminal.shows("⎿ a.txt (1 lines)");
+    terminal.shows("⎿ a.txt (1 line)");
     let text = terminal.shows("Heard: Look at @a.txt please");
     terminal.shows("cost unknown");
     assert!(!text.split("Heard").next().is_some_and(|said| said.contains("<file")), "{text}");

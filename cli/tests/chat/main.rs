@@ -1,5 +1,6 @@
 //! `flovyn chat` and `flovyn worker` as users have them: the real command with a scripted model, over pipes and terminals.
 
+mod clipboard;
 mod commands;
 mod conversation;
 mod headless;
@@ -10,11 +11,15 @@ mod one_shot;
 mod output_schema;
 mod plain;
 mod project;
+mod resize;
 mod screenshots;
 #[path = "../../../toolkit/tests/mcp/server.rs"]
 mod server;
+#[cfg(target_os = "linux")]
+mod still;
 mod svg;
 mod terminal;
+mod tmux;
 mod whole;
 mod workers;
 

@@ -48,3 +48,14 @@ fn no_color_means_none() {
     };
     assert!(!text.split("\u{1b}[").skip(1).any(is_style), "{text:?}");
 }
+
+#[test]
+fn a_dumb_terminal_is_only_printed_to() {
+    let user = User::new();
+    let fake = user.script("[otherwise]\ntext = \"**Bold** and `code`\"\n");
+    let mut terminal = Terminal::chat_with(&user, &[&fake, "Hi"], &[("TERM", "dumb")]);
+    terminal.shows("cost unknown");
+    terminal.line("/quit");
+    let bytes = terminal.bytes_at_end();
+    assert!(!bytes.contains(&0x1b), "no sequence at all\n{}", String::from_utf8_lossy(&bytes));
+}

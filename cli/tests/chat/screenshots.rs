@@ -2,6 +2,7 @@
 
 use super::terminal::Terminal;
 use super::*;
+use flovyn_toolkit::fake_llm::{FakeLlm, Script};
 use std::path::Path;
 
 /// The widths of terminals, with their rows.
@@ -32,12 +33,14 @@ I will leave out what is empty."""
 name = "edit"
 [turns.toolCalls.arguments]
 path = "src/parser.rs"
-old_string = """    inner
+old_string = """        .ok_or("no list")?;
+    inner
         .split(',')
         .map(number)
         .collect()
 """
-new_string = """    inner
+new_string = """        .ok_or("no list: it has no brackets")?;
+    inner
         .split(',')
         .map(str::trim)
         .filter(|item| !item.is_empty())
@@ -57,6 +60,39 @@ echo finished"""
 
 [[turns]]
 text = "One test is left that fails: `nested_lists`. It is not about commas; shall I look at it?"
+
+[[turns]]
+when = { lastUserContains = "compare" }
+text = """
+## Three ways to keep a list
+
+Each has its **cost**; see [the notes](https://example.com/lists) and `List::new`. 日本語の文章も幅どおりに折り返されます。絵文字 👩‍🚀 も同じです。
+
+1. A vector
+   - fast to read, `O(1)`
+   - slow to insert
+     - but often *fast enough* when it is short, since the whole of it stands in one line of the cache of the processor
+2. A linked list
+
+> Measure before you choose.
+
+| way | reads | inserts | remarks |
+| :-- | --: | --: | --- |
+| `Vec` | 1.2 ns | 310 ns | what most programs want, unless they insert at the front all day long |
+| `LinkedList` | 48 ns | 9 ns | 連結リスト |
+
+- [x] measured
+- [ ] written down
+
+```python
+def insert(items: list[int], value: int) -> None:
+    # keeps the order
+    bisect.insort(items, value, key=lambda item: -item)  # a rather long line, which is broken at 80 columns
+```
+
+---
+
+~~No~~ *Perhaps* both."""
 
 [otherwise]
 text = "The plan:\n\n1. Read items with their depth\n2. Close a list at its own bracket\n3. Test `[[1], [2, 3]]`"
@@ -122,8 +158,11 @@ fn draw(pictures: &mut Pictures<'_>, size: (u16, u16)) {
     std::fs::write(project.join("src/parser.rs"), PARSER).expect("a file");
     std::fs::write(project.join("src/numbers.rs"), "").expect("a file");
     std::fs::write(project.join("run-tests.sh"), TESTS).expect("a program");
-    let fake = user.script(SCRIPT);
-    let mut terminal = Terminal::sized(&user, &[&fake, "--unsandboxed"], &[], size);
+    // A model whose window and price are known, as the footer shows them. Its answers are scripted.
+    let model = FakeLlm::start(Script::from_toml(SCRIPT).expect("a script")).expect("a model");
+    let variables = [("ANTHROPIC_BASE_URL", model.url()), ("ANTHROPIC_API_KEY", "scripted".to_owned())];
+    let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let mut terminal = Terminal::sized(&user, &["--model", "sonnet"], &variables, size);
     terminal.shows("/help");
     terminal.write("Let the parser take trailing commas, see @src/pa");
     terminal.shows("▸ @src/parser.rs");
@@ -136,7 +175,7 @@ fn draw(pictures: &mut Pictures<'_>, size: (u16, u16)) {
     pictures.take(&terminal, "allow-a-command");
     terminal.line("y");
     terminal.shows("shall I look");
-    terminal.shows("cost unknown");
+    terminal.shows(" out · $");
     pictures.take(&terminal, "a-result");
     terminal.write("\u{f}");
     terminal.shows("q closes");
@@ -170,6 +209,9 @@ fn draw(pictures: &mut Pictures<'_>, size: (u16, u16)) {
     pictures.take(&terminal, "search");
     terminal.write("\u{1b}");
     terminal.waits("the end of the search", |text| !text.contains("search:"));
+    terminal.line("Please compare ways to keep a list");
+    terminal.waits("the end of the answer", |text| text.contains("Perhaps both.") && text.contains(" out · $"));
+    pictures.take(&terminal, "a-long-answer");
     terminal.line("/clear");
     terminal.shows("A new conversation");
     terminal.line("/help");

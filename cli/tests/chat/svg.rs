@@ -34,7 +34,7 @@ pub(crate) fn of(screen: &vt100::Screen, title: &str) -> String {
         }
         let ground = if dark { "#0d1117" } else { "#ffffff" };
         let edge = if dark { "#30363d" } else { "#d1d9e0" };
-        let _written = write!(style, "rect{{fill:{ground};stroke:{edge}}}");
+        let _written = write!(style, "rect{{fill:{ground};stroke:{edge}}}.N{{fill:{ground}}}");
         style
     };
     let mut out = format!(
@@ -50,6 +50,15 @@ pub(crate) fn of(screen: &vt100::Screen, title: &str) -> String {
         height - 1.0,
     );
     for row in 0..=last {
+        // What is reversed has its colour as the ground.
+        for (start, columns, class) in reversed(screen, row, columns) {
+            let (x, top) = (f64::from(start).mul_add(WIDE, EDGE), f64::from(row).mul_add(HIGH, EDGE));
+            let _written = writeln!(
+                out,
+                "<path class=\"{class}\" d=\"M{x:.1} {top:.0}h{:.1}v{HIGH:.0}h-{0:.1}z\"/>",
+                f64::from(columns) * WIDE
+            );
+        }
         let y = f64::from(row).mul_add(HIGH, EDGE + 14.0);
         for (start, class, piece) in pieces(screen, row, columns) {
             let x = f64::from(start).mul_add(WIDE, EDGE);
@@ -63,6 +72,20 @@ pub(crate) fn of(screen: &vt100::Screen, title: &str) -> String {
     }
     out.push_str("</svg>\n");
     out
+}
+
+/// The runs of cells whose ground has the colour of a class.
+fn reversed(screen: &vt100::Screen, row: u16, columns: u16) -> Vec<(u16, u16, &'static str)> {
+    let mut runs: Vec<(u16, u16, &'static str)> = Vec::new();
+    for column in 0..columns {
+        let Some(cell) = screen.cell(row, column).filter(|cell| cell.inverse()) else { continue };
+        let class = colour(cell);
+        match runs.last_mut().filter(|(start, count, last)| start + count == column && *last == class) {
+            Some((_, count, _)) => *count += 1,
+            None => runs.push((column, 1, class)),
+        }
+    }
+    runs
 }
 
 /// The runs of letters of one style, without blanks at their ends.
@@ -98,12 +121,19 @@ fn text(screen: &vt100::Screen, row: u16, column: u16) -> String {
 
 fn class(screen: &vt100::Screen, row: u16, column: u16) -> String {
     let Some(cell) = screen.cell(row, column) else { return "k".to_owned() };
-    let colour = match cell.fgcolor() {
-        vt100::Color::Idx(index) => COLOURS.get(usize::from(index % 8)).map_or("k", |(name, ..)| name),
-        _ => "k",
-    };
+    let colour = colour(cell);
+    if cell.inverse() {
+        return if cell.bold() { "N B" } else { "N" }.to_owned();
+    }
     let flags = [(cell.bold(), " B"), (cell.dim(), " D"), (cell.italic(), " I"), (cell.underline(), " U")];
     std::iter::once(colour).chain(flags.into_iter().filter(|(set, _)| *set).map(|(_, class)| class)).collect()
+}
+
+fn colour(cell: &vt100::Cell) -> &'static str {
+    match cell.fgcolor() {
+        vt100::Color::Idx(index) => COLOURS.get(usize::from(index % 8)).map_or("k", |(name, ..)| name),
+        _ => "k",
+    }
 }
 
 fn width_of(text: &str) -> f64 {
@@ -112,4 +142,33 @@ fn width_of(text: &str) -> f64 {
 
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// The contrast of two colours, as WCAG 2 defines it.
+fn contrast(one: [f64; 3], other: [f64; 3]) -> f64 {
+    let light = |colour: [f64; 3]| {
+        let linear = |part: f64| if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) };
+        0.0722f64.mul_add(linear(colour[2]), 0.7152f64.mul_add(linear(colour[1]), 0.2126 * linear(colour[0])))
+    };
+    let (one, other) = (light(one), light(other));
+    (one.max(other) + 0.05) / (one.min(other) + 0.05)
+}
+
+#[test]
+fn text_is_legible_on_both_grounds() {
+    let parts = |colour: &str| {
+        let part = |at: usize| f64::from(u8::from_str_radix(&colour[at..at + 2], 16).expect("a colour")) / 255.0;
+        [part(1), part(3), part(5)]
+    };
+    for (ground, is_dark) in [("#ffffff", false), ("#0d1117", true)] {
+        let ground = parts(ground);
+        let colour = |(_, light, dark): (&str, &str, &str)| parts(if is_dark { dark } else { light });
+        for named in COLOURS {
+            assert!(contrast(colour(named), ground) >= 4.5, "{named:?} {is_dark}");
+        }
+        // What is dim lets a third of the ground through.
+        let plain = colour(COLOURS[0]);
+        let dim = [0, 1, 2].map(|part| 0.66f64.mul_add(plain[part], 0.34 * ground[part]));
+        assert!(contrast(dim, ground) >= 4.5, "dim: {}", contrast(dim, ground));
+    }
 }

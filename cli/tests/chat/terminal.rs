@@ -70,6 +70,24 @@ impl Terminal {
         self.write(&format!("{text}\r"));
     }
 
+    /// Changes the size, as somebody does who pulls at the window.
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        self.screen.lock().expect("nobody panics with it").screen_mut().set_size(rows, columns);
+        tcsetwinsize(&self.keys, size).expect("a size");
+        let pid = rustix::process::Pid::from_child(&self.child.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::WINCH).expect("it is ours");
+    }
+
+    /// The time of processors that it has used so far.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn busy_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.0.id())).expect("it runs");
+        let (_, fields) = stat.rsplit_once(") ").expect("a name");
+        let ticks: u64 = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum();
+        Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
+    }
+
     /// What is on the screen.
     pub(crate) fn text(&self) -> String {
         self.screen.lock().expect("nobody panics with it").screen().contents()

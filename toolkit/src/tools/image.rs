@@ -68,7 +68,7 @@ pub(crate) fn prepare(requested: &str, format: ImageFormat, bytes: Vec<u8>) -> R
 
 /// Checks an image or a document that a user or a tool has given. Its media type is found from its bytes, and an image
 /// is made smaller if it is too large. The error says in words what is wrong.
-pub(crate) fn checked(media: Media) -> Result<Media, String> {
+pub fn checked(media: Media) -> Result<Media, String> {
     let media = media.with_data_url_read()?;
     let MediaSource::Base64(text) = &media.source else { return Ok(media) };
     let text: String = text.split_ascii_whitespace().collect();

@@ -42,6 +42,7 @@ pub use environment::{Limits, Sandbox, StopSignal, Stream, TerminalEvent, Termin
 pub use fetch::Fetch;
 pub use find::Find;
 pub use grep::Grep;
+pub use image::checked as checked_media;
 pub use outcome::ToolOutcome;
 pub use preview::preview;
 pub use process::Availability;

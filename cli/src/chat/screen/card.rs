@@ -1,7 +1,8 @@
 //! Cards of tool calls: the call, its output, and its duration.
 
+use super::diff::{changes, counted, written_changes};
 use super::printable::folded;
-use super::style::{Row, Style, span, wrap};
+use super::style::{Row, Span, Style, span, wrap};
 use crate::chat::feed::text_of;
 use crate::chat::tools::ToolName;
 use crate::print::{plain, short, took};
@@ -9,12 +10,16 @@ use flovyn_toolkit::message::ToolResult;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+pub(crate) use super::diff::files;
+
 /// The most rows of a result that are shown in the conversation.
 const RESULT_ROWS: usize = 8;
 /// The most rows of a running call's output that are shown.
 const OUTPUT_ROWS: usize = 5;
 /// The most rows of what a call is about that are shown in the conversation.
 const HEAD_ROWS: usize = 6;
+/// How long a call takes without anybody minding.
+const UNNOTICED: Duration = Duration::from_secs(1);
 /// The arguments that the head of a card shows.
 const IN_HEAD: [&str; 3] = ["command", "pattern", "path"];
 /// The arguments whose change a card shows as a diff.
@@ -36,7 +41,7 @@ pub(crate) type Preview = Result<String, String>;
 
 /// A call that runs or waits to run.
 pub(crate) fn open(name: &str, arguments: &Value, output: &str, since: Option<Duration>, width: usize) -> Vec<Row> {
-    let state = since.map(|since| format!("  {}s", since.as_secs()));
+    let state = since.map(|since| span(format!("  {}s", since.as_secs()), Style::DIM));
     let mut rows = head(name, arguments, Style::YELLOW, state, Extent::Brief, width);
     rows.extend(last(self::output(output, width), OUTPUT_ROWS));
     rows
@@ -59,16 +64,15 @@ pub(crate) fn ended(
     let details = |field: &str| result.details.as_ref().map_or(&Value::Null, |details| &details[field]);
     let exit = details("exitCode").as_i64();
     let mark = if result.is_error { Style::RED } else { Style::GREEN };
-    let state: String = [time.map(took), exit.filter(|code| *code != 0).map(|code| format!("exit {code}"))]
-        .into_iter()
-        .flatten()
-        .map(|part| format!("  {part}"))
-        .collect();
-    let mut rows = head(name, arguments, mark, Some(state).filter(|state| !state.is_empty()), extent, width);
+    let diff = details("diff").as_str().filter(|_| !result.is_error);
+    let mut state: Vec<Span> = diff.into_iter().flat_map(counted).collect();
+    let time = time.filter(|time| *time >= UNNOTICED);
+    state.extend(time.map(|time| span(format!("  {}", took(time)), Style::DIM)));
+    state.extend(exit.filter(|code| *code != 0).map(|code| span(format!("  exit {code}"), Style::RED)));
+    let mut rows = head(name, arguments, mark, state, extent, width);
     if extent == Extent::Whole {
         rows.extend(fields(arguments, &[&IN_HEAD[..], &IN_DIFF].concat(), width));
     }
-    let diff = details("diff").as_str().filter(|_| !result.is_error);
     let text = folded(&text_of(result));
     match (name, diff) {
         (_, Some(diff)) => rows.extend(first(changes(diff, width), extent)),
@@ -90,11 +94,12 @@ pub(crate) fn ended(
 pub(crate) fn approval(name: &str, arguments: &Value, preview: Option<&Preview>, width: usize) -> Vec<Row> {
     if ToolName::of(name).server.is_some() {
         // Nobody knows which arguments matter to a tool of an MCP server, so all of them are shown.
-        let mut rows = head(name, &Value::Null, Style::YELLOW, None, Extent::Whole, width);
+        let mut rows = head(name, &Value::Null, Style::YELLOW, [], Extent::Whole, width);
         rows.extend(fields(arguments, &[], width));
         return rows;
     }
-    let mut rows = head(name, arguments, Style::YELLOW, None, Extent::Whole, width);
+    let state = preview.and_then(|preview| preview.as_ref().ok()).into_iter().flat_map(|diff| counted(diff));
+    let mut rows = head(name, arguments, Style::YELLOW, state, Extent::Whole, width);
     rows.extend(escalation(arguments, width));
     let shown = if arguments["outsideSandbox"] == true { &IN_ESCALATION[..] } else { &[] };
     rows.extend(fields(arguments, &[&IN_HEAD[..], &IN_DIFF, shown].concat(), width));
@@ -102,9 +107,9 @@ pub(crate) fn approval(name: &str, arguments: &Value, preview: Option<&Preview>,
         Some(Ok(diff)) => rows.extend(changes(diff, width)),
         Some(Err(why)) => {
             rows.extend(body(&format!("It would fail: {why}"), Style::RED, width));
-            rows.extend(given_changes(arguments, width));
+            rows.extend(written_changes(arguments, width));
         }
-        None => rows.extend(given_changes(arguments, width)),
+        None => rows.extend(written_changes(arguments, width)),
     }
     rows
 }
@@ -118,31 +123,21 @@ fn escalation(arguments: &Value, width: usize) -> Vec<Row> {
     body(&format!("outside the sandbox, once: {reason}"), Style::RED, width)
 }
 
-/// The change of a call as the model wrote it, without the lines around it.
-fn given_changes(arguments: &Value, width: usize) -> Vec<Row> {
-    let replacements = std::iter::once(arguments).chain(arguments["edits"].as_array().into_iter().flatten());
-    let lines = replacements.flat_map(|change| {
-        let text = |name: &str| change[name].as_str();
-        [
-            (text("old_string"), '-', Style::RED),
-            (text("new_string"), '+', Style::GREEN),
-            (text("content"), '+', Style::GREEN),
-        ]
-    });
-    lines
-        .filter_map(|(text, sign, style)| Some((text?, sign, style)))
-        .flat_map(|(text, sign, style)| text.lines().map(move |line| (format!("{sign} {line}"), style)))
-        .flat_map(|(line, style)| body(&line, style, width))
-        .collect()
-}
-
 /// The arguments that are shown nowhere else, each with its name.
 fn fields(arguments: &Value, elsewhere: &[&str], width: usize) -> Vec<Row> {
     let fields = arguments.as_object().into_iter().flatten().filter(|(name, _)| !elsewhere.contains(&name.as_str()));
     fields.flat_map(|(name, value)| body(&format!("{name}: {}", plain(value)), Style::PLAIN, width)).collect()
 }
 
-fn head(name: &str, arguments: &Value, mark: Style, state: Option<String>, extent: Extent, width: usize) -> Vec<Row> {
+/// What a call is about, and behind it how it stands.
+fn head(
+    name: &str,
+    arguments: &Value,
+    mark: Style,
+    state: impl IntoIterator<Item = Span>,
+    extent: Extent,
+    width: usize,
+) -> Vec<Row> {
     let ToolName { server, tool } = ToolName::of(name);
     let mut line: Vec<_> = server.iter().map(|server| span(format!("{server}: "), Style::PLAIN)).collect();
     line.push(span(tool, Style::BOLD));
@@ -150,7 +145,7 @@ fn head(name: &str, arguments: &Value, mark: Style, state: Option<String>, exten
     if !about.is_empty() {
         line.push(span(format!(" {about}"), Style::PLAIN));
     }
-    line.extend(state.map(|state| span(state, Style::DIM)));
+    line.extend(state);
     let mut rows = wrap(&line, width, &[span("● ", mark)], &[span("  ", Style::PLAIN)]);
     if extent == Extent::Brief && rows.len() > HEAD_ROWS + 1 {
         // The state stands behind the last row.
@@ -185,59 +180,6 @@ pub(crate) fn command(command: &str, output: &str, code: Option<i32>, time: Dura
     result.is_error = code != Some(0);
     result.details = Some(json!({ "exitCode": code.unwrap_or(-1) }));
     ended("!", &json!({ "command": command }), &result, Some(time), Extent::Brief, width)
-}
-
-/// The diffs of several files, as git writes them.
-pub(crate) fn files(text: &str, width: usize) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for part in text.split("diff --git ").filter(|part| !part.trim().is_empty()) {
-        let (head, diff) = part.split_once('\n').unwrap_or((part, ""));
-        let name = head.rsplit_once(" b/").map_or(head, |(_, name)| name);
-        rows.extend(wrap(&[span(name, Style::BOLD)], width, &[], &[]));
-        rows.extend(changes(diff, width));
-        rows.push(Row::new());
-    }
-    rows
-}
-
-/// The changed lines of a unified diff with their numbers: removed ones by the old text, others by the new one.
-pub(crate) fn changes(diff: &str, width: usize) -> Vec<Row> {
-    let numbers = |line: &str| {
-        let mut sides = line.strip_prefix("@@ -")?.split(" @@").next()?.split(" +");
-        let mut start = || sides.next()?.split(',').next()?.parse::<usize>().ok();
-        Some((start()?, start()?))
-    };
-    let digits =
-        diff.lines().filter_map(numbers).map(|(old, new)| old.max(new) + 99).max().unwrap_or(0).to_string().len();
-    let margin = |number: &str| [span("  │ ", Style::DIM), span(format!("{number:>digits$} "), Style::DIM)];
-    let (mut old, mut new, mut rows) = (0, 0, Vec::new());
-    for line in diff.lines() {
-        if let Some(start) = numbers(line) {
-            if old > 0 || new > 0 {
-                rows.push(margin("⋮").to_vec());
-            }
-            (old, new) = start;
-            continue;
-        }
-        // What stands before the first part names the file.
-        if old == 0 && new == 0 {
-            continue;
-        }
-        let (number, style) = match line.chars().next() {
-            Some('+') => (new, Style::GREEN),
-            Some('-') => (old, Style::RED),
-            Some(' ') => (new, Style::DIM),
-            _ => {
-                rows.extend(wrap(&[span(line, Style::DIM)], width, &margin(""), &margin("")));
-                continue;
-            }
-        };
-        old += usize::from(!line.starts_with('+'));
-        new += usize::from(!line.starts_with('-'));
-        let (sign, text) = line.split_at(1);
-        rows.extend(wrap(&[span(format!("{sign} {text}"), style)], width, &margin(&number.to_string()), &margin("")));
-    }
-    rows
 }
 
 fn note(hidden: usize) -> Row {
@@ -341,7 +283,7 @@ mod tests {
             "--- a/a.rs\n+++ b/a.rs\n@@ -9,3 +9,4 @@\n before\n-one\n+two\n+three\n after\n@@ -90 +91 @@\n--- a\n+x\n";
         let rows = texts(&approval("edit", &arguments, Some(&Ok(diff.to_owned())), 40));
         let expected = [
-            "● edit a.rs",
+            "● edit a.rs  +3 -2",
             "  │   9   before",
             "  │  10 - one",
             "  │  10 + two",

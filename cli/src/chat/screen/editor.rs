@@ -5,6 +5,7 @@ use super::style::{Row, Style, span, wrap};
 use crate::chat::completion::{Candidate, Candidates, Completions};
 use crate::print::short;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use unicode_width::UnicodeWidthStr;
 
 /// The prefix of the user's line.
 pub(crate) const MARK: &str = "› ";
@@ -30,6 +31,8 @@ pub(crate) enum KeyAction {
     ExternalEditor,
     /// Another mode.
     NextMode,
+    /// Take the image of the clipboard.
+    PasteImage,
 }
 
 /// The line and its history.
@@ -74,6 +77,8 @@ impl Editor {
                 Some(search) => self.search_key(search, key),
                 None => self.key(key),
             },
+            // What a terminal pastes that has something else than text.
+            Event::Paste(text) if text.is_empty() => KeyAction::PasteImage,
             Event::Paste(text) => {
                 self.search = None;
                 self.menu = None;
@@ -101,6 +106,7 @@ impl Editor {
             KeyCode::Char('d') if control && self.is_empty() => return KeyAction::Leave,
             KeyCode::Char('o') if control => return KeyAction::Expand,
             KeyCode::Char('g') if control => return KeyAction::ExternalEditor,
+            KeyCode::Char('v') if control => return KeyAction::PasteImage,
             KeyCode::Char('r') if control => self.search = Some(Search::default()),
             KeyCode::PageUp => return KeyAction::Scroll(-1),
             KeyCode::PageDown => return KeyAction::Scroll(1),
@@ -184,6 +190,12 @@ impl Editor {
                 }
             }
         }
+        // A backslash at the end goes on in a new line: a way for every terminal.
+        let (before, behind) = self.written.around_cursor();
+        if behind.is_empty() && before.ends_with('\\') && !before.ends_with("\\\\") {
+            self.written.replace_before(before.len() - 1, "\n");
+            return KeyAction::Changed;
+        }
         let content = self.written.take();
         let line = content.trim_end().trim_start_matches('\n');
         if line.is_empty() {
@@ -265,6 +277,11 @@ impl Editor {
         self.written.is_empty()
     }
 
+    /// Whether the menu of completions is open below the line.
+    pub(crate) fn has_menu(&self) -> bool {
+        self.menu.is_some() && self.search.is_none()
+    }
+
     /// What is written.
     pub(crate) fn text(&self) -> String {
         self.written.content()
@@ -281,6 +298,12 @@ impl Editor {
         let text = self.take_text();
         self.remember(&text);
         text
+    }
+
+    /// Inserts a word that is shown as a label.
+    pub(crate) fn attach(&mut self, text: String, label: String) {
+        self.menu = None;
+        self.written.attach(text, label);
     }
 
     /// Replaces the text of the line.
@@ -327,7 +350,7 @@ impl Menu {
     }
 
     fn rows(&self, width: usize) -> Vec<Row> {
-        let longest = self.candidates.list.iter().map(|candidate| candidate.text.chars().count()).max().unwrap_or(0);
+        let longest = self.candidates.list.iter().map(|candidate| candidate.text.width()).max().unwrap_or(0);
         // The rows around the selected one.
         const ROWS: usize = 8;
         let top = (self.selected + 1).saturating_sub(ROWS);
@@ -335,11 +358,16 @@ impl Menu {
         let row = |(index, candidate): (usize, &Candidate)| {
             let is_selected = index == self.selected;
             let (mark, style) = if is_selected { ("▸ ", Style::CYAN) } else { ("  ", Style::DIM) };
-            let text = format!("{:<longest$}  ", candidate.text);
+            let text = format!("{}{}  ", candidate.text, " ".repeat(longest - candidate.text.width()));
             let line = [span(mark, style), span(text, style), span(&candidate.about, Style::DIM)];
             wrap(&line, width, &[], &[]).swap_remove(0)
         };
-        shown.map(row).collect()
+        let mut rows: Vec<Row> = shown.map(row).collect();
+        let below = self.candidates.list.len().saturating_sub(top + ROWS);
+        if below > 0 {
+            rows.push(vec![span(format!("  ↓ {below} more"), Style::DIM)]);
+        }
+        rows
     }
 }
 
@@ -370,6 +398,9 @@ mod tests {
         typed(&mut editor, "one");
         assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Line("one".into()));
         assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Empty, "an empty line is none");
+        typed(&mut editor, "half\\");
+        assert_eq!(editor.handle(key(KeyCode::Enter)), KeyAction::Changed, "a backslash goes on in a new line");
+        assert_eq!(editor.take_text(), "half\n");
         typed(&mut editor, "two");
         editor.handle(with(KeyModifiers::SHIFT, KeyCode::Enter));
         editor.handle(with(KeyModifiers::ALT, KeyCode::Enter));

@@ -13,13 +13,22 @@ const SHOWN_CHARACTERS: usize = 1_000;
 const FIRST_MARK: u32 = 0x10_0000;
 const LAST_MARK: u32 = 0x10_fffd;
 
+/// What a mark stands for.
+#[derive(Debug)]
+struct Paste {
+    /// What is sent.
+    text: String,
+    /// What is shown.
+    label: String,
+}
+
 /// Text with a cursor.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenText {
     text: String,
     /// Where the next letter goes, in bytes; always between two letters.
     cursor: usize,
-    pastes: Vec<String>,
+    pastes: Vec<Paste>,
     /// What was cut last.
     cut: String,
 }
@@ -39,10 +48,11 @@ impl WrittenText {
         if self.pastes.is_empty() {
             return text.to_owned();
         }
-        let mut whole = String::with_capacity(text.len() + self.pastes.iter().map(String::len).sum::<usize>());
+        let mut whole =
+            String::with_capacity(text.len() + self.pastes.iter().map(|paste| paste.text.len()).sum::<usize>());
         for letter in text.chars() {
             match self.paste_of(letter) {
-                Some(paste) => whole.push_str(paste),
+                Some(paste) => whole.push_str(&paste.text),
                 None => whole.push(letter),
             }
         }
@@ -80,18 +90,36 @@ impl WrittenText {
     pub(crate) fn paste(&mut self, text: &str) {
         let text = if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text.to_owned() };
         let is_short = text.len() <= SHOWN_CHARACTERS && text.lines().count() <= SHOWN_LINES;
-        let mark = u32::try_from(self.pastes.len()).ok().map(|place| FIRST_MARK + place);
-        match mark.filter(|mark| *mark <= LAST_MARK && !is_short).and_then(char::from_u32) {
-            Some(mark) => {
-                self.pastes.push(text);
-                self.text.insert(self.cursor, mark);
-                self.cursor += mark.len_utf8();
-            }
-            None => self.insert(&text),
+        match is_short {
+            true => self.insert(&text),
+            false => self.insert_marked(Paste { label: label(&text), text }),
         }
     }
 
-    fn paste_of(&self, letter: char) -> Option<&String> {
+    /// Inserts a word that is shown as a label, apart from what stands around it.
+    pub(crate) fn attach(&mut self, text: String, label: String) {
+        if !self.text[..self.cursor].is_empty() && !self.text[..self.cursor].ends_with(char::is_whitespace) {
+            self.insert(" ");
+        }
+        self.insert_marked(Paste { text, label });
+        if !self.text[self.cursor..].starts_with(char::is_whitespace) {
+            self.insert(" ");
+        }
+    }
+
+    fn insert_marked(&mut self, paste: Paste) {
+        let mark = u32::try_from(self.pastes.len()).ok().map(|place| FIRST_MARK + place);
+        match mark.filter(|mark| *mark <= LAST_MARK).and_then(char::from_u32) {
+            Some(mark) => {
+                self.pastes.push(paste);
+                self.text.insert(self.cursor, mark);
+                self.cursor += mark.len_utf8();
+            }
+            None => self.insert(&paste.text),
+        }
+    }
+
+    fn paste_of(&self, letter: char) -> Option<&Paste> {
         let place = u32::from(letter).checked_sub(FIRST_MARK)?;
         self.pastes.get(usize::try_from(place).ok()?)
     }
@@ -203,7 +231,7 @@ impl WrittenText {
                 Some((_, "\n")) => (String::new(), Style::PLAIN),
                 Some((_, "\t")) => ("    ".to_owned(), Style::PLAIN),
                 Some((_, letter)) => match letter.chars().next().and_then(|first| self.paste_of(first)) {
-                    Some(paste) => (label(paste), Style::CYAN),
+                    Some(paste) => (paste.label.clone(), Style::CYAN),
                     None => (shown(letter).unwrap_or_else(|| letter.to_owned()), Style::PLAIN),
                 },
             };
@@ -290,6 +318,16 @@ mod tests {
         written.delete(Motion::LineStart);
         written.insert_cut();
         assert_eq!(written.content().len(), 2_000);
+    }
+
+    #[test]
+    fn a_label_stands_for_a_word_apart() {
+        let mut written = WrittenText::default();
+        written.insert("see:it");
+        (0..2).for_each(|_| written.go(Motion::LetterBefore));
+        written.attach("@\"/a b.png\"".into(), "[image, 34 KB]".into());
+        assert_eq!(texts(&written, 60), ["› see: [image, 34 KB] it"]);
+        assert_eq!(written.content(), "see: @\"/a b.png\" it");
     }
 
     #[test]

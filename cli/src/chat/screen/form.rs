@@ -39,7 +39,7 @@ pub(crate) fn pending(elicitation: &Elicitation, width: usize) -> Vec<Row> {
     }
     let back = if elicitation.has_begun() { " · /back" } else { "" };
     let words = format!("{how}{back} · /decline says no · /cancel closes it");
-    rows.extend(wrap(&[span(words, Style::YELLOW)], width, &[], &[]));
+    rows.extend(wrap(&[span(words, Style::BOLD)], width, &[], &[]));
     rows
 }
 

@@ -1,17 +1,9 @@
 //! Markdown as rows of a terminal, while it is streamed: a block is settled when the next one begins.
 
 use super::code;
-use super::style::{Row, Span, Style, span, wrap};
-use comfy_table::{ContentArrangement, ContentLineStyle, LineStyle, Table, TableStyle};
+use super::style::{Row, Span, Style, span, width_of, wrap};
+use super::table::Table;
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
-
-/// Tables have thin lines around them and below their heads.
-const TABLE: TableStyle = TableStyle::new()
-    .top_border(LineStyle::new('┌', '─', '┬', '┐'))
-    .header_lines(ContentLineStyle::new('│', '│', '│'))
-    .header_separator(LineStyle::new('├', '─', '┼', '┤'))
-    .content_lines(ContentLineStyle::new('│', '│', '│'))
-    .bottom_border(LineStyle::new('└', '─', '┴', '┘'));
 
 /// Text that comes in.
 #[derive(Debug, Default)]
@@ -193,7 +185,7 @@ struct Page {
     link: Option<String>,
     /// The language of the code block that is open.
     code: Option<String>,
-    table: Vec<Vec<String>>,
+    table: Table,
 }
 
 impl Page {
@@ -215,7 +207,11 @@ impl Page {
                 self.begin_block();
                 self.rows.push(vec![span("─".repeat(self.width.min(40)), Style::DIM)]);
             }
-            Event::TaskListMarker(done) => self.text(if done { "☑ " } else { "☐ " }),
+            Event::TaskListMarker(done) => {
+                // It stands in place of the mark of its item.
+                let mark = if done { span("☑ ", Style::GREEN) } else { span("☐ ", Style::PLAIN) };
+                self.margins.last_mut().into_iter().for_each(|margin| margin.first = Some(mark.clone()));
+            }
         }
     }
 
@@ -260,8 +256,11 @@ impl Page {
                 let rest = span(" ".repeat(mark.chars().count()), Style::PLAIN);
                 self.margins.push(Margin { first: Some(span(mark, Style::CYAN)), rest });
             }
-            Tag::Table(_) => self.begin_block(),
-            Tag::TableHead | Tag::TableRow => self.table.push(Vec::new()),
+            Tag::Table(alignments) => {
+                self.begin_block();
+                self.table = Table::new(alignments);
+            }
+            Tag::TableHead | Tag::TableRow => self.table.begin_row(),
             Tag::Emphasis => self.styles.push(Style { italic: true, ..style }),
             Tag::Strong => self.styles.push(Style { bold: true, ..style }),
             Tag::Strikethrough => self.styles.push(Style { strike: true, ..style }),
@@ -293,8 +292,8 @@ impl Page {
                 self.lists.pop();
             }
             TagEnd::TableCell => {
-                let cell: String = std::mem::take(&mut self.line).into_iter().map(|span| span.text).collect();
-                self.table.last_mut().into_iter().for_each(|row| row.push(cell.clone()));
+                let cell = std::mem::take(&mut self.line);
+                self.table.add(cell);
             }
             TagEnd::Table => self.end_table(),
             TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough => drop(self.styles.pop()),
@@ -354,19 +353,10 @@ impl Page {
     }
 
     fn end_table(&mut self) {
-        let mut rows = std::mem::take(&mut self.table).into_iter();
-        let mut table = Table::new();
-        table.load_style(TABLE);
-        table.set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_width(u16::try_from(self.width).unwrap_or(u16::MAX));
-        table.force_no_tty();
-        if let Some(head) = rows.next() {
-            table.set_header(head);
-        }
-        for row in rows {
-            table.add_row(row);
-        }
-        self.rows.extend(table.lines().map(|line| vec![span(line, Style::PLAIN)]));
+        let table = std::mem::take(&mut self.table);
+        let margin: Row = self.margins.iter().map(|margin| margin.rest.clone()).collect();
+        let rows = table.rows(self.width.saturating_sub(width_of(&margin)));
+        self.rows.extend(rows.into_iter().map(|row| [margin.clone(), row].concat()));
     }
 }
 
@@ -425,10 +415,31 @@ mod tests {
     }
 
     #[test]
-    fn tables_fit_the_width() {
-        let rows = render("| a | b |\n| - | - |\n| 1 | a rather long cell that has to be broken |\n", 24);
-        assert!(rows.len() >= 5, "{:?}", texts(&rows));
-        assert!(rows.iter().all(|row| super::super::style::width_of(row) <= 24), "{:?}", texts(&rows));
+    fn tables_keep_alignment_and_style_and_fit_the_width() {
+        let rows = render("| a | b |\n| - | -: |\n| `x` | 1 |\n| 日本 | 10 |\n", 40);
+        let expected =
+            ["┌──────┬────┐", "│ a    │  b │", "├──────┼────┤", "│ x    │  1 │", "│ 日本 │ 10 │", "└──────┴────┘"];
+        assert_eq!(texts(&rows), expected);
+        assert!(rows[3].iter().any(|span| span.text == "x" && span.style == Style::CYAN), "{:?}", rows[3]);
+        let rows = render("| a | b |\n| - | - |\n| 1 | a rather long cell that is broken |\n| 2 | c |\n", 24);
+        let expected = [
+            "┌───┬──────────────────┐",
+            "│ a │ b                │",
+            "├───┼──────────────────┤",
+            "│ 1 │ a rather long    │",
+            "│   │ cell that is     │",
+            "│   │ broken           │",
+            "├───┼──────────────────┤",
+            "│ 2 │ c                │",
+            "└───┴──────────────────┘",
+        ];
+        assert_eq!(texts(&rows), expected);
+        let many = "| a | b | c | d | e | f |\n|-|-|-|-|-|-|\n| one | two | three | four | five | six |\n";
+        let rows = render(many, 30);
+        assert!(rows.iter().all(|row| width_of(row) <= 30), "{:?}", texts(&rows));
+        let rows = texts(&render("- x\n\n  | a |\n  | - |\n  | 1 |\n- [x] done\n- [ ] open", 30));
+        assert!(rows.contains(&"  │ a │".to_owned()), "a table in a list stands below its item: {rows:?}");
+        assert_eq!(rows[rows.len() - 2..], ["☑ done", "☐ open"]);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! A page of rows that is longer than the screen, in the terminal's second screen, until the user closes it.
 
-use super::style::{Row, Style, span, wrap};
+use super::style::{Row, Style, span, width_of, wrap};
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// How the row below the page looks.
+const REVERSE: Style = Style { reverse: true, ..Style::PLAIN };
 
 /// Rows that are read on.
 pub(crate) struct Pager {
@@ -58,7 +61,9 @@ impl Pager {
         page.resize(room, Row::new());
         let status =
             format!("{} · {last} of {} lines · ↑ ↓ PgUp PgDn Home End · q closes", self.title, self.rows.len());
-        page.extend(wrap(&[span(status, Style::DIM)], width, &[], &[]).into_iter().take(1));
+        let mut status = wrap(&[span(status, REVERSE)], width, &[], &[]).swap_remove(0);
+        status.push(span(" ".repeat(width.saturating_sub(width_of(&status))), REVERSE));
+        page.push(status);
         page
     }
 }

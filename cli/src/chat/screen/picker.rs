@@ -78,7 +78,7 @@ impl Picker {
     pub(crate) fn rows(&self, width: usize) -> Vec<Row> {
         let matching = self.matching();
         let typed = if self.typed.is_empty() { String::new() } else { format!(": {}", self.typed) };
-        let mut rows = wrap(&[span(format!("{}{typed}", self.title), Style::YELLOW)], width, &[], &[]);
+        let mut rows = wrap(&[span(format!("{}{typed}", self.title), Style::BOLD)], width, &[], &[]);
         let top = (self.selected + 1).saturating_sub(SHOWN);
         for (index, (_, shown)) in matching.iter().enumerate().skip(top).take(SHOWN) {
             let (mark, style) = if index == self.selected { ("▸ ", Style::CYAN) } else { ("  ", Style::PLAIN) };

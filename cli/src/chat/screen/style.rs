@@ -4,8 +4,12 @@ use super::printable::shown;
 use std::borrow::Cow;
 use std::fmt::Write;
 use unicode_segmentation::UnicodeSegmentation;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// Columns that are left for text behind a prefix, however narrow the terminal is.
+const LEAST_ROOM: usize = 8;
+/// What no row begins with, where it follows a letter of two columns.
+const NOT_FIRST: &str = "、。，．！？：；）」』】〉》ーっッ…";
 /// Columns of a tab.
 const TAB: usize = 4;
 
@@ -17,13 +21,15 @@ pub(crate) struct Style {
     pub italic: bool,
     pub underline: bool,
     pub strike: bool,
+    /// Ground and letters change places.
+    pub reverse: bool,
     /// One of the terminal's eight own colours.
     pub colour: Option<u8>,
 }
 
 impl Style {
     pub(crate) const PLAIN: Self =
-        Self { bold: false, dim: false, italic: false, underline: false, strike: false, colour: None };
+        Self { bold: false, dim: false, italic: false, underline: false, strike: false, reverse: false, colour: None };
     pub(crate) const BOLD: Self = Self { bold: true, ..Self::PLAIN };
     pub(crate) const DIM: Self = Self { dim: true, ..Self::PLAIN };
     pub(crate) const RED: Self = Self { colour: Some(1), ..Self::PLAIN };
@@ -55,7 +61,7 @@ pub(crate) fn wrap<'s>(spans: &'s [Span], width: usize, first: &[Span], rest: &[
     for Span { text, style } in spans {
         for letter in text.graphemes(true) {
             let Some(line) = lines.last_mut() else { continue };
-            let mut add = |text: Cow<'s, str>| line.push(Letter { width: text.width(), text, style: *style });
+            let mut add = |text: Cow<'s, str>| line.push(Letter { width: room_for(&text), text, style: *style });
             match letter {
                 "\n" | "\r\n" => lines.push(Vec::new()),
                 "\t" => (0..TAB).for_each(|_| add(" ".into())),
@@ -67,7 +73,8 @@ pub(crate) fn wrap<'s>(spans: &'s [Span], width: usize, first: &[Span], rest: &[
         let mut remaining = line.as_slice();
         loop {
             let prefix = if rows.is_empty() { first } else { rest };
-            let room = width.saturating_sub(width_of(prefix)).max(8);
+            let least = if prefix.is_empty() { 1 } else { LEAST_ROOM };
+            let room = width.saturating_sub(width_of(prefix)).max(least);
             let (row, after) = break_at(remaining, room);
             rows.push(joined(prefix, row));
             remaining = after;
@@ -79,11 +86,34 @@ pub(crate) fn wrap<'s>(spans: &'s [Span], width: usize, first: &[Span], rest: &[
     rows
 }
 
+/// Writes items one behind the other, with dots between them; a row ends between items, unless one is longer than a row.
+pub(crate) fn flow(items: &[Row], width: usize, first: &[Span], rest: &[Span]) -> Vec<Row> {
+    const DOT: &str = " · ";
+    let mut lines: Vec<Row> = Vec::new();
+    for item in items {
+        let prefix = if lines.len() > 1 { rest } else { first };
+        match lines.last_mut() {
+            Some(line) if width_of(prefix) + width_of(line) + DOT.width() + width_of(item) <= width => {
+                line.push(span(DOT, Style::PLAIN));
+                line.extend_from_slice(item);
+            }
+            _ => lines.push(item.clone()),
+        }
+    }
+    let wrapped = |(place, line): (usize, &Row)| wrap(line, width, if place == 0 { first } else { rest }, rest);
+    lines.iter().enumerate().flat_map(wrapped).collect()
+}
+
 /// What a reader takes for one character.
 struct Letter<'a> {
     text: Cow<'a, str>,
     width: usize,
     style: Style,
+}
+
+/// The columns that a letter may take: many terminals do not join the parts of an emoji.
+fn room_for(letter: &str) -> usize {
+    letter.width().max(letter.chars().filter_map(UnicodeWidthChar::width).sum())
 }
 
 /// The letters that fit, and those behind them without the space that the break replaces.
@@ -95,11 +125,21 @@ fn break_at<'l, 'a>(letters: &'l [Letter<'a>], room: usize) -> (&'l [Letter<'a>]
     }) else {
         return (letters, &[]);
     };
-    let space = letters[..=end].iter().rposition(|letter| letter.text == " ").filter(|place| *place > 0);
-    match space {
-        Some(place) => (&letters[..place], &letters[place + 1..]),
+    // An indentation is no place to break: the row would be empty.
+    let indent = letters.iter().take_while(|letter| letter.text == " ").count();
+    match (indent + 1..=end).rev().find(|place| may_break(letters, *place)) {
+        Some(place) if letters[place].text == " " => (&letters[..place], &letters[place + 1..]),
+        Some(place) => letters.split_at(place),
         None => letters.split_at(end.max(1)),
     }
+}
+
+/// Whether a row may end before a letter: at a space, and on both sides of letters of two columns, which scripts without
+/// spaces have.
+fn may_break(letters: &[Letter<'_>], place: usize) -> bool {
+    let (before, letter) = (&letters[place - 1], &letters[place]);
+    let is_wide = before.width > 1 || letter.width > 1;
+    letter.text == " " || (is_wide && before.text != " " && !NOT_FIRST.contains(letter.text.as_ref()))
 }
 
 fn joined(prefix: &[Span], letters: &[Letter<'_>]) -> Row {
@@ -135,7 +175,14 @@ pub(crate) fn painted(row: &[Span], colour: bool) -> String {
 }
 
 fn codes(style: Style) -> String {
-    let flags = [(style.bold, 1), (style.dim, 2), (style.italic, 3), (style.underline, 4), (style.strike, 9)];
+    let flags = [
+        (style.bold, 1),
+        (style.dim, 2),
+        (style.italic, 3),
+        (style.underline, 4),
+        (style.reverse, 7),
+        (style.strike, 9),
+    ];
     let set = flags.iter().filter(|(set, _)| *set).map(|(_, code)| *code);
     let colour = style.colour.map(|colour| 30 + colour);
     set.chain(colour).map(|code: u8| code.to_string()).collect::<Vec<_>>().join(";")
@@ -163,6 +210,17 @@ mod tests {
     }
 
     #[test]
+    fn items_stay_whole() {
+        let items = ["y yes", "n no", "a always", "p in this project"].map(|item| vec![span(item, Style::PLAIN)]);
+        let (first, rest) = ([span("Now?  ", Style::BOLD)], [span("      ", Style::PLAIN)]);
+        assert_eq!(
+            texts(&flow(&items, 30, &first, &rest)),
+            ["Now?  y yes · n no · a always", "      p in this project"]
+        );
+        assert_eq!(texts(&flow(&items[3..], 17, &first, &rest)), ["Now?  p in this", "      project"]);
+    }
+
+    #[test]
     fn long_words_wide_letters_and_control_letters_fit() {
         let rows = wrap(&[span("abcdefghijklmnopqrst", Style::PLAIN)], 8, &[], &[]);
         assert_eq!(texts(&rows), ["abcdefgh", "ijklmnop", "qrst"]);
@@ -171,8 +229,12 @@ mod tests {
         assert!(rows.iter().all(|row| width_of(row) <= 8));
         let rows = wrap(&[span("a\u{1b}[2Jb\rc", Style::PLAIN)], 20, &[], &[]);
         assert_eq!(texts(&rows), ["a␛[2Jb␍c"]);
+        let rows = wrap(&[span("see 日本語、日本語", Style::PLAIN)], 11, &[], &[]);
+        assert_eq!(texts(&rows), ["see 日本", "語、日本語"], "a row is filled, and begins with no comma");
+        let rows = wrap(&[span("    abcdefghij", Style::PLAIN)], 8, &[], &[]);
+        assert_eq!(texts(&rows), ["    abcd", "efghij"], "an indentation is no row");
         let family = "👨‍👩‍👧";
         let rows = wrap(&[span(family.repeat(5), Style::PLAIN)], 8, &[], &[]);
-        assert_eq!(texts(&rows), [family.repeat(4), family.to_owned()], "no row ends within an emoji");
+        assert_eq!(texts(&rows), [family; 5], "no row ends within an emoji, nor where its parts have a letter each");
     }
 }

@@ -159,10 +159,10 @@ impl Terminal {
     }
 
     fn erase(&mut self) -> Result<()> {
-        // A terminal that has become narrower has broken the rows that no longer fit.
+        // A terminal that has become narrower has broken the rows that no longer fit, that of the cursor too.
         let columns = self.size().0.max(1);
         let broken = |(_, width): &(String, usize)| width.div_ceil(columns).max(1);
-        let above: usize = self.drawn.iter().take(self.cursor.0).map(broken).sum();
+        let above = self.drawn.iter().take(self.cursor.0).map(broken).sum::<usize>() + self.cursor.1 / columns;
         if above > 0 {
             queue!(self.out, MoveUp(rows(above)))?;
         }
