@@ -8,6 +8,7 @@ mod ends;
 mod failing;
 mod instructions;
 mod listing;
+mod long_results;
 mod odd;
 mod questions;
 mod reference;

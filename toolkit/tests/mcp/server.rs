@@ -78,6 +78,11 @@ impl Probe {
             "wrong_output" => structured("x", json!({ "text": 3 })),
             "once" => text(format!("done {}", self.note("once"))),
             "many" => text(format!("done {}", self.note("many"))),
+            "long" => {
+                let lines = arguments.get("lines").and_then(Value::as_u64).unwrap_or(1);
+                let line = |line: u64| format!("line {line} of a long result of a server, with more words\n");
+                text((1..=lines).map(line).collect())
+            }
             "slow" | "slow_exec" => self.slow(&arguments, context).await,
             "fails" => Ok(CallToolResult::error(vec![ContentBlock::text("the disk is full")]).into()),
             "breaks" => Err(ErrorData::new(ErrorCode(-32_050), format!("no such thing; the key is {KEY}"), None)),
@@ -263,6 +268,7 @@ fn tools() -> Vec<Tool> {
         tool("wrong_output", &any).with_annotations(reads.clone()).with_raw_output_schema(object(&output)),
         tool("once", &any),
         tool("many", &any).with_annotations(ToolAnnotations::new().idempotent(true)),
+        tool("long", &any).with_annotations(reads.clone()),
         tool("slow", &any).with_annotations(reads.clone()),
         tool("slow_exec", &any),
         tool("fails", &any),
