@@ -300,13 +300,14 @@ impl TerminalChat<'_> {
     async fn wait_open(&mut self, width: usize) -> Result {
         self.view.set_opening(false);
         if let Some(toolkit) = self.local_agents.as_ref().and_then(LocalAgents::toolkit) {
-            let counts = counts(toolkit.tools());
+            let tools = toolkit.tools();
+            let counts = counts(&tools);
             let counts: Vec<_> = counts.iter().map(|(server, count)| format!("{server} ({count} tools)")).collect();
             if !counts.is_empty() {
                 self.view.show_note(&format!("MCP servers: {} · /tools lists them", counts.join(", ")), width);
             }
-            let mut problem_lines = problem_lines(toolkit.tools(), toolkit.problems());
-            let served = |name: &str| toolkit.tools().iter().any(|tool| tool.name == name);
+            let mut problem_lines = problem_lines(&tools, &toolkit.problems());
+            let served = |name: &str| tools.iter().any(|tool| tool.name == name);
             let absent = self.view.pending.elicitations().filter(|request| !served(&request.name));
             problem_lines.extend(absent.map(|request| {
                 let server = &request.server;

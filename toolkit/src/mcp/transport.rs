@@ -2,13 +2,14 @@
 
 use super::lenient_http::LenientHttpClient;
 use super::lines::MAX_LENGTH;
+use super::tool_list::Outdated;
 use crate::provider::client_builder;
 use flovyn_core::error::{Code, Error, Result};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
 use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, JsonRpcMessage};
+use rmcp::model::{ClientRequest, JsonRpcMessage, ServerNotification};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::common::client_side_sse::SseRetryPolicy;
@@ -25,16 +26,20 @@ const REDIRECTS: usize = 5;
 const RESUMPTIONS: usize = 4;
 const RESUME: Duration = Duration::from_millis(250);
 
-/// A transport that offers nothing in the older handshake for which a person would be asked. With the handshake,
-/// questions come while a call runs and would be lost with the process. In the stateless protocol they are results,
-/// which are durable.
-pub(super) struct NobodyAsked<T> {
+/// A transport that offers nothing in the older handshake for which a person would be asked, and notes when the server says that
+/// its tools have changed.
+///
+/// With the handshake, questions come while a call runs and would be lost with the process. In the stateless protocol they are
+/// results, which are durable. The change of tools is noted here, for here it is known before the answers behind it: a call
+/// that changes the tools has changed them when it ends.
+pub(super) struct ClientTransport<T> {
     pub transport: T,
     /// Whether a person is asked before the server may ask a model.
     pub asks: bool,
+    pub outdated: Outdated,
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for NobodyAsked<T> {
+impl<T: Transport<RoleClient>> Transport<RoleClient> for ClientTransport<T> {
     type Error = T::Error;
 
     fn send(
@@ -55,7 +60,16 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for NobodyAsked<T> {
     }
 
     fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
-        self.transport.receive()
+        let (received, outdated) = (self.transport.receive(), self.outdated.clone());
+        async move {
+            let message = received.await;
+            if let Some(JsonRpcMessage::Notification(said)) = &message
+                && matches!(said.notification, ServerNotification::ToolListChangedNotification(_))
+            {
+                outdated.set();
+            }
+            message
+        }
     }
 
     fn close(&mut self) -> impl Future<Output = Result<(), T::Error>> + Send {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A server whose process ends at once unless the folder has a file `ready`. Each start is noted.
-fn unready(folder: &Path) -> Value {
+pub(crate) fn unready(folder: &Path) -> Value {
     let mut config = pipes(folder, "stateless");
     let script = config["args"][1].as_str().expect("a script").to_owned();
     let there = folder.display();

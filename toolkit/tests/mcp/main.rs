@@ -3,6 +3,7 @@
 mod asking;
 #[path = "../caller/mod.rs"]
 mod caller;
+mod changing;
 mod durability;
 mod ends;
 mod failing;

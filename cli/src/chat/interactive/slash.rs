@@ -193,9 +193,10 @@ impl TerminalChat<'_> {
         let Some(toolkit) = local_agents.toolkit() else {
             return self.view.show_hint("the MCP servers are starting");
         };
-        let counts = counts(toolkit.tools());
+        let tools = toolkit.tools();
+        let counts = counts(&tools);
         let mut lines: Vec<_> = counts.iter().map(|(server, count)| format!("{server}: {count} tools")).collect();
-        lines.extend(problem_lines(toolkit.tools(), toolkit.problems()));
+        lines.extend(problem_lines(&tools, &toolkit.problems()));
         if lines.is_empty() {
             lines.push("There are no MCP servers; --mcp FILE or ~/.flovyn/mcp.json names some.".to_owned());
         }
@@ -209,7 +210,7 @@ impl TerminalChat<'_> {
                 Some(toolkit) => {
                     let (tools, problems) = (toolkit.tools(), toolkit.problems());
                     self.view.show_rows(
-                        ToolListing::of_local_tools(tools, &self.rules).rows(&problem_lines(tools, problems), width),
+                        ToolListing::of_local_tools(&tools, &self.rules).rows(&problem_lines(&tools, &problems), width),
                     );
                 }
                 None => self.view.show_hint("the MCP servers are starting"),
