@@ -19,6 +19,7 @@ mod history;
 mod interactive;
 mod live_session;
 mod local_agents;
+mod mcp_prompts;
 mod mcp_servers;
 mod mode;
 mod models;
