@@ -9,7 +9,7 @@ use super::sampling::Sampler;
 use super::secrets::Secrets;
 use super::stdio::{StderrTail, StdioTransport};
 use super::tool_list::ToolList;
-use super::transport::{ClientTransport, http};
+use super::transport::{ClientTransport, Discovery, http};
 use crate::tools::excerpt;
 use flovyn_core::error::Error;
 use rmcp::model::{ProtocolVersion, SubscriptionFilter, Tool};
@@ -272,10 +272,20 @@ impl Connection {
             modes.reverse();
         }
         let [first, second] = modes;
-        let mut live = match self.connect_as(first).await {
+        let was_late = Arc::<AtomicBool>::default();
+        let mut connected = self.connect_as(first, &was_late).await;
+        if was_late.load(Ordering::Acquire) {
+            // It was slow to start, and has said that it speaks the stateless protocol when the handshake had begun.
+            if let Ok(mut live) = connected {
+                let _ = live.service.close().await;
+            }
+            let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+            connected = self.connect_as(ClientLifecycleMode::Discover { preferred_versions }, &was_late).await;
+        }
+        let mut live = match connected {
             // Older servers may exit, or answer with a bare status, when they get a request they do not know.
             Err(refused) if refused.kind == ConnectFailure::Refused => {
-                self.connect_as(second).await.map_err(|_| refused)?
+                self.connect_as(second, &was_late).await.map_err(|_| refused)?
             }
             other => other?,
         };
@@ -301,21 +311,28 @@ impl Connection {
         Ok(live)
     }
 
-    async fn connect_as(&self, mode: ClientLifecycleMode) -> Result<LiveConnection, Unavailable> {
+    async fn connect_as(
+        &self,
+        mode: ClientLifecycleMode,
+        was_late: &Arc<AtomicBool>,
+    ) -> Result<LiveConnection, Unavailable> {
         let closed = |error: Error| Unavailable { why: self.redact(error.message()), kind: ConnectFailure::Closed };
         let handler = Handler::new(self.roots.clone(), self.sampler.clone());
         let asks = self.sampler.as_ref().is_some_and(|sampler| sampler.config.asks);
         let outdated = self.tool_list.outdated().clone();
+        let is_watched = matches!(&self.config.transport, McpTransport::Stdio { .. })
+            && matches!(mode, ClientLifecycleMode::Auto { .. });
+        let discovery = Discovery::new(is_watched, was_late);
         let (served, stderr_tail) = match &self.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let started = StdioTransport::start(command, args, env, cwd.as_deref(), &self.secrets);
                 let (transport, stderr_tail) = started.map_err(closed)?;
-                let transport = ClientTransport { transport, asks, outdated };
+                let transport = ClientTransport { transport, asks, outdated, discovery };
                 (serve_client_with_lifecycle(handler, transport, mode).await, Some(stderr_tail))
             }
             McpTransport::Http { url, headers } => {
                 let transport = http(url, headers).map_err(closed)?;
-                let transport = ClientTransport { transport, asks, outdated };
+                let transport = ClientTransport { transport, asks, outdated, discovery };
                 (serve_client_with_lifecycle(handler, transport, mode).await, None)
             }
         };

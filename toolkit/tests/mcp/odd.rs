@@ -81,6 +81,14 @@ async fn of_too_many_tools_the_first_are_used() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_what_it_does_not_know_is_ready_soon() {
+    let began = Instant::now();
+    let (outcome, _) = said("silent", on_its_pipes("silent")).await;
+    assert_eq!(outcome.plain_text(), "hi");
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+}
+
 /// What a server asks in the middle of a call is answered, though nobody here can do it.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_of_a_server_is_left_without_an_answer() {
@@ -300,6 +308,7 @@ fn other(request: &Value, quirk: &str) -> Option<Value> {
                 with("none", json!({ "$ref": "#" })), with("", json!({})), with("huge", json!({ "description": "d".repeat(200_000) })),] })
         }
         ("tools/list", _) => json!({ "tools": [tool("say")] }),
+        (_, "silent") => return None,
         _ => return error(-32_601, method),
     };
     Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
