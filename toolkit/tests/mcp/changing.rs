@@ -17,15 +17,15 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An agent with all tools of one server.
-struct Lab {
+pub(crate) struct Lab {
     fake: FakeLlm,
-    toolkit: Toolkit,
+    pub(crate) toolkit: Toolkit,
     runtime: Runtime,
     _worker: Worker,
 }
 
 impl Lab {
-    async fn new(folder: &Path, server: Value, turns: impl IntoIterator<Item = Turn>) -> Self {
+    pub(crate) async fn new(folder: &Path, server: Value, turns: impl IntoIterator<Item = Turn>) -> Self {
         let fake = FakeLlm::start(Script::new(turns)).expect("a server");
         let description = json!({
             "agents": [{ "kind": "fisher", "model": "fake/m", "approvals": "allow", "tools": ["read", "mcp__probe__*"] }],
@@ -40,21 +40,25 @@ impl Lab {
         Self { fake, toolkit, runtime, _worker: worker }
     }
 
-    async fn run(&self) -> (Handle, RunOutcome) {
+    pub(crate) async fn start(&self) -> Handle {
         let input = Payload::of(&json!("Go.")).expect("JSON");
-        let run = self.runtime.client().start("fisher", input, StartOptions::default()).await.expect("it starts");
+        self.runtime.client().start("fisher", input, StartOptions::default()).await.expect("it starts")
+    }
+
+    async fn run(&self) -> (Handle, RunOutcome) {
+        let run = self.start().await;
         let outcome = run.result(Some(PATIENCE)).await.expect("it completes").parse().expect("an outcome");
         (run, outcome)
     }
 
     /// Whether a request to the model offered a tool.
-    fn offered(&self, request: usize, tool: &str) -> bool {
+    pub(crate) fn offered(&self, request: usize, tool: &str) -> bool {
         let tools = self.fake.requests()[request].body["tools"].as_array().cloned().unwrap_or_default();
         tools.iter().any(|offered| offered["name"] == format!("mcp__probe__{tool}"))
     }
 
     /// What a request to the model says of its last call.
-    fn told(&self, request: usize) -> String {
+    pub(crate) fn told(&self, request: usize) -> String {
         let messages = self.fake.requests()[request].body["messages"].as_array().cloned().expect("messages");
         let mut blocks = messages.iter().flat_map(|message| message["content"].as_array().cloned().unwrap_or_default());
         let result = blocks.rfind(|block| block["type"] == "tool_result").expect("a result");

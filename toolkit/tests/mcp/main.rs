@@ -11,6 +11,7 @@ mod instructions;
 mod listing;
 mod long_results;
 mod odd;
+mod python_server;
 mod questions;
 mod reference;
 mod sampling;
