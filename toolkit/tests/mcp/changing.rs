@@ -1,7 +1,7 @@
 //! Tools that come and go while runs go on: a server says that it has others, or comes alive after the worker has started.
 
 use crate::failing::unready;
-use crate::{HttpServer, pipes, server};
+use crate::{HttpServer, pipes, server, wait_for};
 use flovyn_core::Payload;
 use flovyn_core::client::{Handle, StartOptions};
 use flovyn_core::runtime::Runtime;
@@ -21,12 +21,16 @@ pub(crate) struct Lab {
     fake: FakeLlm,
     pub(crate) toolkit: Toolkit,
     runtime: Runtime,
-    _worker: Worker,
+    worker: Worker,
 }
 
 impl Lab {
     pub(crate) async fn new(folder: &Path, server: Value, turns: impl IntoIterator<Item = Turn>) -> Self {
         let fake = FakeLlm::start(Script::new(turns)).expect("a server");
+        Self::open(folder, server, fake, "memory:").await
+    }
+
+    async fn open(folder: &Path, server: Value, fake: FakeLlm, store: &str) -> Self {
         let description = json!({
             "agents": [{ "kind": "fisher", "model": "fake/m", "approvals": "allow", "tools": ["read", "mcp__probe__*"] }],
             "mcpServers": { "probe": server },
@@ -34,10 +38,10 @@ impl Lab {
             "providers": { "fake": { "api": "anthropic-messages", "baseUrl": fake.url() } },
         });
         let description = ToolkitConfig::parse(&description.to_string()).expect("a description");
-        let toolkit = Toolkit::open(description, "memory:").await.expect("a kit");
-        let runtime = Runtime::open("memory:").await.expect("a store");
+        let toolkit = Toolkit::open(description, store).await.expect("a kit");
+        let runtime = Runtime::open(store).await.expect("a store");
         let worker = runtime.worker(toolkit.host(), WorkerOptions::default()).await.expect("a worker");
-        Self { fake, toolkit, runtime, _worker: worker }
+        Self { fake, toolkit, runtime, worker }
     }
 
     pub(crate) async fn start(&self) -> Handle {
@@ -148,4 +152,34 @@ async fn a_model_that_tries_a_server_again_has_its_tools_in_the_next_call() {
     assert!(lab.offered(1, "echo") && !lab.offered(1, "try_again"));
     assert_eq!(lab.told(2), "hi");
     lab.toolkit.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_in_another_process_with_the_tools_that_it_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", folder.path().join("agents.db").display());
+    let slow = Turn::call("mcp__probe__slow", json!({ "steps": 1, "ms": 2_000 }));
+    let turns = [call("many"), call("learns"), slow, call("learned"), call("many"), Turn::text("Done.")];
+    let fake = FakeLlm::start(Script::new(turns)).expect("a server");
+    let lab = Lab::open(folder.path(), pipes(folder.path(), "stateless"), fake, &store).await;
+    let run = lab.start().await;
+    wait_for("the slow call", || server::noted(folder.path(), "slow") == 1);
+    let Lab { fake, toolkit, runtime, worker } = lab;
+    // The process ends in the middle of a turn, behind the step that has recorded its tools.
+    toolkit.close().await;
+    worker.close(Duration::ZERO).await.expect("it ends");
+    runtime.close().await.expect("it closes");
+    let lab = Lab::open(folder.path(), pipes(folder.path(), "stateless"), fake, &store).await;
+    let run = lab.runtime.client().handle(&run.id().to_string()).await.expect("the run is there");
+    let outcome: RunOutcome = run.result(Some(PATIENCE)).await.expect("it completes").parse().expect("an outcome");
+    assert_eq!((outcome.text.as_str(), lab.fake.paid()), ("Done.", 6), "each call is paid once");
+    let entries = run.messages().await.expect("the conversation");
+    assert_eq!(entries.iter().filter(|entry| entry.new.entry_type == "tools").count(), 2);
+    assert_eq!(lab.told(4), "this is learned");
+    assert!(lab.told(5).contains("does not have its tool \"many\" any more"), "{}", lab.told(5));
+    assert_eq!(server::noted(folder.path(), "many"), 1);
+    let Lab { toolkit, runtime, worker, .. } = lab;
+    drop(worker);
+    runtime.close().await.expect("it closes");
+    toolkit.close().await;
 }
