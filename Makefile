@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 PYTHON ?= python3
 RUST_SOURCES := $(shell git ls-files -co --exclude-standard '*.rs' '*.sql' '*.proto' 'Cargo.toml' '*/Cargo.toml' Cargo.lock rust-toolchain.toml)
-PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt tests/openapi/requirements.txt
+PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.txt tests/openapi/requirements.txt toolkit/tests/mcp/reference/requirements.txt
 NODE := bindings-node
 NODE_LTS := 26
 MCP_SERVERS := toolkit/tests/mcp/reference
@@ -32,7 +32,8 @@ $(VENV)/.tools: $(PYTHON_BUILD)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed; found $$($(PYTHON) --version)"; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet -r bindings-python/requirements-dev.txt -r tests/openapi/requirements.txt
+	@$(BIN)/python -m pip install --quiet -r bindings-python/requirements-dev.txt -r tests/openapi/requirements.txt \
+	  -r $(MCP_SERVERS)/requirements.txt
 	@touch $@
 
 $(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) bindings-python/pyproject.toml

@@ -188,13 +188,14 @@ async fn a_run_without_any_model_says_what_to_do() {
 async fn tasks_of_a_kit_say_how_they_are_scheduled() {
     let description = ToolkitConfig::parse(r#"{ "tools": ["read", "bash"] }"#).expect("a description");
     let toolkit = Toolkit::open(description, "memory:").await.expect("a kit");
-    assert_eq!(toolkit.task_kinds().collect::<Vec<_>>(), ["llm.generate", "tool.bash", "tool.read"]);
+    assert_eq!(toolkit.task_kinds(), ["llm.generate", "tool.bash", "tool.read"]);
     let of = |kind: &str| toolkit.options(kind).expect("it is served");
     assert!(of("llm.generate").interruptible && of("llm.generate").retry.retries > 0);
     assert_eq!(of("tool.bash").side_effects, SideEffects::Reconcile);
     assert_eq!(of("tool.read").side_effects, SideEffects::Idempotent);
     assert!(toolkit.options("tool.write").is_none(), "nobody asked for it");
-    let tools: Vec<_> = toolkit.tools().iter().map(|tool| (tool.name.as_str(), tool.effect)).collect();
+    let served = toolkit.tools();
+    let tools: Vec<_> = served.iter().map(|tool| (tool.name.as_str(), tool.effect)).collect();
     assert_eq!(tools, [("bash", Effect::Exec), ("read", Effect::Read)]);
 }
 
@@ -313,10 +314,11 @@ async fn a_server_that_cannot_be_used_does_not_keep_a_worker_from_the_rest() {
         "agents": [{"kind": "a", "tools": ["grep", "mcp__fs__search"]}]});
     let toolkit = Toolkit::open(ToolkitConfig::parse(&given.to_string()).expect("a description"), "memory:").await;
     let toolkit = toolkit.expect("everything else is served");
-    let names: Vec<_> = toolkit.tools().iter().map(|tool| tool.name.as_str()).collect();
+    let served = toolkit.tools();
+    let names: Vec<_> = served.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(names, ["grep", "mcp__fs__find_it", "mcp__fs__search", "mcp__fs__try_again", "read"]);
     assert!(
-        matches!(toolkit.problems(), [only] if only.message.contains("\"/no/such/program\" could not be started")),
+        matches!(&*toolkit.problems(), [only] if only.message.contains("\"/no/such/program\" could not be started")),
         "{:?}",
         toolkit.problems()
     );

@@ -33,6 +33,8 @@ pub(super) struct Candidates {
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
     commands: Vec<Candidate>,
+    /// The prompts of MCP servers, once they are known.
+    prompts: Vec<Candidate>,
     directory: Option<PathBuf>,
     /// The files of the directory, once they are known.
     files: Option<Arc<Mutex<Vec<String>>>>,
@@ -41,7 +43,7 @@ pub(crate) struct Completions {
 impl Completions {
     /// The commands, and the files of a directory but for those that its `.gitignore` names.
     pub(super) fn new(commands: Vec<Candidate>, directory: &Path) -> Self {
-        Self { commands, directory: Some(directory.to_owned()), files: None }
+        Self { commands, directory: Some(directory.to_owned()), ..Self::default() }
     }
 
     /// Finds candidates for what stands before the cursor; none if it is neither a command nor a file.
@@ -50,7 +52,8 @@ impl Completions {
             if !behind.is_empty() {
                 return None;
             }
-            let matching = self.commands.iter().filter(|command| command.text.starts_with(before)).cloned();
+            let known = self.commands.iter().chain(&self.prompts);
+            let matching = known.filter(|command| command.text.starts_with(before)).cloned();
             return candidates(0, matching.collect(), true);
         }
         let start = before
@@ -86,6 +89,11 @@ impl Completions {
             }
         }
         self.files.clone()
+    }
+
+    /// Replaces the commands that MCP servers have.
+    pub(super) fn set_prompts(&mut self, prompts: Vec<Candidate>) {
+        self.prompts = prompts;
     }
 
     /// Lists the files anew when they are asked for next, since a turn may have changed them.

@@ -2,6 +2,7 @@
 
 mod approvals;
 mod drafts;
+mod prompts;
 mod slash;
 mod undo;
 
@@ -13,6 +14,7 @@ use super::feed::ChatEvent;
 use super::history::History;
 use super::live_session::{LiveSession, SessionOptions};
 use super::local_agents::LocalAgents;
+use super::mcp_prompts::McpPrompts;
 use super::mode::{self, Mode};
 use super::models::Models;
 use super::options::Chat;
@@ -101,6 +103,8 @@ struct TerminalChat<'a> {
     notes: Vec<Part>,
     /// Changes of an undone turn in files that somebody changed since, until the user says what becomes of them.
     left_changed: Option<(Session, Vec<Value>)>,
+    /// The prompts of the MCP servers of this process.
+    prompts: McpPrompts,
     /// The lines of this directory, and the draft of this chat.
     recall: Recall,
     /// The user asks for an editor of their own.
@@ -133,6 +137,7 @@ pub(super) async fn converse(
         live_session: None,
         view: View::default(),
         editor,
+        prompts: McpPrompts::default(),
         recall,
         wants_editor: false,
         stashed_draft: None,
@@ -231,6 +236,10 @@ impl TerminalChat<'_> {
                     changed = true;
                 }
                 () = sleep_until(drawn + pace.unwrap_or_default()), if pace.is_some() => changed = true,
+                news = self.prompts.next() => {
+                    self.on_prompt_news(news, width).await?;
+                    changed = true;
+                }
             }
         }
         Ok(())
@@ -312,13 +321,15 @@ impl TerminalChat<'_> {
     async fn wait_open(&mut self, width: usize) -> Result {
         self.view.set_opening(false);
         if let Some(toolkit) = self.local_agents.as_ref().and_then(LocalAgents::toolkit) {
-            let counts = counts(toolkit.tools());
+            self.prompts.list(toolkit.mcp_servers());
+            let tools = toolkit.tools();
+            let counts = counts(&tools);
             let counts: Vec<_> = counts.iter().map(|(server, count)| format!("{server} ({count} tools)")).collect();
             if !counts.is_empty() {
                 self.view.show_note(&format!("MCP servers: {} · /tools lists them", counts.join(", ")), width);
             }
-            let mut problem_lines = problem_lines(toolkit.tools(), toolkit.problems());
-            let served = |name: &str| toolkit.tools().iter().any(|tool| tool.name == name);
+            let mut problem_lines = problem_lines(&tools, &toolkit.problems());
+            let served = |name: &str| tools.iter().any(|tool| tool.name == name);
             let absent = self.view.pending.elicitations().filter(|request| !served(&request.name));
             problem_lines.extend(absent.map(|request| {
                 let server = &request.server;
@@ -357,11 +368,16 @@ impl TerminalChat<'_> {
     }
 
     async fn send_text(&mut self, text: &str, delivery: Delivery) -> Result {
-        self.view.show_queued(text);
         let (files, problems) = attachments::of(text, self.context.directory);
         if !problems.is_empty() {
             self.view.show_hint(&problems.join(" · "));
         }
+        self.send_message(text, files, delivery).await
+    }
+
+    /// Sends a message, with what belongs to it.
+    async fn send_message(&mut self, text: &str, files: Vec<Part>, delivery: Delivery) -> Result {
+        self.view.show_queued(text);
         let mut parts = std::mem::take(&mut self.notes);
         parts.extend(files);
         match (self.mode, std::mem::replace(&mut self.told_plan, self.mode == Mode::Plan)) {

@@ -20,6 +20,7 @@ mod history;
 mod interactive;
 mod live_session;
 mod local_agents;
+mod mcp_prompts;
 mod mcp_servers;
 mod mode;
 mod models;
@@ -287,7 +288,8 @@ async fn answer(
     one_shot::wait_open(local_agents).await?;
     let toolkit = local_agents.as_ref().and_then(LocalAgents::toolkit);
     if let Some(toolkit) = toolkit {
-        let names: Vec<_> = toolkit.tools().iter().map(|tool| tool.name.as_str()).collect();
+        let tools = toolkit.tools();
+        let names: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
         rules.check_names(&names)?;
     }
     let prompt = match prompt {
@@ -305,7 +307,7 @@ async fn answer(
         let offered: Vec<_> = tools.iter().map(|tool| &tool.name).filter(|name| !refused(name)).collect();
         let problems = toolkit.map(|toolkit| toolkit.problems()).unwrap_or_default();
         let failed = problems.iter().map(|problem| (problem.server.as_str(), "failed"));
-        let connected = counts(tools).into_keys().map(|server| (server, "connected"));
+        let connected = counts(&tools).into_keys().map(|server| (server, "connected"));
         let servers: BTreeMap<_, _> = failed.chain(connected).collect();
         let servers: Vec<_> = servers.iter().map(|(name, status)| json!({ "name": name, "status": status })).collect();
         json!({

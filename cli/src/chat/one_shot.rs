@@ -38,7 +38,7 @@ pub(super) async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result 
         }
     }
     let lines =
-        local_agents.toolkit().map(|toolkit| problem_lines(toolkit.tools(), toolkit.problems())).unwrap_or_default();
+        local_agents.toolkit().map(|toolkit| problem_lines(&toolkit.tools(), &toolkit.problems())).unwrap_or_default();
     lines.iter().for_each(|line| note(line));
     Ok(())
 }

@@ -73,7 +73,8 @@ pub(crate) async fn worker(args: Worker, out: &mut Output) -> Result {
     let options = WorkerOptions { queue: args.queue.clone(), max_agents: args.max_agents, ..WorkerOptions::default() };
     let worker = runtime.worker(toolkit.host(), options).await?;
     let signal = stop_signal()?;
-    let (tools, problem_lines) = (counts(toolkit.tools()), problem_lines(toolkit.tools(), toolkit.problems()));
+    let served = toolkit.tools();
+    let (tools, problem_lines) = (counts(&served), problem_lines(&served, &toolkit.problems()));
     let registry = models.registry();
     let providers: Vec<_> = registry.providers().collect();
     if out.is_json() {

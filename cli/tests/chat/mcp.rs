@@ -367,3 +367,36 @@ fn a_server_asks_through_a_server_whose_worker_calls_it() {
     let beside = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && beside.contains("--mcp x.json"), "{beside}");
 }
+
+/// The reference server `everything`, as `make setup` installs it.
+fn everything(user: &User) -> String {
+    let installed =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolkit/tests/mcp/reference/node_modules");
+    let program = installed.join("@modelcontextprotocol/server-everything/dist/index.js");
+    assert!(program.exists(), "{} is missing; `make setup` installs it", program.display());
+    let server = json!({ "command": "node", "args": [program, "stdio"] });
+    file(user.folder.path().join("everything.json"), &json!({ "e": server }))
+}
+
+#[test]
+fn a_prompt_of_a_server_is_a_command() {
+    let user = User::new();
+    let fake = user.script("[[turns]]\ntext = \"So: {{lastUser}}\"\n[[turns]]\ntext = \"Fine.\"\n");
+    let mut terminal = Terminal::chat(&user, &[&fake, "--mcp", &everything(&user)]);
+    terminal.shows("MCP servers: e (");
+    terminal.write("/mcp__e__arg");
+    let text = terminal.shows("/mcp__e__args-prompt");
+    assert!(text.contains("CITY [STATE]"), "{text}");
+    terminal.line("s-prompt");
+    terminal.shows("needs \"city\"; write /mcp__e__args-prompt city [state]");
+    terminal.line("/mcp__e__args-prompt Portland Oregon");
+    let text = terminal.shows("What's weather in Portland, Oregon?");
+    assert!(!text.contains("there is no command"), "{text}");
+    terminal.shows("So: ");
+    terminal.line("/mcp");
+    let text = terminal.shows("Prompts:");
+    assert!(text.contains("e: ") && text.contains("/mcp__e__simple-prompt"), "{text}");
+    terminal.line("/mcp__e__nothing");
+    terminal.shows("there is no command /mcp__e__nothing");
+    leaves(terminal);
+}

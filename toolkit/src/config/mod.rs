@@ -38,6 +38,7 @@ mod folders;
 mod hooks;
 mod providers;
 mod schema;
+mod served;
 mod toolkit;
 mod toolkits;
 

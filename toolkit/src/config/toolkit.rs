@@ -1,36 +1,61 @@
 //! The native definitions of a configuration: agents, model calls and tools in one host.
 
 use super::schema::{Caches, ReactAgentConfig, ToolConfig, ToolkitConfig};
+use super::served::{Followers, Served};
 use super::{ToolHooks, home, records_of, registry};
 use crate::mcp::{McpInputTask, McpProblem, McpServers};
 use crate::provider::Registry;
-use crate::react::{AgentTool, LlmGenerate, ReactAgent};
+use crate::react::{AgentTool, LiveTools, LlmGenerate, ReactAgent};
 use crate::tools::{CallRecords, Limits, Sandbox, ToolDefinition, ToolEnvironment, ToolHost, ToolTask, Toolbox};
 use flovyn_core::agent::NativeHost;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::TaskOptions;
 use flovyn_core::task::TaskDefinition;
+use flovyn_core::worker::Host;
 use globset::{Glob, GlobMatcher};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-/// What a worker serves of the toolkit.
+/// What a worker serves of the toolkit. The tools of MCP servers are followed: when a server says that its tools have changed, or
+/// one comes alive that could not be used, the agents and the tasks of this kit have its new tools.
 pub struct Toolkit {
-    host: Arc<NativeHost>,
-    options: BTreeMap<String, TaskOptions>,
-    tools: Vec<ToolDefinition>,
-    servers: McpServers,
-    problems: Vec<McpProblem>,
+    served: Arc<Served>,
+    followers: Followers,
+}
+
+/// What a toolkit is made of: its description, and what is opened once.
+pub(super) struct Opening {
+    pub description: ToolkitConfig,
+    pub servers: McpServers,
+    models: Arc<Registry>,
+    /// The tools of the host.
+    own: Toolbox,
+    directory: PathBuf,
+    store: String,
+    tool_host: OnceLock<ToolHost>,
+}
+
+/// What a toolkit serves at one moment.
+#[derive(Default)]
+pub(super) struct ServedNow {
+    pub host: NativeHost,
+    pub options: BTreeMap<String, TaskOptions>,
+    pub tools: Arc<[ToolDefinition]>,
+    pub problems: Arc<[McpProblem]>,
 }
 
 /// The available tools, and which of them are served.
-struct ToolSelection {
+struct ToolSelection<'a> {
     toolbox: Toolbox,
-    servers: McpServers,
-    hooks: ToolHooks,
+    servers: &'a McpServers,
+    hooks: &'a ToolHooks,
     problems: Vec<McpProblem>,
     selected: BTreeSet<String>,
+    /// The tools that models are not offered.
+    hidden: BTreeSet<String>,
+    /// Whether a name that no tool has is an error. Once a worker serves, the tool of a server may be gone.
+    is_strict: bool,
 }
 
 impl Toolkit {
@@ -51,83 +76,116 @@ impl Toolkit {
         let models = Arc::new(models);
         servers.set_roots(&description.shown_roots()).await;
         servers.set_models(&models);
-        let records = || match &description.records {
-            Some(folder) => Ok(Some(folder.clone())),
-            // Calls of a store that ends with this process cannot be resumed.
-            None if store.starts_with("memory:") => Ok(None),
-            None => records_of(store).map(Some),
-        };
-        if let Ok(Some(folder)) = records() {
-            servers.remember_in(&folder);
+        let own = Toolbox::host_with(description.fetch.tool())?;
+        let (directory, store) = (description.directory(), store.to_owned());
+        let tool_host = OnceLock::new();
+        let opening = Opening { description, servers, models, own, directory, store, tool_host };
+        if let Ok(Some(folder)) = opening.records() {
+            opening.servers.remember_in(&folder);
         }
-        let (toolbox, problems) = servers.add_to(Toolbox::host_with(description.fetch.tool())?).await;
-        let toolbox = description.hooks.around(&toolbox)?;
-        let mut selection =
-            ToolSelection { toolbox, servers, hooks: description.hooks.clone(), problems, selected: BTreeSet::new() };
-        for name in &description.tools {
-            selection.select(name)?;
-        }
-        let directory = description.directory();
-        let mut host = NativeHost::default();
-        for agent in &description.agents {
-            host = host.agent(selection.agent(agent, &directory)?)?;
-        }
-        let generate = LlmGenerate::new(models);
-        let mut options = BTreeMap::from([(LlmGenerate::KIND.to_owned(), LlmGenerate::call_options())]);
-        host = host.task(generate)?;
-        let ToolSelection { toolbox, servers, problems, selected, .. } = selection;
-        let served = |tool: &ToolDefinition| selected.contains(&tool.name);
-        let tools = toolbox.definitions().into_iter().filter(served).collect();
-        if !selected.is_empty() {
-            let records = records()?.map_or_else(CallRecords::temporary, CallRecords::open)?;
-            let environment = description.environment(&directory)?;
-            let place = ToolHost::new(environment, records).with_roots(description.all_roots())?;
-            for task in selected.iter().filter_map(|name| ToolTask::new(&toolbox, name, &place)) {
-                options.insert(task.kind().to_owned(), TaskOptions { interruptible: true, ..task.options() });
-                host = host.task(task)?;
-            }
-        }
-        if servers.names().next().is_some() {
-            let answers = McpInputTask::new(servers.clone(), Limits::default());
-            options.insert(answers.kind().to_owned(), answers.options());
-            host = host.task(answers)?;
-        }
-        Ok(Self { host: Arc::new(host), options, tools, servers, problems })
+        opening.servers.list().await;
+        let (served, followers) = Served::open(opening)?;
+        Ok(Self { served, followers })
     }
 
     /// What a worker serves.
-    pub fn host(&self) -> Arc<NativeHost> {
-        self.host.clone()
+    pub fn host(&self) -> Arc<dyn Host> {
+        self.served.clone()
     }
 
     /// How a task of the kit is to be scheduled by agents of other kinds; none for a task that it does not serve.
-    pub fn options(&self, kind: &str) -> Option<&TaskOptions> {
-        self.options.get(kind)
+    pub fn options(&self, kind: &str) -> Option<TaskOptions> {
+        self.served.now().options.get(kind).cloned()
     }
 
     /// The kinds of its tasks: `llm.generate`, `tool.read`, ….
-    pub fn task_kinds(&self) -> impl Iterator<Item = &str> {
-        self.options.keys().map(String::as_str)
+    pub fn task_kinds(&self) -> Vec<String> {
+        self.served.now().options.keys().cloned().collect()
     }
 
-    /// The host and MCP tools that it serves, in the order of their names.
-    pub fn tools(&self) -> &[ToolDefinition] {
-        &self.tools
+    /// The host and MCP tools that it serves now, in the order of their names.
+    pub fn tools(&self) -> Arc<[ToolDefinition]> {
+        self.served.now().tools.clone()
     }
 
-    /// What is wrong with MCP servers and was not asked for by name.
-    pub fn problems(&self) -> &[McpProblem] {
-        &self.problems
+    /// What is wrong with MCP servers now and was not asked for by name.
+    pub fn problems(&self) -> Arc<[McpProblem]> {
+        self.served.now().problems.clone()
     }
 
     /// The MCP servers, for their prompts.
     pub fn mcp_servers(&self) -> &McpServers {
-        &self.servers
+        &self.served.opening().servers
     }
 
     /// Ends the connections to MCP servers, and the processes that were started for them.
     pub async fn close(&self) {
-        self.servers.close().await;
+        self.followers.stop();
+        self.served.opening().servers.close().await;
+    }
+}
+
+impl Opening {
+    /// Makes what is served of the tools that are known now. The tools of agents that follow them are replaced.
+    pub(super) fn make(&self, live: &BTreeMap<String, LiveTools>, is_strict: bool) -> Result<ServedNow> {
+        let description = &self.description;
+        let (toolbox, problems, hidden) = self.servers.add_known_to(self.own.clone());
+        let toolbox = description.hooks.around(&toolbox)?;
+        let (servers, hooks) = (&self.servers, &description.hooks);
+        let mut selection =
+            ToolSelection { toolbox, servers, hooks, problems, selected: BTreeSet::new(), hidden, is_strict };
+        for name in &description.tools {
+            selection.select(name)?;
+        }
+        let (mut host, mut tools_now) = (NativeHost::default(), Vec::new());
+        for given in &description.agents {
+            let mut agent = selection.agent(given, &self.directory)?;
+            if let Some(live) = live.get(&given.kind) {
+                tools_now.push((live, agent.tools_now()));
+                agent = agent.with_live_tools(live.clone());
+            }
+            host = host.agent(agent)?;
+        }
+        let generate = LlmGenerate::new(self.models.clone());
+        let mut options = BTreeMap::from([(LlmGenerate::KIND.to_owned(), LlmGenerate::call_options())]);
+        host = host.task(generate)?;
+        let ToolSelection { toolbox, problems, selected, hidden, .. } = selection;
+        let served = |tool: &ToolDefinition| selected.contains(&tool.name) && !hidden.contains(&tool.name);
+        let tools = toolbox.definitions().into_iter().filter(served).collect();
+        if !selected.is_empty() {
+            let place = self.tool_host()?;
+            for task in selected.iter().filter_map(|name| ToolTask::new(&toolbox, name, place)) {
+                options.insert(task.kind().to_owned(), TaskOptions { interruptible: true, ..task.options() });
+                host = host.task(task)?;
+            }
+        }
+        if self.servers.names().next().is_some() {
+            let answers = McpInputTask::new(self.servers.clone(), Limits::default());
+            options.insert(answers.kind().to_owned(), answers.options());
+            host = host.task(answers)?;
+        }
+        tools_now.into_iter().for_each(|(live, now)| live.set(now));
+        Ok(ServedNow { host, options, tools, problems: problems.into() })
+    }
+
+    /// The folder for records of calls; none where there is nothing to resume.
+    fn records(&self) -> Result<Option<PathBuf>> {
+        match &self.description.records {
+            Some(folder) => Ok(Some(folder.clone())),
+            // Calls of a store that ends with this process cannot be resumed.
+            None if self.store.starts_with("memory:") => Ok(None),
+            None => records_of(&self.store).map(Some),
+        }
+    }
+
+    fn tool_host(&self) -> Result<&ToolHost> {
+        if let Some(known) = self.tool_host.get() {
+            return Ok(known);
+        }
+        let records = self.records()?.map_or_else(CallRecords::temporary, CallRecords::open)?;
+        let environment = self.description.environment(&self.directory)?;
+        let place = ToolHost::new(environment, records).with_roots(self.description.all_roots())?;
+        Ok(self.tool_host.get_or_init(|| place))
     }
 }
 
@@ -140,7 +198,7 @@ fn user_caches() -> Vec<PathBuf> {
         .collect()
 }
 
-impl ToolSelection {
+impl ToolSelection<'_> {
     /// Selects the tools of a name or pattern.
     fn select(&mut self, name: &str) -> Result<Vec<String>> {
         let found: Vec<_> = if name.contains('*') {
@@ -149,9 +207,12 @@ impl ToolSelection {
         } else {
             self.toolbox.names().filter(|known| *known == name).map(str::to_owned).collect()
         };
+        if found.is_empty() && !self.is_strict && name.contains('*') {
+            return Ok(found);
+        }
         if found.is_empty() {
             // A server that cannot be used now does not keep a worker from serving everything else.
-            let Some(tool) = self.servers.unlisted(name) else { return Err(self.unknown(name)) };
+            let Some(tool) = self.servers.unlisted(name, !self.is_strict) else { return Err(self.unknown(name)) };
             let hooked = self.hooks.around(&Toolbox::new().with(tool)?)?;
             if let Some(tool) = hooked.get(name) {
                 self.toolbox = self.toolbox.clone().with_shared(tool.clone())?;
@@ -196,7 +257,9 @@ impl ToolSelection {
                             continue;
                         }
                         if let Some(tool) = self.toolbox.get(&name) {
-                            agent = agent.with_tool(AgentTool::shared(tool)?)?;
+                            let tool = AgentTool::shared(tool)?;
+                            let tool = if self.hidden.contains(&name) { tool.hidden() } else { tool };
+                            agent = agent.with_tool(tool)?;
                         }
                     }
                 }

@@ -1,7 +1,6 @@
 //! The toolkits that one worker serves. They can be replaced and added to while the worker polls.
 
 use super::{Toolkit, ToolkitConfig};
-use flovyn_core::agent::NativeHost;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::journal::MachineConfig;
 use flovyn_core::model::{ClaimedTask, TaskOptions};
@@ -85,19 +84,15 @@ impl Toolkits {
 
     /// The options with which a task of this kind is scheduled. None if no toolkit serves the kind.
     pub fn options(&self, kind: &str) -> Option<TaskOptions> {
-        self.served.read().all().find_map(|toolkit| toolkit.options(kind).cloned())
+        self.served.read().all().find_map(|toolkit| toolkit.options(kind))
     }
 
     /// The kinds of its tasks.
     pub fn kinds_of_tasks(&self) -> Vec<String> {
-        self.served
-            .read()
-            .all()
-            .flat_map(|toolkit| toolkit.task_kinds().map(str::to_owned).collect::<Vec<_>>())
-            .collect()
+        self.served.read().all().flat_map(|toolkit| toolkit.task_kinds()).collect()
     }
 
-    fn hosts(&self) -> Vec<Arc<NativeHost>> {
+    fn hosts(&self) -> Vec<Arc<dyn Host>> {
         self.served.read().all().map(|toolkit| toolkit.host()).collect()
     }
 }
@@ -108,7 +103,7 @@ async fn open(descriptions: &[String], store: &str, taken: &[String]) -> Result<
         joined = joined.joined(ToolkitConfig::parse(description)?)?;
     }
     let toolkit = Toolkit::open(joined, store).await?;
-    if let Some(twice) = toolkit.task_kinds().find(|kind| taken.iter().any(|known| known == kind)) {
+    if let Some(twice) = toolkit.task_kinds().iter().find(|kind| taken.contains(kind)) {
         let message =
             format!("the toolkit serves tasks of the kind {twice:?}; give the task of one's own another kind");
         return Err(Error::new(Code::InvalidArgument, message));

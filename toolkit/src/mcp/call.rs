@@ -288,6 +288,9 @@ async fn send(
         }
     };
     open.id = None;
+    if connection.about().tells_of_tools {
+        connection.tool_list.note_answer();
+    }
     // Answers and reports come over different channels, so the last report may arrive a moment after the answer.
     if reached.is_some_and(|report| report.total.is_none_or(|total| report.progress < total))
         && let Ok(report) = timeout(LAST_REPORT, next_report(&mut reports, &token)).await

@@ -8,10 +8,11 @@ use super::roots::Roots;
 use super::sampling::Sampler;
 use super::secrets::Secrets;
 use super::stdio::{StderrTail, StdioTransport};
-use super::transport::{NobodyAsked, http};
+use super::tool_list::ToolList;
+use super::transport::{ClientTransport, Discovery, http};
 use crate::tools::excerpt;
 use flovyn_core::error::Error;
-use rmcp::model::{ProtocolVersion, Tool};
+use rmcp::model::{ProtocolVersion, SubscriptionFilter, Tool};
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, Peer, RoleClient, RunningService, ServiceError,
     serve_client_with_lifecycle,
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 /// The pause after the first attempt that failed. Each further attempt that fails doubles it.
@@ -44,8 +46,8 @@ pub(super) struct Connection {
     slot: Mutex<Slot>,
     // Whether the last connection used the handshake. The next one tries that first.
     speaks_handshake: AtomicBool,
-    /// Whether the server has listed its tools.
-    pub(super) is_listed: AtomicBool,
+    /// What is known of the server's tools.
+    pub(super) tool_list: ToolList,
     about: parking_lot::Mutex<About>,
     roots: Arc<Roots>,
     sampler: Option<Arc<Sampler>>,
@@ -60,6 +62,8 @@ pub(super) struct About {
     pub instructions: Option<String>,
     pub has_resources: bool,
     pub has_prompts: bool,
+    /// Whether it says so when its tools change.
+    pub tells_of_tools: bool,
 }
 
 #[derive(Default)]
@@ -81,6 +85,29 @@ struct FailedAttempt {
 pub(super) struct LiveConnection {
     service: RunningService<RoleClient, Handler>,
     stderr_tail: Option<StderrTail>,
+    subscription: Option<Subscribed>,
+}
+
+/// What keeps a server of the stateless protocol telling that its tools have changed. The transport notes it; the rest of a
+/// notification is of no use.
+struct Subscribed(AbortHandle);
+
+impl Subscribed {
+    fn to_tools(peer: Peer<RoleClient>) -> Self {
+        let reads = tokio::spawn(async move {
+            let tools = SubscriptionFilter::builder().tools_list_changed().build();
+            // A server that refuses is one that does not tell.
+            let Ok(mut subscription) = peer.listen(tools).await else { return };
+            while let Ok(Some(_)) = subscription.next().await {}
+        });
+        Self(reads.abort_handle())
+    }
+}
+
+impl Drop for Subscribed {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Why there is no connection. In this case no request was sent.
@@ -111,7 +138,7 @@ impl Connection {
             secrets,
             slot: Mutex::default(),
             speaks_handshake: AtomicBool::default(),
-            is_listed: AtomicBool::default(),
+            tool_list: ToolList::default(),
             about: parking_lot::Mutex::default(),
             roots: Arc::default(),
             sampler,
@@ -148,6 +175,10 @@ impl Connection {
         match connected {
             Ok(live) => {
                 let live = Arc::new(live);
+                // A server that was started again may have other tools.
+                if self.tool_list.is_listed() {
+                    self.tool_list.outdated().set();
+                }
                 *slot = Slot { live: Some(live.clone()), failed: None };
                 Ok(live)
             }
@@ -171,18 +202,19 @@ impl Connection {
         *self.memory.lock() = Some(folder.to_owned());
     }
 
-    /// Remembers the tools that it has listed.
+    /// Remembers the tools that it has listed, and those that it had once.
     pub(super) fn remember(&self, tools: &[Tool]) {
         let Some(folder) = self.memory.lock().clone() else { return };
-        KnownTools { tools: tools.to_vec(), has_resources: self.about().has_resources }.store(&folder, self);
+        let (past, has_resources) = (self.tool_list.past(), self.about().has_resources);
+        KnownTools { tools: tools.to_vec(), past, has_resources }.store(&folder, self);
     }
 
-    /// The tools that it had when it could last be used.
-    pub(super) fn remembered(&self) -> Vec<Tool> {
+    /// What is known of the server from earlier processes.
+    pub(super) fn remembered(&self) -> KnownTools {
         let folder = self.memory.lock().clone();
-        let Some(known) = folder.and_then(|folder| KnownTools::load(&folder, self)) else { return Vec::new() };
+        let known = folder.and_then(|folder| KnownTools::load(&folder, self)).unwrap_or_default();
         self.about.lock().has_resources |= known.has_resources;
-        known.tools
+        known
     }
 
     /// What the server may ask of models, if it may.
@@ -214,7 +246,7 @@ impl Connection {
     pub(super) async fn close(&self) {
         if let Some(live) = self.slot.lock().await.live.take() {
             match Arc::try_unwrap(live) {
-                Ok(LiveConnection { mut service, .. }) => {
+                Ok(LiveConnection { mut service, subscription: _subscription, .. }) => {
                     let _ = service.close().await;
                 }
                 // A call still uses the connection. Cancelling the connection also ends the call.
@@ -240,16 +272,32 @@ impl Connection {
             modes.reverse();
         }
         let [first, second] = modes;
-        let live = match self.connect_as(first).await {
+        let was_late = Arc::<AtomicBool>::default();
+        let mut connected = self.connect_as(first, &was_late).await;
+        if was_late.load(Ordering::Acquire) {
+            // It was slow to start, and has said that it speaks the stateless protocol when the handshake had begun.
+            if let Ok(mut live) = connected {
+                let _ = live.service.close().await;
+            }
+            let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+            connected = self.connect_as(ClientLifecycleMode::Discover { preferred_versions }, &was_late).await;
+        }
+        let mut live = match connected {
             // Older servers may exit, or answer with a bare status, when they get a request they do not know.
             Err(refused) if refused.kind == ConnectFailure::Refused => {
-                self.connect_as(second).await.map_err(|_| refused)?
+                self.connect_as(second, &was_late).await.map_err(|_| refused)?
             }
             other => other?,
         };
         let info = live.service.peer_info();
         let version = info.as_ref().map(|info| info.protocol_version.clone());
-        self.speaks_handshake.store(version.is_some_and(|version| version.has_initialize()), Ordering::Relaxed);
+        let speaks_handshake = version.is_some_and(|version| version.has_initialize());
+        self.speaks_handshake.store(speaks_handshake, Ordering::Relaxed);
+        let tools = info.as_ref().and_then(|info| info.capabilities.tools.as_ref());
+        let tells_of_tools = tools.is_some_and(|tools| tools.list_changed == Some(true));
+        if !speaks_handshake && tells_of_tools {
+            live.subscription = Some(Subscribed::to_tools(live.peer().clone()));
+        }
         *self.about.lock() = info.map_or_else(About::default, |info| {
             let said = info.instructions.as_deref().unwrap_or_default().trim();
             let said = clean(excerpt::prefix(said, MAX_INSTRUCTIONS)).into_owned();
@@ -257,28 +305,39 @@ impl Connection {
                 instructions: (!said.is_empty()).then_some(said),
                 has_resources: info.capabilities.resources.is_some(),
                 has_prompts: info.capabilities.prompts.is_some(),
+                tells_of_tools,
             }
         });
         Ok(live)
     }
 
-    async fn connect_as(&self, mode: ClientLifecycleMode) -> Result<LiveConnection, Unavailable> {
+    async fn connect_as(
+        &self,
+        mode: ClientLifecycleMode,
+        was_late: &Arc<AtomicBool>,
+    ) -> Result<LiveConnection, Unavailable> {
         let closed = |error: Error| Unavailable { why: self.redact(error.message()), kind: ConnectFailure::Closed };
         let handler = Handler::new(self.roots.clone(), self.sampler.clone());
         let asks = self.sampler.as_ref().is_some_and(|sampler| sampler.config.asks);
+        let outdated = self.tool_list.outdated().clone();
+        let is_watched = matches!(&self.config.transport, McpTransport::Stdio { .. })
+            && matches!(mode, ClientLifecycleMode::Auto { .. });
+        let discovery = Discovery::new(is_watched, was_late);
         let (served, stderr_tail) = match &self.config.transport {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let started = StdioTransport::start(command, args, env, cwd.as_deref(), &self.secrets);
                 let (transport, stderr_tail) = started.map_err(closed)?;
-                (serve_client_with_lifecycle(handler, NobodyAsked { transport, asks }, mode).await, Some(stderr_tail))
+                let transport = ClientTransport { transport, asks, outdated, discovery };
+                (serve_client_with_lifecycle(handler, transport, mode).await, Some(stderr_tail))
             }
             McpTransport::Http { url, headers } => {
                 let transport = http(url, headers).map_err(closed)?;
-                (serve_client_with_lifecycle(handler, NobodyAsked { transport, asks }, mode).await, None)
+                let transport = ClientTransport { transport, asks, outdated, discovery };
+                (serve_client_with_lifecycle(handler, transport, mode).await, None)
             }
         };
         match served {
-            Ok(service) => Ok(LiveConnection { service, stderr_tail }),
+            Ok(service) => Ok(LiveConnection { service, stderr_tail, subscription: None }),
             Err(error) => Err(self.refused(&error, stderr_tail).await),
         }
     }

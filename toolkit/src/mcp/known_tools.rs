@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct KnownTools {
     pub tools: Vec<Tool>,
+    /// The tools that the server had once. A run that was in the middle of a call of one goes on with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<Tool>,
     pub has_resources: bool,
 }
 
@@ -20,7 +23,7 @@ impl KnownTools {
     /// What is known of a server in a folder.
     pub(super) fn load(folder: &Path, connection: &Connection) -> Option<Self> {
         let text = fs::read(file(folder, connection)).ok()?;
-        serde_json::from_slice(&text).ok().filter(|known: &Self| !known.tools.is_empty())
+        serde_json::from_slice(&text).ok().filter(|known: &Self| !known.tools.is_empty() || !known.past.is_empty())
     }
 
     /// Keeps it in a folder. It is only a convenience: where it cannot be written, it is not there the next time.

@@ -1,11 +1,10 @@
 //! The list of a server's tools: all its pages, within bounds. A tool or a page that cannot be used costs itself alone.
 
 use super::connection::{Connection, LiveConnection};
-use rmcp::model::{ClientRequest, ErrorCode, ListToolsRequest, PaginatedRequestParams, Tool};
+use rmcp::model::{ClientRequest, ErrorCode, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
 use rmcp::service::ServiceError;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
 use tokio::time::{Instant, timeout_at};
 
 /// How many tools one server may have.
@@ -19,15 +18,22 @@ struct Page {
     next: Option<String>,
 }
 
-/// All tools of a server, and the problems of tools that cannot be used. The whole list takes no longer than a call may.
+/// Lists all tools of a server, and the problems of tools that cannot be used. The whole list takes no longer than a call may.
+/// The connection then knows them.
 pub(super) async fn tools_of(connection: &Connection) -> Result<(Vec<Tool>, Vec<String>), String> {
+    let _listing = connection.tool_list.listing();
     let listed = list(connection).await;
-    connection.is_listed.store(listed.is_ok(), Ordering::Relaxed);
+    connection.tool_list.settle(&listed, || connection.remembered());
+    if let Ok((tools, _)) = &listed {
+        connection.remember(tools);
+    }
     listed
 }
 
 async fn list(connection: &Connection) -> Result<(Vec<Tool>, Vec<String>), String> {
-    let live = connection.live().await.map_err(|unavailable| unavailable.why)?;
+    let live = connection.live().await;
+    connection.tool_list.begin();
+    let live = live.map_err(|unavailable| unavailable.why)?;
     let deadline = Instant::now() + connection.config.timeout;
     let (mut tools, mut problems) = (BTreeMap::<String, Tool>::new(), Vec::<String>::new());
     let (mut order, mut cursors) = (Vec::new(), BTreeSet::new());
@@ -95,16 +101,15 @@ fn has_none(error: &ServiceError, live: &LiveConnection) -> bool {
 
 async fn page(live: &LiveConnection, cursor: Option<String>) -> Result<Page, ServiceError> {
     let parameters = PaginatedRequestParams::default().with_cursor(cursor);
-    let page = match live.peer().list_tools(Some(parameters.clone())).await {
-        Ok(page) => Page { tools: page.tools, problems: Vec::new(), next: page.next_cursor },
+    // The library's own method may answer with the list that was there before the server said that it has changed.
+    let request = ListToolsRequest::with_param(parameters);
+    let page = match live.peer().send_request(ClientRequest::ListToolsRequest(request)).await? {
+        ServerResult::ListToolsResult(page) => Page { tools: page.tools, problems: Vec::new(), next: page.next_cursor },
         // One invalid tool makes the library reject the whole list; the other tools can still be used.
-        Err(ServiceError::UnexpectedResponse) => {
-            let request = ListToolsRequest::with_param(parameters);
-            let answer = live.peer().send_request(ClientRequest::ListToolsRequest(request)).await?;
+        answer => {
             let answer = serde_json::to_value(answer).unwrap_or_default();
             lenient_page(&answer).ok_or(ServiceError::UnexpectedResponse)?
         }
-        Err(error) => return Err(error),
     };
     Ok(page.named())
 }

@@ -49,6 +49,7 @@ mod stand_in;
 mod stdio;
 mod tasks;
 mod tool;
+mod tool_list;
 mod transport;
 
 pub use config::{McpConfig, McpSampling, McpServerConfig, McpTransport};

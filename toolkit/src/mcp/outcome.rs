@@ -15,6 +15,9 @@ use std::borrow::Cow;
 const MAX_IMAGES: usize = 10;
 /// The most structured content that is kept, in bytes of JSON.
 const MAX_STRUCTURED: usize = 256 * 1024;
+/// The most text of one result. What a model is shown of it at once is for the caller to decide: the agent shows the
+/// beginning and the end, and lets the model read the rest.
+const MAX_RESULT: usize = 32 << 20;
 
 /// The server and the tool of a call.
 pub(super) struct CallIdentity<'a> {
@@ -59,7 +62,8 @@ async fn of_result(result: CallToolResult) -> Result<ToolOutcome, Fault> {
             None => model_content.text("(no output)"),
         }
     }
-    let mut details = json!({ "bytes": model_content.bytes, "cut": model_content.is_cut });
+    model_content.note_cut();
+    let mut details = json!({ "bytes": model_content.bytes, "cut": model_content.is_cut() });
     if let Some(value) = structured {
         let bytes = value.to_string().len();
         match bytes <= MAX_STRUCTURED {
@@ -83,16 +87,20 @@ pub(super) async fn of_resource(contents: &[Value]) -> ToolOutcome {
     if model_content.parts.is_empty() {
         model_content.text("(empty)");
     }
-    let details = json!({ "bytes": model_content.bytes, "cut": model_content.is_cut });
+    model_content.note_cut();
+    let details = json!({ "bytes": model_content.bytes, "cut": model_content.is_cut() });
     ToolOutcome { content: model_content.parts, is_error: false, details }
 }
 
-/// The parts of a message of a server: one block of content, or a list of them.
+/// The parts of a message of a server: one block of content, or a list of them. Nobody can read more of a message later, so
+/// its text is bounded here.
 pub(super) async fn of_blocks(content: &Value) -> Vec<Part> {
-    let mut model_content = ModelContent::default();
+    let mut model_content =
+        ModelContent { lines_left: excerpt::MAX_LINES, bytes_left: excerpt::MAX_BYTES, ..ModelContent::default() };
     for block in content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice) {
         model_content.block(lenient_block(block.clone())).await;
     }
+    model_content.note_cut();
     model_content.parts
 }
 
@@ -126,15 +134,22 @@ fn lenient_block(block: Value) -> ContentBlock {
     serde_json::from_value(block).unwrap_or_else(|_| ContentBlock::text(format!("[{kind}: not shown]")))
 }
 
-/// The content for the model, up to the limits of all tools.
-#[derive(Default)]
+/// The content for the model, up to a limit.
 struct ModelContent {
     parts: Vec<Part>,
-    lines: usize,
-    shown_bytes: usize,
+    lines_left: usize,
+    bytes_left: usize,
+    /// The bytes of all text, with what is left out.
     bytes: usize,
+    /// The bytes of the text that is left out.
+    left_out: usize,
     images: usize,
-    is_cut: bool,
+}
+
+impl Default for ModelContent {
+    fn default() -> Self {
+        Self { parts: Vec::new(), lines_left: usize::MAX, bytes_left: MAX_RESULT, bytes: 0, left_out: 0, images: 0 }
+    }
 }
 
 impl ModelContent {
@@ -162,24 +177,28 @@ impl ModelContent {
     fn text(&mut self, text: &str) {
         let text = clean(text);
         self.bytes += text.len();
-        let (lines, bytes) = (excerpt::MAX_LINES - self.lines, excerpt::MAX_BYTES - self.shown_bytes);
-        if self.is_cut {
-            return;
+        let is_full = self.is_cut() || self.lines_left == 0 || self.bytes_left == 0;
+        let head = if is_full { "" } else { excerpt::head(&text, self.lines_left, self.bytes_left).0 };
+        self.left_out += text.len() - head.len();
+        self.lines_left = self.lines_left.saturating_sub(head.lines().count());
+        self.bytes_left -= head.len();
+        // A text without letters stays: it may be all that the server said.
+        if !is_full {
+            self.parts.push(Part::text(head));
         }
-        let (head, is_cut) = if lines == 0 || bytes == 0 { ("", true) } else { excerpt::head(&text, lines, bytes) };
-        self.lines += head.matches('\n').count() + usize::from(!head.ends_with('\n'));
-        self.lines = self.lines.min(excerpt::MAX_LINES);
-        self.shown_bytes += head.len();
-        self.is_cut = is_cut;
-        let note = match is_cut {
-            false => String::new(),
-            true => format!(
-                "\n\n[Cut after {} lines or {}. Ask for less at once, or for the next page where the tool has pages.]",
-                excerpt::MAX_LINES,
-                excerpt::size(excerpt::MAX_BYTES as u64)
-            ),
-        };
-        self.parts.push(Part::text(format!("{}{note}", if is_cut { head.trim_end_matches('\n') } else { head })));
+    }
+
+    fn is_cut(&self) -> bool {
+        self.left_out > 0
+    }
+
+    /// Says at the end how much is left out.
+    fn note_cut(&mut self) {
+        if self.is_cut() {
+            let left_out = excerpt::size(self.left_out as u64);
+            let note = format!("\n[Cut: the last {left_out} are left out, for they are more than can be kept.]");
+            self.parts.push(Part::text(note));
+        }
     }
 
     async fn image(&mut self, base64: &str) {
@@ -228,17 +247,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn text_is_cut_at_the_limits_of_all_tools() {
-        let long = "line of text\n".repeat(excerpt::MAX_LINES);
-        let outcome =
-            of(vec![ContentBlock::text(long.clone()), ContentBlock::text("more"), ContentBlock::text("yet")]).await;
-        assert_eq!(outcome.content.len(), 2, "{:?}", outcome.details);
-        assert_eq!(outcome.content[0].as_text(), Some(long.as_str()));
-        assert!(outcome.content[1].as_text().is_some_and(|text| text.contains("[Cut after 2000 lines or 50.0 KB")));
-        assert_eq!((outcome.details["cut"].as_bool(), outcome.details["bytes"].as_u64()), (Some(true), Some(26_007)));
-        let wide = of(vec![ContentBlock::text("ü".repeat(50_000))]).await;
-        assert!(wide.plain_text().len() < excerpt::MAX_BYTES + 200 && wide.details["cut"] == true);
-        assert_eq!(of(vec![ContentBlock::text("all")]).await.details["cut"], false);
+    async fn the_text_of_a_result_is_whole_up_to_what_can_be_kept() {
+        let long = "line of text\n".repeat(400_000);
+        let outcome = of(vec![ContentBlock::text(long.clone()), ContentBlock::text("more")]).await;
+        assert_eq!(outcome.content.iter().filter_map(Part::as_text).collect::<Vec<_>>(), [long.as_str(), "more"]);
+        assert_eq!(
+            (outcome.details["cut"].as_bool(), outcome.details["bytes"].as_u64()),
+            (Some(false), Some(5_200_004))
+        );
+        let wide = of(vec![ContentBlock::text("ü".repeat(MAX_RESULT)), ContentBlock::text("more")]).await;
+        assert!(wide.plain_text().len() < MAX_RESULT + 200 && wide.details["cut"] == true);
+        let said = wide.plain_text();
+        assert!(said.ends_with("\n[Cut: the last 32.0 MB are left out, for they are more than can be kept.]"));
+    }
+
+    #[tokio::test]
+    async fn a_message_is_bounded_like_the_results_of_host_tools() {
+        let line = "line of text\n";
+        let long =
+            json!([{ "type": "text", "text": line.repeat(excerpt::MAX_LINES) }, { "type": "text", "text": "more" }]);
+        let parts = of_blocks(&long).await;
+        let texts: Vec<_> = parts.iter().filter_map(Part::as_text).collect();
+        let note = "\n[Cut: the last 4 bytes are left out, for they are more than can be kept.]";
+        assert_eq!(texts, [line.repeat(excerpt::MAX_LINES).as_str(), note]);
+        let wide = of_blocks(&json!({ "type": "text", "text": "ü".repeat(50_000) })).await;
+        assert!(wide[0].as_text().is_some_and(|text| text.len() <= excerpt::MAX_BYTES));
     }
 
     #[tokio::test]

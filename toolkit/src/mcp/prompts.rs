@@ -142,7 +142,7 @@ impl McpServers {
         (prompts, problems)
     }
 
-    /// The messages of a prompt, filled in by its server. Their text and images are bounded like the results of tools.
+    /// The messages of a prompt, filled in by its server. Their text and images are bounded like the results of host tools.
     ///
     /// # Errors
     ///

@@ -83,9 +83,7 @@ impl ResourceTool {
             text.push_str(&format!("\n\nTemplates, whose {{braces}} are to be filled in:\n{}", templates.join("\n")));
         }
         problems.iter().for_each(|problem| text.push_str(&format!("\n\n[{}]", self.connection.redact(problem))));
-        let (shown, is_cut) = excerpt::head(&text, excerpt::MAX_LINES, excerpt::MAX_BYTES);
-        let note = if is_cut { "\n[Cut. Give \"query\" to list fewer.]" } else { "" };
-        Ok(ToolOutcome::text(format!("{shown}{note}")))
+        Ok(ToolOutcome::text(text))
     }
 
     async fn read(&self, address: &str, environment: &CallEnvironment) -> std::result::Result<ToolOutcome, Fault> {

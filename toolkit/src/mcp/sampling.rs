@@ -104,6 +104,9 @@ impl Sampler {
             stop: serde_json::from_value(parameters["stopSequences"].clone()).unwrap_or_default(),
             ..ModelRequest::new(&model.info.id, messages)
         };
+        // The server waits in the middle of a call, with a request that is open and ends with this process. So this call is
+        // outside of the run's own waits, which need no process and last for hours, and this is its one owner of retries: it
+        // makes a call again that was refused for the moment, and none that has shown something.
         let provider = Retrying::new(model.provider, RetryPolicy { after_content: false, ..RetryPolicy::default() });
         let ended = provider.stream(&request, &mut |_| {}, &CancellationToken::new()).await;
         match ended {

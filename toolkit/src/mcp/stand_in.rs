@@ -45,21 +45,18 @@ impl StandIn {
                 ToolOutcome::error("unavailable", message)
             }
             Ok((tools, problems)) => {
-                self.connection.remember(&tools);
                 let tool = |tool: &rmcp::model::Tool| {
                     let described = tool.description.as_deref().unwrap_or_default();
                     let described = clean(excerpt::prefix(described.trim(), MAX_DESCRIPTION)).replace('\n', " ");
                     format!("- {}: {described}", clean(&tool.name))
                 };
                 let lines: Vec<_> = tools.iter().map(tool).chain(problems).collect();
-                let text = format!(
-                    "The MCP server {server:?} works again. Its tools can be called when the worker is started again; tell the \
-                     user so. They are:\n{}",
-                    lines.join("\n")
-                );
-                let (shown, is_cut) = excerpt::head(&text, excerpt::MAX_LINES, excerpt::MAX_BYTES);
-                let note = if is_cut { "\n[Cut: it has more tools.]" } else { "" };
-                ToolOutcome::text(format!("{shown}{note}"))
+                let when = match self.connection.tool_list.is_followed() {
+                    true => "Its tools can be called from your next answer on.",
+                    false => "Its tools can be called when the worker is started again; tell the user so.",
+                };
+                let text = format!("The MCP server {server:?} works again. {when} They are:\n{}", lines.join("\n"));
+                ToolOutcome::text(text)
             }
         }
     }

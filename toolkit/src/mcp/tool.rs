@@ -87,6 +87,17 @@ impl McpTool {
         &self.connection.name
     }
 
+    fn not_there(&self) -> ToolOutcome {
+        let (server, tool) = (&self.connection.name, &self.tool);
+        let now = self.connection.tool_list.now().tools;
+        let now: Vec<_> = now.iter().map(|tool| clean(&tool.name)).collect();
+        let message = format!(
+            "The MCP server {server:?} does not have its tool {tool:?} any more, so the call was not made. It has: {}.",
+            if now.is_empty() { "none".into() } else { now.join(", ") }
+        );
+        ToolOutcome::error("unknown_tool", message).with_details(json!({ "server": server, "tool": tool }))
+    }
+
     /// The tool's name at its server.
     pub fn server_tool(&self) -> &str {
         &self.tool
@@ -129,6 +140,10 @@ impl Tool for McpTool {
     }
 
     async fn call(&self, arguments: Value, environment: &ToolEnvironment) -> error::Result<ToolOutcome> {
+        // A run that goes on with the tools that it began with may call one that is gone.
+        if self.connection.tool_list.is_past(&self.tool) {
+            return Ok(self.not_there());
+        }
         let may_repeat = self.recovery() == Recovery::Again;
         let request = ToolRequest {
             tool: self.tool.clone(),

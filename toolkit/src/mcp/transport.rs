@@ -2,45 +2,108 @@
 
 use super::lenient_http::LenientHttpClient;
 use super::lines::MAX_LENGTH;
+use super::tool_list::Outdated;
 use crate::provider::client_builder;
 use flovyn_core::error::{Code, Error, Result};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
+use rmcp::ErrorData;
 use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, JsonRpcMessage};
+use rmcp::model::{ClientRequest, ErrorCode, JsonRpcMessage, RequestId, ServerNotification};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::common::client_side_sse::SseRetryPolicy;
 use rmcp::transport::streamable_http_client::{StreamableHttpClientTransport, StreamableHttpClientTransportConfig};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
 
 /// How long a server's machine may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How many redirects to other addresses of the server are followed.
 const REDIRECTS: usize = 5;
+/// How long a server on pipes may take to answer `server/discover`.
+const QUIET: Duration = Duration::from_secs(2);
 /// How often a broken stream is resumed, and how long the first attempt waits unless the server sets the time.
 const RESUMPTIONS: usize = 4;
 const RESUME: Duration = Duration::from_millis(250);
 
-/// A transport that offers nothing in the older handshake for which a person would be asked. With the handshake,
-/// questions come while a call runs and would be lost with the process. In the stateless protocol they are results,
-/// which are durable.
-pub(super) struct NobodyAsked<T> {
+/// A transport that offers nothing in the older handshake for which a person would be asked, and notes when the server says that
+/// its tools have changed.
+///
+/// With the handshake, questions come while a call runs and would be lost with the process. In the stateless protocol they are
+/// results, which are durable. The change of tools is noted here, for here it is known before the answers behind it: a call
+/// that changes the tools has changed them when it ends.
+pub(super) struct ClientTransport<T> {
     pub transport: T,
     /// Whether a person is asked before the server may ask a model.
     pub asks: bool,
+    pub outdated: Outdated,
+    pub discovery: Discovery,
 }
 
-impl<T: Transport<RoleClient>> Transport<RoleClient> for NobodyAsked<T> {
+/// The request that tells the two protocols apart, which servers of the handshake do not know. Most answer with an error. One
+/// that answers nothing is taken for such a server after a moment, instead of after the ten seconds of the library.
+pub(super) struct Discovery {
+    is_watched: bool,
+    /// Whether it was answered after all: then the server speaks the stateless protocol, and was slow to start.
+    was_late: Arc<AtomicBool>,
+    open: Option<(RequestId, Instant)>,
+    given_up: Option<RequestId>,
+}
+
+impl Discovery {
+    /// `is_watched` says whether an answer is missed: over HTTP each request has one.
+    pub(super) fn new(is_watched: bool, was_late: &Arc<AtomicBool>) -> Self {
+        Self { is_watched, was_late: was_late.clone(), open: None, given_up: None }
+    }
+
+    fn sent(&mut self, id: &RequestId) {
+        if self.is_watched {
+            self.open = Some((id.clone(), Instant::now() + QUIET));
+        }
+    }
+
+    /// The answer in place of one that has not come.
+    fn give_up(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        let (id, _) = self.open.take()?;
+        self.given_up = Some(id.clone());
+        let unknown = ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "the server does not answer server/discover", None);
+        Some(JsonRpcMessage::error(unknown, Some(id)))
+    }
+
+    /// Whether a message is of use: a late answer is none.
+    fn goes_on(&mut self, message: &RxJsonRpcMessage<RoleClient>) -> bool {
+        let id = match message {
+            JsonRpcMessage::Response(answer) => Some(&answer.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref(),
+            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+        };
+        let Some(id) = id else { return true };
+        self.open.take_if(|(open, _)| open == id);
+        let is_late = self.given_up.as_ref() == Some(id);
+        if is_late && matches!(message, JsonRpcMessage::Response(_)) {
+            self.was_late.store(true, Ordering::Release);
+        }
+        !is_late
+    }
+}
+
+impl<T: Transport<RoleClient>> Transport<RoleClient> for ClientTransport<T> {
     type Error = T::Error;
 
     fn send(
         &mut self,
         mut message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
+        if let JsonRpcMessage::Request(request) = &message
+            && matches!(request.request, ClientRequest::DiscoverRequest(_))
+        {
+            self.discovery.sent(&request.id);
+        }
         if let JsonRpcMessage::Request(request) = &mut message
             && let ClientRequest::InitializeRequest(initialize) = &mut request.request
         {
@@ -54,8 +117,25 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for NobodyAsked<T> {
         self.transport.send(message)
     }
 
-    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
-        self.transport.receive()
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let message = match self.discovery.open.as_ref().map(|(_, due)| *due) {
+                None => self.transport.receive().await?,
+                Some(due) => tokio::select! {
+                    biased;
+                    message = self.transport.receive() => message?,
+                    () = sleep_until(due) => return self.discovery.give_up(),
+                },
+            };
+            if let JsonRpcMessage::Notification(said) = &message
+                && matches!(said.notification, ServerNotification::ToolListChangedNotification(_))
+            {
+                self.outdated.set();
+            }
+            if self.discovery.goes_on(&message) {
+                return Some(message);
+            }
+        }
     }
 
     fn close(&mut self) -> impl Future<Output = Result<(), T::Error>> + Send {

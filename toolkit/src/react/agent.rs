@@ -1,7 +1,7 @@
 //! The definition of the agent: its tools, approval policy, system prompt and defaults.
 
 use super::run::AgentRun;
-use super::{AgentConfig, AgentInput, AgentTool, KIND, Mode, ModelChoice, ReactState, RunOutcome};
+use super::{AgentConfig, AgentInput, AgentTool, KIND, LiveTools, Mode, ModelChoice, ReactState, RunOutcome, ToolsNow};
 use crate::tools::Toolbox;
 use crate::tools::approval::ApprovalPolicy;
 use async_trait::async_trait;
@@ -25,6 +25,8 @@ pub struct ReactAgent {
     pub(super) system_prompt: String,
     /// What MCP servers say about the use of their tools, by the servers' names.
     pub(super) server_instructions: BTreeMap<String, String>,
+    /// Its tools where they may change.
+    pub(super) live: Option<LiveTools>,
     defaults: Defaults,
 }
 
@@ -49,6 +51,7 @@ impl Default for ReactAgent {
             approvals: ApprovalPolicy::default(),
             system_prompt: SYSTEM_PROMPT.to_owned(),
             server_instructions: BTreeMap::new(),
+            live: None,
             defaults: Defaults::default(),
         }
     }
@@ -102,6 +105,16 @@ impl ReactAgent {
     pub fn with_server_instructions(mut self, server: impl Into<String>, said: impl Into<String>) -> Self {
         self.server_instructions.insert(server.into(), said.into());
         self
+    }
+
+    /// Its tools, and what servers say about them.
+    pub(crate) fn tools_now(&self) -> ToolsNow {
+        ToolsNow { tools: (*self.tools).clone(), instructions: self.server_instructions.clone() }
+    }
+
+    /// Offers these tools in place of its own. They may change while runs go on.
+    pub(crate) fn with_live_tools(self, live: LiveTools) -> Self {
+        Self { live: Some(live), ..self }
     }
 
     /// Sets the model of runs that name none. The input of a run can then be just its prompt.
@@ -161,11 +174,14 @@ impl ReactAgent {
 
     /// The tools of a run, by name.
     pub(super) fn select_tools(&self, names: Option<&[String]>) -> Result<BTreeMap<String, AgentTool>> {
-        let Some(names) = names else { return Ok((*self.tools).clone()) };
-        let pick = |name: &String| match self.tools.get(name) {
+        let now = self.live.as_ref().map(LiveTools::now);
+        let all = now.as_ref().map_or(&*self.tools, |now| &now.tools);
+        let Some(names) = names else { return Ok(all.clone()) };
+        let pick = |name: &String| match all.get(name) {
             Some(tool) => Ok((name.clone(), tool.clone())),
             None => {
-                let known = self.tools.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                let known = all.iter().filter(|(_, tool)| !tool.is_hidden);
+                let known = known.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
                 let message =
                     format!("the run wants the tool {name:?}, which this agent does not have; it has: {known}");
                 Err(Error::new(Code::InvalidArgument, message))

@@ -29,6 +29,8 @@ pub struct AgentTool {
     arguments: Arc<Validator>,
     /// The tool, if its effect may depend on the arguments of a call.
     tool: Option<Arc<dyn Tool>>,
+    /// Whether models are not offered it. It is there for calls that were made before.
+    pub(super) is_hidden: bool,
 }
 
 /// The input and the output of the task.
@@ -72,6 +74,11 @@ impl AgentTool {
     /// As [`host`](Self::host), for a tool whose effect depends on the arguments of a call.
     pub fn shared(tool: &Arc<dyn Tool>) -> Result<Self> {
         Ok(Self { tool: Some(tool.clone()), ..Self::host(&**tool)? })
+    }
+
+    /// Hides it from models.
+    pub(crate) fn hidden(self) -> Self {
+        Self { is_hidden: true, ..self }
     }
 
     /// What a call does to the world.
@@ -130,6 +137,7 @@ impl AgentTool {
             task_arguments,
             arguments: Arc::new(arguments),
             tool: None,
+            is_hidden: false,
         })
     }
 

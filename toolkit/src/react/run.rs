@@ -5,8 +5,8 @@ use super::compaction::Compacted;
 use super::output::Output;
 use super::transcript::{LlmCall, OfferedTools, Transcript, entry_type, estimate};
 use super::{
-    AgentEvent, AgentInput, AgentTool, AnswerEnd, Delivery, Mode, ModelChoice, OutputSpec, Phase, ReactAgent,
-    ReactState, RunOutcome, StopReason, USER_MESSAGE, UserMessage,
+    AgentEvent, AgentInput, AgentTool, AnswerEnd, Delivery, LiveTools, Mode, ModelChoice, OutputSpec, Phase,
+    ReactAgent, ReactState, RunOutcome, StopReason, USER_MESSAGE, UserMessage,
 };
 use super::{inbox, results};
 use crate::mcp::tool_name;
@@ -29,6 +29,8 @@ pub(super) struct AgentRun<'a> {
     pub state: ReactState,
     agent: &'a ReactAgent,
     approvals: Vec<Approvals>,
+    /// Whether the tools were recorded since the last checkpoint.
+    has_recorded_tools: bool,
 }
 
 /// How a turn ends.
@@ -47,7 +49,7 @@ impl<'a> AgentRun<'a> {
         }
         let policies = std::iter::once(&agent.approvals).chain(&input.approvals);
         let approvals = policies.map(|policy| policy.compile()).collect::<Result<_>>()?;
-        Ok(Self { ctx, input, tools, state: ctx.state()?, agent, approvals })
+        Ok(Self { ctx, input, tools, state: ctx.state()?, agent, approvals, has_recorded_tools: false })
     }
 
     /// Runs turns until the run ends. Everything that is not in the state is read from the conversation.
@@ -76,6 +78,7 @@ impl<'a> AgentRun<'a> {
                 self.status("waiting_for_input", word.as_str());
             }
             self.ctx.checkpoint(&self.state)?.await?;
+            self.has_recorded_tools = false;
         }
     }
 
@@ -90,7 +93,8 @@ impl<'a> AgentRun<'a> {
         }
         match self.input.config.mode {
             Mode::Chat => self.record_offered_tools_if_changed().await?,
-            Mode::OneShot => self.record_tools(&self.offered())?,
+            Mode::OneShot if self.agent.live.is_some() => self.record_offered_tools_if_changed().await?,
+            Mode::OneShot => self.record_tools(&offered(&self.tools, self.reads_results()))?,
         }
         let first = UserMessage {
             text: self.input.user_prompt.clone(),
@@ -112,11 +116,13 @@ impl<'a> AgentRun<'a> {
     /// What MCP servers say about the use of the tools of this run. It is read in a recorded step, for after a crash the
     /// run may be in a process whose servers say something else, or cannot be used.
     async fn server_instructions(&self) -> Result<String> {
-        if !self.tools.keys().any(|name| name.starts_with("mcp__")) {
+        let live = self.agent.live.as_ref().map(LiveTools::now);
+        if live.is_none() && !self.tools.keys().any(|name| name.starts_with("mcp__")) {
             return Ok(String::new());
         }
         let mut said = String::new();
-        for (server, instructions) in &self.agent.server_instructions {
+        let instructions = live.as_ref().map_or(&self.agent.server_instructions, |now| &now.instructions);
+        for (server, instructions) in instructions {
             let prefix = tool_name(server, "");
             if self.tools.keys().any(|name| name.starts_with(&prefix)) {
                 said.push_str(&format!(
@@ -127,15 +133,40 @@ impl<'a> AgentRun<'a> {
         self.ctx.run("server_instructions", async move { Ok(said) })?.await
     }
 
+    /// Records the tools that the model may call at the start of a turn, where they may have changed since the last one.
+    pub(super) async fn follow_tools(&mut self) -> Result<()> {
+        match self.agent.live.is_some() && !self.has_recorded_tools {
+            true => self.record_offered_tools_if_changed().await,
+            false => Ok(()),
+        }
+    }
+
     /// Records the tools that the model may call, unless they are the same as before. A chat that has waited for days may go on in
     /// a process with other tools. They are read in a recorded step, so that a replay after a crash sees the same tools.
     pub(super) async fn record_offered_tools_if_changed(&mut self) -> Result<()> {
-        let (offered, last_digest) = (self.offered(), self.state.offered.clone());
+        self.has_recorded_tools = true;
+        let (agent, names, last_digest) = (self.agent.clone(), self.input.tools.clone(), self.state.offered.clone());
+        let (tools, results_kept) = (self.tools.clone(), self.state.results_kept);
         let news = self.ctx.run("offered_tools", async move {
+            let tools = match &agent.live {
+                Some(live) => {
+                    live.settled().await;
+                    agent.select_tools(names.as_deref()).unwrap_or(tools)
+                }
+                None => tools,
+            };
+            let reads_results = results_kept && !tools.contains_key(results::NAME);
+            let offered = offered(&tools, reads_results);
             let digest = format!("{:?}", Payload::of(&offered)?.digest()?);
             Ok((last_digest.as_ref() != Some(&digest)).then_some((digest, offered)))
         })?;
-        let Some((digest, offered)) = news.await? else { return Ok(()) };
+        let news = news.await?;
+        if self.agent.live.is_some()
+            && let Ok(tools) = self.agent.select_tools(self.input.tools.as_deref())
+        {
+            self.tools = tools;
+        }
+        let Some((digest, offered)) = news else { return Ok(()) };
         match self.state.offered.replace(digest) {
             None => self.record_tools(&offered),
             Some(_) => self.record("system", entry_type::TOOLS, &offered),
@@ -148,11 +179,6 @@ impl<'a> AgentRun<'a> {
             return Ok(());
         }
         self.record("system", entry_type::TOOLS, offered)
-    }
-
-    fn offered(&self) -> OfferedTools {
-        let own = self.reads_results().then(results::spec);
-        OfferedTools { tools: self.tools.values().map(|tool| tool.spec.clone()).chain(own).collect() }
     }
 
     /// Whether the model may read the rest of long results. A tool of the user's with the same name hides the agent's.
@@ -340,6 +366,12 @@ impl<'a> AgentRun<'a> {
 fn accept_form(form: &OutputSpec, tools: &BTreeMap<String, AgentTool>) -> Result<()> {
     form.compile()?;
     Output::refuse_name(tools.keys().map(String::as_str))
+}
+
+/// What models are offered of tools.
+fn offered(tools: &BTreeMap<String, AgentTool>, reads_results: bool) -> OfferedTools {
+    let shown = tools.values().filter(|tool| !tool.is_hidden).map(|tool| tool.spec.clone());
+    OfferedTools { tools: shown.chain(reads_results.then(results::spec)).collect() }
 }
 
 /// The images and documents of a run's first message. One that cannot be used is an error: whoever starts the run can

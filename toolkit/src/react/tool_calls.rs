@@ -122,7 +122,8 @@ impl AgentRun<'_> {
     fn admit(&mut self, tool_calls: &mut ToolCalls, call: ToolCall) -> Result<()> {
         let Some(tool) = self.tools.get(&call.name) else {
             let own = self.reads_results().then_some(results::NAME);
-            let names = self.tools.keys().map(String::as_str).chain(own).collect::<Vec<_>>().join(", ");
+            let shown = self.tools.iter().filter(|(_, tool)| !tool.is_hidden).map(|(name, _)| name.as_str());
+            let names = shown.chain(own).collect::<Vec<_>>().join(", ");
             let message = format!("There is no tool {:?}. There are: {names}.", call.name);
             return self.answer(&call, ToolOutcome::error("unknown_tool", message));
         };

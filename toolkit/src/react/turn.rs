@@ -47,6 +47,7 @@ impl AgentRun<'_> {
         if !self.add_user_messages(&messages)? && !messages.is_empty() {
             return self.interrupted().await;
         }
+        self.follow_tools().await?;
         // The message that interrupted it is handled in the next turn.
         if self.compact_if_due(false).await? == CompactionOutcome::Interrupted {
             return Ok(TurnEnd::More);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A server whose process ends at once unless the folder has a file `ready`. Each start is noted.
-fn unready(folder: &Path) -> Value {
+pub(crate) fn unready(folder: &Path) -> Value {
     let mut config = pipes(folder, "stateless");
     let script = config["args"][1].as_str().expect("a script").to_owned();
     let there = folder.display();
@@ -116,4 +116,21 @@ async fn a_server_that_never_becomes_ready_is_given_up_and_the_others_are_used()
     assert_eq!(said.plain_text(), "x");
     let told = toolbox.call("mcp__hanging__try_again", json!({}), &environment).await.unwrap();
     assert!(told.plain_text().contains("it was not ready within 0.5 seconds"), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_slow_to_start_speaks_the_protocol_that_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = pipes(folder.path(), "stateless");
+    let script = config["args"][1].as_str().expect("a script").to_owned();
+    let there = folder.path().display();
+    // It is slow the first time, as one that is fetched first.
+    config["args"][1] = Value::from(format!("[ -e {there}/warm ] || sleep 3; touch {there}/warm; {script}"));
+    let servers = servers(config, Duration::from_secs(20));
+    let (toolbox, problems) = servers.add_to(Toolbox::new()).await;
+    assert!(problems.iter().all(|problem| problem.message.contains("its tool")), "{problems:?}");
+    // With the handshake nobody could be asked.
+    let asks = toolbox.call("mcp__probe__asks", json!({}), &environment(folder.path())).await.expect("an outcome");
+    assert_eq!(asks.error_code(), Some("input_required"), "{asks:?}");
+    servers.close().await;
 }

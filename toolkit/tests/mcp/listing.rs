@@ -12,7 +12,7 @@ async fn tools_of_all_pages_are_listed_under_names_that_stay_apart() {
     let servers = servers(pipes(folder.path(), "stateless"), Duration::from_secs(20));
     let (toolbox, problems) = servers.add_to(Toolbox::host().unwrap()).await;
     let names: Vec<_> = toolbox.names().filter(|name| name.starts_with("mcp__probe__")).collect();
-    assert_eq!(names.len(), 24 + server::FILLERS, "{names:?}");
+    assert_eq!(names.len(), 26 + server::FILLERS, "{names:?}");
     assert!(names.contains(&"mcp__probe__filler_00") && names.contains(&"mcp__probe__filler_69"));
     assert!(toolbox.get("bash").is_some(), "host tools are beside them");
     let told: Vec<_> = problems.iter().map(ToString::to_string).collect();

@@ -3,12 +3,15 @@
 mod asking;
 #[path = "../caller/mod.rs"]
 mod caller;
+mod changing;
 mod durability;
 mod ends;
 mod failing;
 mod instructions;
 mod listing;
+mod long_results;
 mod odd;
+mod python_server;
 mod questions;
 mod reference;
 mod sampling;

@@ -84,7 +84,7 @@ fn calls(outcome: &RunOutcome) -> Vec<(&str, u64)> {
 }
 
 /// Waits for the question of a run.
-async fn asked(run: &Handle) -> InputRequest {
+pub(crate) async fn asked(run: &Handle) -> InputRequest {
     let waiting = async {
         loop {
             let now = run.describe().await.expect("the run is there");

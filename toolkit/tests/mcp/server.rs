@@ -12,9 +12,10 @@ use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, CreateTaskResult,
     DetailedTask, DiscoverResult, ErrorCode, GetTaskParams, GetTaskResult, InputRequiredResult, JsonObject,
     ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, ServerCapabilities,
-    ServerConfig, Task, TaskPayload, TaskStatus, Tool, ToolAnnotations, UpdateTaskParams,
+    ServerConfig, SubscriptionFilter, Task, TaskPayload, TaskStatus, Tool, ToolAnnotations,
+    ToolListChangedNotification, UpdateTaskParams,
 };
-use rmcp::service::{RequestContext, RoleServer, ServiceExt};
+use rmcp::service::{RequestContext, RoleServer, ServiceExt, SubscriptionContext, SubscriptionSink};
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
@@ -24,7 +25,7 @@ use std::borrow::Cow;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Where the server leaves its traces.
@@ -46,12 +47,14 @@ const PAGE: usize = 20;
 struct Probe {
     folder: PathBuf,
     era: String,
+    /// Those who are told when the tools change, in the stateless protocol.
+    subscribed: Arc<Mutex<Vec<SubscriptionSink>>>,
 }
 
 impl Probe {
     fn of_environment() -> Option<Self> {
         let folder = PathBuf::from(std::env::var_os(FOLDER)?);
-        Some(Self { folder, era: std::env::var(ERA).unwrap_or_default() })
+        Some(Self { folder, era: std::env::var(ERA).unwrap_or_default(), subscribed: Arc::default() })
     }
 
     /// Notes a line; how many there are of it.
@@ -78,6 +81,22 @@ impl Probe {
             "wrong_output" => structured("x", json!({ "text": 3 })),
             "once" => text(format!("done {}", self.note("once"))),
             "many" => text(format!("done {}", self.note("many"))),
+            "learns" => {
+                fs::write(self.folder.join("learned"), "").expect("it is written");
+                let subscribed = self.subscribed.lock().expect("nobody panics").clone();
+                for subscribed in subscribed {
+                    let _ = subscribed.send(ToolListChangedNotification::default().into()).await;
+                }
+                if self.era != "stateless" {
+                    context.peer.notify_tool_list_changed().await.expect("the client is there");
+                }
+                text("learned".into())
+            }
+            "long" => {
+                let lines = arguments.get("lines").and_then(Value::as_u64).unwrap_or(1);
+                let line = |line: u64| format!("line {line} of a long result of a server, with more words\n");
+                text((1..=lines).map(line).collect())
+            }
             "slow" | "slow_exec" => self.slow(&arguments, context).await,
             "fails" => Ok(CallToolResult::error(vec![ContentBlock::text("the disk is full")]).into()),
             "breaks" => Err(ErrorData::new(ErrorCode(-32_050), format!("no such thing; the key is {KEY}"), None)),
@@ -250,7 +269,8 @@ pub(crate) fn noted(folder: &Path, line: &str) -> usize {
     log.lines().filter(|found| *found == line).count()
 }
 
-fn tools() -> Vec<Tool> {
+/// Its tools. Once it has learned something there is one more, and `many` is gone.
+fn tools(has_learned: bool) -> Vec<Tool> {
     let any = json!({ "type": "object" });
     let text = json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"], "additionalProperties": false });
     // References to itself have to hold wherever the schema is put.
@@ -263,6 +283,8 @@ fn tools() -> Vec<Tool> {
         tool("wrong_output", &any).with_annotations(reads.clone()).with_raw_output_schema(object(&output)),
         tool("once", &any),
         tool("many", &any).with_annotations(ToolAnnotations::new().idempotent(true)),
+        tool("learns", &any),
+        tool("long", &any).with_annotations(reads.clone()),
         tool("slow", &any).with_annotations(reads.clone()),
         tool("slow_exec", &any),
         tool("fails", &any),
@@ -285,14 +307,20 @@ fn tools() -> Vec<Tool> {
         tool("a_b", &any),
         tool("no_schema", &json!({ "type": 7 })),
     ];
+    if has_learned {
+        tools.retain(|tool| tool.name != "many");
+        tools.push(tool("learned", &any));
+    }
     tools.extend((0..FILLERS).map(|number| Tool::new(format!("filler_{number:02}"), "", object(&any))));
     tools
 }
 
 impl ServerHandler for Probe {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tasks().build())
-            .with_instructions(INSTRUCTIONS)
+        ServerConfig::new(
+            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build(),
+        )
+        .with_instructions(INSTRUCTIONS)
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
@@ -313,13 +341,23 @@ impl ServerHandler for Probe {
         }
     }
 
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.subscribed.lock().expect("nobody panics").push(context.sink().clone());
+        context.cancelled().await;
+        Ok(())
+    }
+
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let start = request.and_then(|request| request.cursor?.parse().ok()).unwrap_or(0);
-        let all = tools();
+        let all = tools(self.folder.join("learned").exists());
         let next_cursor = (start + PAGE < all.len()).then(|| (start + PAGE).to_string());
         let tools = all.into_iter().skip(start).take(PAGE).collect();
         Ok(ListToolsResult { tools, next_cursor, ..ListToolsResult::default() })

@@ -37,6 +37,7 @@ impl TerminalChat<'_> {
             Line::Unknown(..) if self.context.commands.expand(line.trim()).is_some() => {
                 self.send_prompt(line.trim(), width).await
             }
+            Line::Unknown(..) if self.begin_prompt(line) => Ok(()),
             Line::Unknown(word, nearest) => {
                 let nearest = nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
                 self.view
@@ -193,9 +194,16 @@ impl TerminalChat<'_> {
         let Some(toolkit) = local_agents.toolkit() else {
             return self.view.show_hint("the MCP servers are starting");
         };
-        let counts = counts(toolkit.tools());
+        let tools = toolkit.tools();
+        let counts = counts(&tools);
         let mut lines: Vec<_> = counts.iter().map(|(server, count)| format!("{server}: {count} tools")).collect();
-        lines.extend(problem_lines(toolkit.tools(), toolkit.problems()));
+        lines.extend(problem_lines(&tools, &toolkit.problems()));
+        let prompts = self.prompts.lines();
+        if !prompts.is_empty() {
+            lines.extend(["Prompts:".to_owned()].into_iter().chain(prompts));
+        }
+        // A server may have come alive, or have others by now.
+        self.prompts.list(toolkit.mcp_servers());
         if lines.is_empty() {
             lines.push("There are no MCP servers; --mcp FILE or ~/.flovyn/mcp.json names some.".to_owned());
         }
@@ -209,7 +217,7 @@ impl TerminalChat<'_> {
                 Some(toolkit) => {
                     let (tools, problems) = (toolkit.tools(), toolkit.problems());
                     self.view.show_rows(
-                        ToolListing::of_local_tools(tools, &self.rules).rows(&problem_lines(tools, problems), width),
+                        ToolListing::of_local_tools(&tools, &self.rules).rows(&problem_lines(&tools, &problems), width),
                     );
                 }
                 None => self.view.show_hint("the MCP servers are starting"),

@@ -312,6 +312,11 @@ impl Editor {
         self.written.set(text);
     }
 
+    /// Offers these prompts of MCP servers as commands.
+    pub(crate) fn set_prompts(&mut self, prompts: Vec<Candidate>) {
+        self.completions.set_prompts(prompts);
+    }
+
     /// Looks for files anew.
     pub(crate) fn forget_files(&mut self) {
         self.completions.forget_files();
