@@ -23,7 +23,7 @@ _BASH = NativeTask("tool.bash", "bash")
 _GREP = NativeTask("tool.grep", "grep")
 _FIND = NativeTask("tool.find", "find")
 _RUN_SANDBOX = NativeTask("tool.run-sandbox", "run-sandbox")
-_TODO = NativeTask("tool.todo", "todo")
+_STEPS = NativeTask("tool.todo", "todo")
 _FETCH = NativeTask("tool.fetch", "fetch")
 
 
@@ -123,7 +123,7 @@ def todo(steps: Sequence[TodoStep | str]) -> Step[ToolOutcome]:
     The list is also ``details["todos"]`` of the outcome.
     """
     listed = [TodoStep(step) if isinstance(step, str) else step for step in steps]
-    return _call(_TODO, {"todos": [step.describe() for step in listed]})
+    return _call(_STEPS, {"todos": [step.describe() for step in listed]})
 
 
 def fetch(url: str, *, raw: bool = False) -> Step[ToolOutcome]:
