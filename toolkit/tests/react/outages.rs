@@ -157,34 +157,34 @@ fn driven(generate: LlmGenerate) -> (ManualClock, Runtime, Arc<NativeHost>) {
     (clock, runtime, Arc::new(host.expect("every kind once")))
 }
 
-/// What a server does with the first connections, before it is well.
+/// What a server does with its first connections.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Ill {
+enum BadServer {
     /// It takes the request and says nothing.
     Silent,
     /// It closes in the middle of the response's head.
     CutHead,
 }
 
-/// The address of a server that is ill for so many connections and then passes everything on. The counter has all of
+/// The address of a server that fails so many connections and then passes everything on. The counter has all of
 /// them.
-async fn ill(kind: Ill, times: usize, well: &str) -> (String, Arc<AtomicUsize>) {
+async fn bad_server(kind: BadServer, times: usize, working: &str) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let (well, count) = (well.trim_start_matches("http://").to_owned(), Arc::new(AtomicUsize::new(0)));
+    let (working, count) = (working.trim_start_matches("http://").to_owned(), Arc::new(AtomicUsize::new(0)));
     let connections = count.clone();
     tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
             let number = connections.fetch_add(1, Ordering::SeqCst);
-            let well = well.clone();
+            let working = working.clone();
             tokio::spawn(async move {
                 if number >= times {
-                    let mut to = TcpStream::connect(well).await?;
+                    let mut to = TcpStream::connect(working).await?;
                     return tokio::io::copy_bidirectional(&mut connection, &mut to).await.map(drop);
                 }
                 let mut request = [0; 64 * 1024];
                 let _ = connection.read(&mut request).await?;
-                if kind == Ill::CutHead {
+                if kind == BadServer::CutHead {
                     return connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/ev").await;
                 }
                 // Until the client leaves.
@@ -205,9 +205,9 @@ fn impatient(url: &str) -> LlmGenerate {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_says_nothing_or_breaks_off_is_waited_for_by_the_store_alone() {
-    for kind in [Ill::Silent, Ill::CutHead] {
+    for kind in [BadServer::Silent, BadServer::CutHead] {
         let fake = FakeLlm::start(Script::new([Turn::text("Here.")])).expect("a server");
-        let (url, connections) = ill(kind, 8, &fake.url()).await;
+        let (url, connections) = bad_server(kind, 8, &fake.url()).await;
         let (clock, runtime, host) = driven(impatient(&url));
         let run = runtime.client().start(KIND, Payload::of(&ask("Hi")).expect("JSON"), StartOptions::default()).await;
         let run = run.expect("it starts");
