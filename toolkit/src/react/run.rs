@@ -17,7 +17,7 @@ use flovyn_core::Payload;
 use flovyn_core::context::{AgentContext, AgentContextExt, Message as NewMessage};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::Usage;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -29,6 +29,14 @@ pub(super) struct AgentRun<'a> {
     pub state: ReactState,
     agent: &'a ReactAgent,
     approvals: Vec<Approvals>,
+}
+
+/// What a run takes from the process that it begins in.
+#[derive(Serialize, Deserialize)]
+struct Beginning {
+    /// What MCP servers say about the use of their tools.
+    instructions: String,
+    offered: OfferedTools,
 }
 
 /// How a turn ends.
@@ -83,15 +91,14 @@ impl<'a> AgentRun<'a> {
     async fn begin(&mut self) -> Result<()> {
         self.state.begin(self.input);
         let mut prompt = self.input.system_prompt.as_ref().unwrap_or(&self.agent.system_prompt).clone();
-        prompt.push_str(&self.server_instructions().await?);
+        let Beginning { instructions, offered } = self.beginning().await?;
+        prompt.push_str(&instructions);
         let prompt = prompt.trim_start();
         if !prompt.is_empty() {
             self.append_message(&Message::system(prompt))?;
         }
-        match self.input.config.mode {
-            Mode::Chat => self.record_offered_tools_if_changed().await?,
-            Mode::OneShot => self.record_tools(&self.offered())?,
-        }
+        self.state.offered = Some(offered.digest()?);
+        self.record_tools(&offered)?;
         let first = UserMessage {
             text: self.input.user_prompt.clone(),
             parts: accepted(&self.input.user_parts)?,
@@ -108,12 +115,15 @@ impl<'a> AgentRun<'a> {
         self.append_message(&first.message())
     }
 
-    /// What MCP servers say about the use of the tools of this run. It is read in a recorded step, for after a crash the
-    /// run may be in a process whose servers say something else, or cannot be used.
-    async fn server_instructions(&self) -> Result<String> {
-        if !self.tools.keys().any(|name| name.starts_with("mcp__")) {
-            return Ok(String::new());
-        }
+    /// What the run takes from the process that it begins in. It is read in a recorded step, in every run: after a crash
+    /// the run may be in a process with other tools, or with servers that say something else or cannot be used.
+    async fn beginning(&self) -> Result<Beginning> {
+        let beginning = Beginning { instructions: self.server_instructions(), offered: self.offered() };
+        self.ctx.run("beginning", async move { Ok(beginning) })?.await
+    }
+
+    /// What MCP servers say about the use of the tools of this run.
+    fn server_instructions(&self) -> String {
         let mut said = String::new();
         for (server, instructions) in &self.agent.server_instructions {
             let prefix = tool_name(server, "");
@@ -123,7 +133,7 @@ impl<'a> AgentRun<'a> {
                 ));
             }
         }
-        self.ctx.run("server_instructions", async move { Ok(said) })?.await
+        said
     }
 
     /// Records the tools that the model may call, unless they are the same as before. A chat that has waited for days may go on in
@@ -131,7 +141,7 @@ impl<'a> AgentRun<'a> {
     pub(super) async fn record_offered_tools_if_changed(&mut self) -> Result<()> {
         let (offered, last_digest) = (self.offered(), self.state.offered.clone());
         let news = self.ctx.run("offered_tools", async move {
-            let digest = format!("{:?}", Payload::of(&offered)?.digest()?);
+            let digest = offered.digest()?;
             Ok((last_digest.as_ref() != Some(&digest)).then_some((digest, offered)))
         })?;
         let Some((digest, offered)) = news.await? else { return Ok(()) };
