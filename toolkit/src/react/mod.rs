@@ -50,6 +50,7 @@ mod limits;
 mod outage;
 mod outcome;
 mod output;
+mod paid_failures;
 mod results;
 mod run;
 mod state;
