@@ -1,25 +1,13 @@
 // Answers that have a form: of built-in agents, of model calls as steps, and of model calls outside of an agent.
 
 import { agent, run } from "@flovyn/sdk";
-import { check, fakeLlm, type FakeLlm, toolCall, turn } from "@flovyn/sdk/testing";
+import { check, type FakeLlm, toolCall, turn } from "@flovyn/sdk/testing";
 import { InvalidOutput, llm, type Provider, reactAgent } from "@flovyn/sdk/toolkit";
-import { afterEach, describe, expect, expectTypeOf, test } from "vitest";
+import { describe, expect, expectTypeOf, test } from "vitest";
 import { z } from "zod";
 
 import { BACKENDS } from "./backends.js";
-
-const fakes: FakeLlm[] = [];
-
-afterEach(() => {
-  for (const fake of fakes.splice(0)) fake.close();
-});
-
-/** A scripted model that ends with the test. */
-function model(...script: Parameters<typeof fakeLlm>): FakeLlm {
-  const made = fakeLlm(...script);
-  fakes.push(made);
-  return made;
-}
+import { model } from "./models.js";
 
 const Otter = z.object({
   name: z.string().refine((name) => name[0] !== name[0]?.toLowerCase(), "a name begins with a capital letter"),

@@ -1,6 +1,8 @@
 // The toolkit against the scripted model: built-in agents with tools of this language, model calls and tools as steps.
 
 import { readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { type AddressInfo } from "node:net";
 import { join } from "node:path";
 
 import {
@@ -14,7 +16,7 @@ import {
   run,
   task,
 } from "@flovyn/sdk";
-import { cut, fakeLlm, type FakeLlm, harness, malformed, stall, status, toolCall, turn } from "@flovyn/sdk/testing";
+import { cut, type FakeLlm, harness, malformed, stall, status, toolCall, turn } from "@flovyn/sdk/testing";
 import {
   ApprovalRequest,
   llm,
@@ -26,24 +28,12 @@ import {
   toolResult,
   tools,
 } from "@flovyn/sdk/toolkit";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { z } from "zod";
 
 import { BACKENDS, server } from "./backends.js";
+import { model } from "./models.js";
 import { fileUrl, folder, start, until } from "./support.js";
-
-const fakes: FakeLlm[] = [];
-
-afterEach(() => {
-  for (const fake of fakes.splice(0)) fake.close();
-});
-
-/** A scripted model that ends with the test. */
-function model(...script: Parameters<typeof fakeLlm>): FakeLlm {
-  const made = fakeLlm(...script);
-  fakes.push(made);
-  return made;
-}
 
 const lookUp = task(
   "look_up",
@@ -184,6 +174,44 @@ describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (b
     expect(streamed).toBe("Otters are mammals.");
     expect(await run(researcher, "What are otters?", options)).toEqual(result);
     expect(fake.paid).toBe(2);
+  });
+
+  test("steps are listed and pages are read", async () => {
+    const pages = createServer((_, answer) => {
+      answer.setHeader("content-type", "text/html").end("<p>Otters hold <b>hands</b>.</p>");
+    });
+    await new Promise<void>((resolve) => pages.listen(0, "127.0.0.1", resolve));
+    const page = `http://127.0.0.1:${(pages.address() as AddressInfo).port}/`;
+    const reader = agent("reader", async () => {
+      const listed = await tools.todo(["read the page", { content: "think", status: "in_progress" }]);
+      const found = await tools.fetch(page);
+      const raw = await tools.fetch(page, { raw: true });
+      return { listed: listed.text, details: listed.details, found: found.text, raw: raw.text };
+    });
+    const toolkit = { fetch: { privateHosts: ["127.0.0.1"] } };
+    const { listed, details, found, raw } = await run(reader, undefined, { url: await backend.open(), toolkit });
+    pages.close();
+    expect(listed).toBe("[ ] read the page\n[>] think\n");
+    expect(details).toMatchObject({ todos: [{ status: "pending" }, { content: "think", status: "in_progress" }] });
+    expect(found).toContain("Otters hold");
+    expect([found.includes("<b>"), raw.includes("<b>")]).toEqual([false, true]);
+  });
+
+  test("an assistant says how much of results its model is shown, and which directories its tools have", async () => {
+    const [place, more] = [folder(), folder()];
+    writeFileSync(join(more, "numbers"), Array.from({ length: 100 }, (_, number) => `${number}\n`).join(""));
+    const fake = model([toolCall("bash", { command: `cat ${more}/numbers` }), turn("Many.")]);
+    const assistant = reactAgent("counter", {
+      model: "fake/any",
+      tools: ["bash"],
+      approvals: "allow",
+      results: { maxLines: 10 },
+      workingDirectory: place,
+      addDirs: [more],
+      sandbox: false,
+    });
+    await run(assistant, "Count.", { url: await backend.open() });
+    expect(told(fake)[0]).toContain("Lines 3 to 92 are left out");
   });
 });
 

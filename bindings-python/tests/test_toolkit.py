@@ -9,9 +9,11 @@ import functools
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional, TypedDict
 
@@ -25,11 +27,14 @@ from flovyn.toolkit import (
     ApprovalPolicy,
     ApprovalRequest,
     Budget,
+    Compaction,
     ModelError,
     Provider,
+    ResultLimits,
     Rule,
     RunInput,
     RunOutcome,
+    TodoStep,
     Toolkit,
     llm,
     react_agent,
@@ -476,6 +481,81 @@ def test_tools_have_more_directories_and_variables(url: str, tmp_path: Path, mon
 
     kit = Toolkit(working_directory=work, add_dirs=[more], variables=["OTTERS"], sandbox=False, caches="private")
     assert flovyn.run(visitor, str(more), url=url, toolkit=kit, timeout=PATIENCE_S) == "one\ntwo\n"
+
+
+def test_an_assistants_tools_have_them_too(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work, more = tmp_path / "work", tmp_path / "more"
+    work.mkdir()
+    more.mkdir()
+    monkeypatch.setenv("OTTERS", "two")
+    written = tool_call("write", {"path": f"{more}/a.md", "content": "one\n"})
+    turns = [written, tool_call("bash", {"command": f"cat {more}/a.md; echo $OTTERS"}), turn("Done.")]
+    with fake_llm(turns) as fake:
+        assistant = react_agent(
+            model=fake.model,
+            tools=["write", "bash"],
+            approvals="allow",
+            working_directory=work,
+            add_dirs=[more],
+            variables=["OTTERS"],
+            caches="private",
+            sandbox=False,
+        )
+        assert flovyn.run(assistant, "Work.", url=url, timeout=PATIENCE_S).text == "Done."
+        assert told(fake.calls[-1])[1] == "one\ntwo\n"
+
+
+def test_an_assistant_says_how_much_of_results_its_model_is_shown(url: str) -> None:
+    def count() -> str:
+        """Count."""
+        return "".join(f"{number}\n" for number in range(100))
+
+    def assistant(model: str) -> Any:
+        limits, room = ResultLimits(max_lines=10), Compaction(keep_recent_tokens=5_000)
+        return react_agent(model=model, tools=[tool(count, effect="read")], results=limits, compaction=room)
+
+    turns = [tool_call("count"), turn("Many.")]
+    with fake_llm(turns) as fake:
+        flovyn.run(assistant(fake.model), "Count.", url=url, timeout=PATIENCE_S)
+        assert "Lines 3 to 92 are left out" in told(fake.calls[-1])[0]
+    with fake_llm(turns) as fake:
+        more = RunInput("Count.", results=ResultLimits(max_lines=1_000))
+        flovyn.run(assistant(fake.model), more, url=url, timeout=PATIENCE_S)
+        assert "left out" not in told(fake.calls[-1])[0]
+
+
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<p>Otters hold <b>hands</b>.</p>")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@flovyn.agent
+async def reader(ctx: flovyn.AgentContext, page: str) -> list[Any]:
+    listed = await tools.todo(["read the page", TodoStep("think", "in_progress")])
+    found = await tools.fetch(page)
+    raw = await tools.fetch(page, raw=True)
+    return [listed.details["todos"], listed.text, found.text, "<b>" in raw.text]
+
+
+def test_steps_are_listed_and_pages_read(url: str) -> None:
+    kit = Toolkit(fetch_private_hosts=["127.0.0.1"])
+    with HTTPServer(("127.0.0.1", 0), _Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = f"http://127.0.0.1:{server.server_port}/"
+        todos, text, found, raw = flovyn.run(reader, page, url=url, toolkit=kit, timeout=PATIENCE_S)
+        server.shutdown()
+    assert [(step["content"], step["status"]) for step in todos] == [
+        ("read the page", "pending"),
+        ("think", "in_progress"),
+    ]
+    assert text == "[ ] read the page\n[>] think\n"
+    assert "Otters hold" in found and "<b>" not in found and raw
 
 
 MCP_SERVER = r"""

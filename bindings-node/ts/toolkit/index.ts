@@ -37,9 +37,10 @@ export {
   ReactAgent,
   reactAgent,
   type ReactAgentOptions,
+  type ResultLimits,
   type RunInput,
   type RunOutcome,
 } from "./react.js";
 export type { ArgumentsSchema, JsonSchema } from "./schema.js";
 export { type AnyTool, type Effect, Tool, tool, type ToolOptions, type ToolSpec } from "./tool.js";
-export { type CallOptions, ToolOutcome, tools } from "./tools.js";
+export { type CallOptions, type TodoStep, ToolOutcome, tools } from "./tools.js";

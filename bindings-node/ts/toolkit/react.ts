@@ -32,6 +32,14 @@ export interface Compaction {
   keepRecentTokens?: number;
 }
 
+/** How much of a tool's result a model is shown. It reads the rest with `read_result`. */
+export interface ResultLimits {
+  /** 50 KB unless given. */
+  maxBytes?: number;
+  /** 2,000 unless given. */
+  maxLines?: number;
+}
+
 /** How long a run waits for models that cannot be reached or refuse for the moment, and what it does then. */
 export interface Outage {
   /** Seconds, or a text such as `"90s"`, `"15m"`, `"6h"` (the usual) or `"2d"`. */
@@ -57,6 +65,8 @@ export interface AgentConfig {
   parallelTools?: number;
   budget?: Budget;
   compaction?: Compaction;
+  /** How much of a tool's result the model is shown. */
+  results?: ResultLimits;
   /** How outages of models are waited for. */
   retry?: Outage;
 }
@@ -149,7 +159,8 @@ function native(): never {
 }
 
 function descriptionOf(kind: string, tools: (Tool | string)[], options: ReactAgentOptions): object {
-  const { maxTurns, maxTokens, temperature, thinking, mode, fallback, parallelTools, budget, compaction, retry } = options;
+  const { maxTurns, maxTokens, temperature, thinking, mode, fallback, parallelTools, budget } = options;
+  const { compaction, results, retry } = options;
   const agent = {
     kind,
     model: options.model,
@@ -166,6 +177,7 @@ function descriptionOf(kind: string, tools: (Tool | string)[], options: ReactAge
       parallelTools,
       budget,
       compaction,
+      results,
       retry,
       output: formOf(options.output, options.outputRetries),
     },

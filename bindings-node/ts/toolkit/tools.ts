@@ -11,6 +11,14 @@ export interface CallOptions extends NativeOptions {
   workingDirectory?: string;
 }
 
+/** A step of the list that `todo` writes. */
+export interface TodoStep {
+  /** What is done in it. */
+  content: string;
+  /** How far it is: `pending` unless given. */
+  status?: "pending" | "in_progress" | "done";
+}
+
 /** What a tool gave. Failures that a model can act on are outcomes too, no errors of the agent. */
 export class ToolOutcome {
   /** All that a model is shown: text and images. */
@@ -119,5 +127,23 @@ export const tools = {
   /** Runs a program where nothing of the machine can be reached. */
   runSandbox(language: "python" | "typescript", code: string, options: CallOptions = {}): Step<ToolOutcome> {
     return call("run-sandbox", { language, code }, options);
+  },
+
+  /**
+   * Writes the list of steps, in place of the one before; a text is a step that was not begun. The list is also
+   * `details.todos` of the outcome.
+   */
+  todo(steps: readonly (TodoStep | string)[], options: CallOptions = {}): Step<ToolOutcome> {
+    const todos = steps.map((step) => (typeof step === "string" ? { content: step } : step));
+    return call("todo", { todos }, options);
+  },
+
+  /**
+   * Fetches a web page as text, or an image; with `raw` the HTML of a page as it is. Public addresses alone are asked,
+   * unless the worker's `toolkit: { fetch: { privateHosts } }` names the host.
+   */
+  fetch(url: string, options: CallOptions & { raw?: boolean } = {}): Step<ToolOutcome> {
+    const { raw, ...how } = options;
+    return call("fetch", { url, raw }, how);
   },
 } as const;

@@ -5,6 +5,7 @@ mod drafts;
 mod prompts;
 mod slash;
 mod undo;
+mod waits;
 
 use super::approval_rules::{ApprovalRules, answer};
 use super::attachments;
@@ -26,7 +27,7 @@ use super::screen::pager::Pager;
 use super::screen::picker::{Picked, Picker};
 use super::screen::terminal::Terminal;
 use super::session::{Session, Store};
-use super::shell::{Ran, Shell};
+use super::shell::Shell;
 use super::tools::{counts, problem_lines, problem_rows};
 use super::turn_hooks::TurnHooks;
 use super::view::View;
@@ -42,6 +43,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
+use waits::{next, shell_end, wait_open};
 
 /// How often changes are drawn.
 const FRAME: Duration = Duration::from_millis(50);
@@ -575,29 +577,5 @@ impl TerminalChat<'_> {
             self.view.pending.mark_sent();
         }
         Ok(())
-    }
-}
-
-/// Resolves when the tools of this process have been opened; never where they were open before, or where there are none.
-async fn wait_open(local_agents: &mut Option<LocalAgents>) -> Result {
-    match local_agents {
-        Some(local_agents) => local_agents.wait_open().await.map(drop),
-        None => std::future::pending().await,
-    }
-}
-
-/// Resolves when the command of the user has ended; never where none runs.
-async fn shell_end(shell: &mut Option<Shell>) -> Ran {
-    match shell {
-        Some(shell) => shell.ended().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The next event of the session; never resolves where there is no session yet.
-async fn next(live_session: &mut Option<LiveSession>) -> Result<Option<ChatEvent>> {
-    match live_session {
-        Some(live_session) => live_session.feed.next().await,
-        None => std::future::pending().await,
     }
 }

@@ -99,6 +99,7 @@ pub(crate) fn parse(text: &str, decision: Decision) -> Result<Rule, String> {
 pub(super) fn written(rule: &Rule) -> Option<String> {
     let text = match (&rule.command, &rule.exact, &rule.path) {
         (None, None, None) => rule.tool.clone(),
+        (Some(command), None, None) if command.ends_with('*') => format!("{}({command})", rule.tool),
         (Some(command), None, None) => format!("{}({command}:*)", rule.tool),
         (None, Some(text), None) => format!("{}({text})", rule.tool),
         _ => return None,
@@ -106,21 +107,20 @@ pub(super) fn written(rule: &Rule) -> Option<String> {
     (parse(&text, rule.decision).as_ref() == Ok(rule)).then_some(text)
 }
 
-/// The beginning of the commands that a rule means.
+/// The beginning of the commands that a rule means. As in Claude Code, `ls:*` and `ls *` are `ls` with anything behind it,
+/// and `ls*` is also `lsof`.
 fn command(inside: &str, decision: Decision) -> Result<String, String> {
-    let words = inside.strip_suffix(":*").or_else(|| inside.strip_suffix(" *")).or_else(|| inside.strip_suffix('*'));
+    let words = inside.strip_suffix(":*").or_else(|| inside.strip_suffix(" *")).unwrap_or(inside).trim_end();
     // What is refused is refused with more arguments, too.
-    let words = words.map_or(inside, str::trim_end);
-    match words.split_once('*') {
-        None if words.is_empty() => Err("names no command".to_owned()),
-        None => Ok(words.to_owned()),
-        Some(_) if decision == Decision::Allow => {
+    let (before, after) = words.split_once('*').map_or((words, None), |(before, after)| (before, Some(after)));
+    match after {
+        None if before.is_empty() => Err("names no command".to_owned()),
+        Some(_) if before.trim().is_empty() => Err("begins with a *; name the command's first word".to_owned()),
+        Some(after) if decision == Decision::Allow && !after.is_empty() => {
             Err("has a * in the middle of a command; only its beginning can be named".to_owned())
         }
-        Some((before, _)) if before.trim().is_empty() => {
-            Err("begins with a *; name the command's first word".to_owned())
-        }
-        Some((before, _)) => Ok(before.trim_end().to_owned()),
+        Some(_) if !before.ends_with(char::is_whitespace) => Ok(format!("{before}*")),
+        _ => Ok(before.trim_end().to_owned()),
     }
 }
 
@@ -166,6 +166,18 @@ mod tests {
             ("Bash(echo $(date))", allow, "bash", Effect::Exec, run("echo $(date)"), allow),
             ("Bash(rm:*)", deny, "bash", Effect::Exec, run("ls && rm -r x"), deny),
             ("Bash(curl)", deny, "bash", Effect::Exec, run("curl https://example.com"), deny),
+            ("Bash(rm*)", deny, "bash", Effect::Exec, run("ls && rmdir x"), deny),
+            ("Bash(rm*)", deny, "bash", Effect::Exec, run("rm x"), deny),
+            ("Bash(rm *)", deny, "bash", Effect::Exec, run("rmdir x"), Decision::Ask),
+            ("Bash(rm:*)", deny, "bash", Effect::Exec, run("rmdir x"), Decision::Ask),
+            ("Bash(rm* -rf)", deny, "bash", Effect::Exec, run("rmdir -p x"), deny),
+            ("Bash(git push* main)", deny, "bash", Effect::Exec, run("git push-all"), deny),
+            ("Bash(npm run test*)", allow, "bash", Effect::Exec, run("npm run test:unit -- -q"), allow),
+            ("Bash(npm run test*)", allow, "bash", Effect::Exec, run("npm run test"), allow),
+            ("Bash(npm run test*)", allow, "bash", Effect::Exec, run("npm run deploy"), Decision::Ask),
+            ("Bash(npm run test*)", allow, "bash", Effect::Exec, run("npm run tests && rm x"), Decision::Ask),
+            ("Bash(npm run test:*)", allow, "bash", Effect::Exec, run("npm run tests"), Decision::Ask),
+            ("Bash(ls *)", allow, "bash", Effect::Exec, run("lsof"), Decision::Ask),
             ("edit", allow, "edit", Effect::Write, at("a"), allow),
             ("edit", allow, "write", Effect::Write, at("a"), Decision::Ask),
             ("Edit", allow, "write", Effect::Write, at("a"), allow),
@@ -186,12 +198,22 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_is_written_as_it_is_read() {
+        for text in ["bash(rm*)", "bash(git push:*)", "bash(npm run test*)", "edit"] {
+            let rule = parse(text, Decision::Deny).expect(text);
+            assert_eq!(written(&rule).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
     fn what_cannot_be_kept_is_no_rule() {
         for (rule, said) in [
             ("bash(cargo test", "does not end with"),
             ("bash)", "without a"),
             ("(x)", "names no tool"),
             ("bash(git * main)", "in the middle"),
+            ("bash(git* main)", "in the middle"),
+            ("bash(*rm)", "begins with a *"),
             ("WebFetch(domain:a)", "not possible here"),
         ] {
             let error = parse(rule, Decision::Allow).expect_err(rule);

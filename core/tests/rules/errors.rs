@@ -8,7 +8,7 @@ use flovyn_core::context::AgentContextExt;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::journal::OnError;
 use flovyn_core::model::{
-    EventKind, ForkFrom, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, WaitReason,
+    CancelMode, EventKind, ForkFrom, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, WaitReason,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -243,4 +243,59 @@ rule!(rule_20_an_end_that_was_forked_stays, world, {
     let refused = handle.retry(ResumeRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidTransition);
     assert!(refused.message().contains("forked"), "{refused:?}");
+});
+
+rule!(rule_20_a_pausing_error_pauses_its_run_which_goes_on_where_it_was, world, {
+    let mended = Arc::new(AtomicBool::new(false));
+    let broken = breaks("broken", &mended);
+    let (echo, entered) = (echo(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
+    let entries = entered.clone();
+    let agent = stateful("outage", move |ctx| {
+        entries.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            let State(done) = ctx.state()?;
+            if done.is_null() {
+                say(ctx, "before the checkpoint").await?;
+                ctx.checkpoint(&State(json!("one")))?.await?;
+            }
+            say(ctx, "behind it").await?;
+            match ctx.schedule::<Value>("broken", &1)?.await {
+                // Nothing later knows of what has failed, so it is tried again.
+                Err(error) => Err(error.pausing()),
+                Ok(done) => Ok(json!([done, ctx.wait_for_signal::<Value>("word")?.await?])),
+            }
+        })
+    });
+    let worker = world.forgetful(agent.task(echo.clone()).unwrap().task(broken.clone()).unwrap()).await;
+    let handle = world.start("outage").await;
+    assert_eq!(reason(&handle).await, Some(WaitReason::Error));
+    assert!(handle.describe().await.unwrap().failure.unwrap().message.ends_with("it is broken"));
+    // A signal does not wake it, and is not lost.
+    send(&handle, "word", "kept").await;
+    assert_eq!(handle.status().await.unwrap(), Status::Paused);
+    handle.resume(ResumeRequest::default()).await.unwrap();
+    until("it is tried again", || async { broken.times(1) == 2 }).await;
+    assert_eq!(reason(&handle).await, Some(WaitReason::Error));
+    mended.store(true, Ordering::Relaxed);
+    handle.resume(ResumeRequest::default()).await.unwrap();
+    assert_eq!(result(&handle).await, json!([1, "kept"]));
+    assert_eq!((echo.times("before the checkpoint"), echo.times("behind it"), broken.times(1)), (1, 1, 3));
+    assert!(entered.load(Ordering::Relaxed) >= 3, "each attempt entered the code");
+    assert_eq!(world.warnings(&handle, "diverged").await, 0);
+    worker.close(Duration::from_secs(5)).await.unwrap();
+});
+
+rule!(rule_20_a_run_that_was_asked_to_stop_is_not_paused, world, {
+    let agent = agent("stopped", |ctx| {
+        Box::pin(async move {
+            let word = ctx.wait_for_signal::<Value>("word")?.await;
+            word.map_err(Error::pausing)
+        })
+    });
+    let _worker = world.worker(agent.host()).await;
+    let handle = world.start("stopped").await;
+    waits_for(&handle, "word").await;
+    handle.cancel(CancelMode::Graceful, Duration::from_secs(60)).await.unwrap();
+    until("it is over", || async { handle.status().await.unwrap().is_terminal() }).await;
+    assert_eq!(handle.status().await.unwrap(), Status::Cancelled);
 });

@@ -2,6 +2,7 @@
 
 use super::run::AgentRun;
 use super::{AgentConfig, AgentInput, AgentTool, KIND, LiveTools, Mode, ModelChoice, ReactState, RunOutcome, ToolsNow};
+use crate::mcp::tool_name;
 use crate::tools::Toolbox;
 use crate::tools::approval::ApprovalPolicy;
 use async_trait::async_trait;
@@ -170,6 +171,32 @@ impl ReactAgent {
             input.working_directory.clone_from(&self.defaults.working_directory);
         }
         Ok(input)
+    }
+
+    /// The tools of a run, once those that are on their way have come; `last` where they are not to be had now.
+    pub(super) async fn settled_tools(
+        &self,
+        names: Option<&[String]>,
+        last: BTreeMap<String, AgentTool>,
+    ) -> BTreeMap<String, AgentTool> {
+        let Some(live) = &self.live else { return last };
+        live.settled().await;
+        self.select_tools(names).unwrap_or(last)
+    }
+
+    /// What MCP servers say about the use of these tools.
+    pub(super) fn instructions(&self, tools: &BTreeMap<String, AgentTool>) -> String {
+        let live = self.live.as_ref().map(LiveTools::now);
+        let mut said = String::new();
+        for (server, instructions) in live.as_ref().map_or(&self.server_instructions, |now| &now.instructions) {
+            let prefix = tool_name(server, "");
+            if tools.keys().any(|name| name.starts_with(&prefix)) {
+                said.push_str(&format!(
+                    "\n\nThe MCP server {server:?} says about the use of its tools ({prefix}*):\n{instructions}"
+                ));
+            }
+        }
+        said
     }
 
     /// The tools of a run, by name.

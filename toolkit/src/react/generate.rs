@@ -12,6 +12,7 @@
 
 use super::compaction::Extract;
 use super::output::{CheckedOutput, Output, OutputForm, OutputSpec};
+use super::paid_failures::FailuresByTask;
 use super::{AgentEvent, ModelChoice, Transcript};
 use crate::message::{Content, Message, ModelError, Part, Stop, Usage};
 use crate::provider::{
@@ -32,6 +33,7 @@ use std::time::Duration;
 pub struct LlmGenerate {
     models: Arc<Registry>,
     policy: RetryPolicy,
+    failures: FailuresByTask,
 }
 
 /// The argument of a model call.
@@ -155,10 +157,6 @@ pub struct Reply {
 
 /// How often a failed call is tried again: with the pauses below, for about six hours.
 const RETRIES: u32 = 100;
-/// How often a call is tried that breaks off in the middle of its answer. Such a call is paid in part.
-const BROKEN_ANSWERS: u32 = 5;
-/// How often a call is tried whose answer nobody can read. Such a call is paid like any other.
-const UNREADABLE_ANSWERS: u32 = 2;
 
 impl GenerateInput {
     /// Asks a model to go on with a conversation.
@@ -187,7 +185,7 @@ impl LlmGenerate {
 
     /// A task that asks the models of a registry.
     pub fn new(models: impl Into<Arc<Registry>>) -> Self {
-        Self { models: models.into(), policy: RetryPolicy::default() }
+        Self { models: models.into(), policy: RetryPolicy::default(), failures: FailuresByTask::default() }
     }
 
     /// Sets how often a call [outside of a run](Self::ask_alone) is made again.
@@ -351,32 +349,30 @@ impl TaskDefinition for LlmGenerate {
     }
 
     async fn execute(&self, ctx: &TaskContext, input: GenerateInput) -> Result<Generated> {
-        match self.ask_of_run(ctx, &input).await {
-            Ok(reply) => Ok(Generated::Reply(Box::new(reply))),
-            Err(error) if !error.is_retryable() => Ok(Generated::Failed { error }),
-            Err(error) if input.on_failure == OnFailure::Report => Ok(Generated::Failed { error }),
-            Err(error) if input.on_failure == OnFailure::Retry && ctx.attempt() >= tries(error.kind) => {
-                Ok(Generated::Failed { error })
+        let error = match self.ask_of_run(ctx, &input).await {
+            Ok(reply) => {
+                self.failures.forget(ctx.task_id());
+                return Ok(Generated::Reply(Box::new(reply)));
             }
-            Err(error) => {
-                let kind = serde_json::to_value(error.kind).unwrap_or_default();
-                let kind = kind.as_str().unwrap_or_default().to_owned();
-                let failed = Error::new(Code::TaskFailed, error.message).with("error_type", kind);
-                Err(match error.retry_after_ms {
-                    Some(millis) => failed.retry_after(Duration::from_millis(millis)),
-                    None => failed,
-                })
-            }
+            Err(error) => error,
+        };
+        let is_result = !error.is_retryable()
+            || match input.on_failure {
+                OnFailure::Report => true,
+                OnFailure::Retry => self.failures.is_last(ctx.task_id(), error.kind),
+                OnFailure::Fail => false,
+            };
+        if is_result {
+            self.failures.forget(ctx.task_id());
+            return Ok(Generated::Failed { error });
         }
-    }
-}
-
-/// How often a call is tried that fails like this.
-pub(super) fn tries(kind: ErrorKind) -> u32 {
-    match kind {
-        ErrorKind::Protocol => UNREADABLE_ANSWERS,
-        ErrorKind::Interrupted => BROKEN_ANSWERS,
-        _ => u32::MAX,
+        let kind = serde_json::to_value(error.kind).unwrap_or_default();
+        let kind = kind.as_str().unwrap_or_default().to_owned();
+        let failed = Error::new(Code::TaskFailed, error.message).with("error_type", kind);
+        Err(match error.retry_after_ms {
+            Some(millis) => failed.retry_after(Duration::from_millis(millis)),
+            None => failed,
+        })
     }
 }
 

@@ -51,6 +51,7 @@ mod live_tools;
 mod outage;
 mod outcome;
 mod output;
+mod paid_failures;
 mod results;
 mod run;
 mod state;

@@ -6,7 +6,7 @@
 //! else.
 
 use super::events::AgentEvent;
-use super::generate::tries;
+use super::paid_failures::PaidFailures;
 use super::run::AgentRun;
 use super::turn::ModelOutcome;
 use super::{Delivery, ModelChoice, OnFailure, USER_MESSAGE, UserMessage};
@@ -55,9 +55,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 struct Outage {
     rounds: u32,
     waited: Duration,
-    /// How many answers broke off, and how many nobody could read. They were paid, at least in part.
-    broken: u32,
-    unreadable: u32,
+    failures: PaidFailures,
     /// The model whose call is the last of the last round.
     last: Option<ModelChoice>,
 }
@@ -157,17 +155,11 @@ impl Outage {
         model: ModelChoice,
     ) -> Duration {
         self.rounds += 1;
-        let paid = match kind {
-            ErrorKind::Protocol => &mut self.unreadable,
-            ErrorKind::Interrupted => &mut self.broken,
-            _ => &mut 0,
-        };
-        *paid += 1;
-        let spent = *paid + 1 >= tries(kind);
+        let is_spent = self.failures.count(kind).is_some_and(|more| more <= 1);
         let doubled = FIRST_WAIT.saturating_mul(1 << (self.rounds - 1).min(16)).min(LONGEST_WAIT);
         let wait = asked.unwrap_or_else(|| doubled.mul_f64(1.0 - f64::from(chance) / 512.0));
         let left = most.saturating_sub(self.waited);
-        if wait >= left || spent {
+        if wait >= left || is_spent {
             self.last = Some(model);
         }
         // An answer that nobody can read is asked for again at once: that is no outage.

@@ -102,23 +102,31 @@ impl ResultLimits {
         let ToolOutcome { content, is_error, details } = outcome;
         let details = short_details(details);
         let texts: Vec<_> = content.iter().filter_map(Part::as_text).collect();
-        let long = match texts.as_slice() {
-            [] => None,
-            [one] => Some((*one).to_owned()),
-            several => Some(several.join("\n")),
+        let is_short = match texts.as_slice() {
+            [] => true,
+            [one] => self.fits(one),
+            several => self.fits(&several.join("\n")),
         };
         let mut media = 0;
         let mut is_wanted = |part: &Part| {
             media += usize::from(matches!(part.content, Content::Media(_)));
             media <= MOST_MEDIA
         };
-        let Some(text) = long.filter(|text| !self.fits(text)) else {
+        if is_short {
             let mut content = content;
             content.retain(|part| is_wanted(part));
             content.extend(left_out(media));
             return Ok(Checked::Short(ToolOutcome { content, is_error, details }));
-        };
-        let mut parts: Vec<_> = content.into_iter().filter(|part| part.as_text().is_none()).collect();
+        }
+        // A text may be hundreds of megabytes, so the only one is taken and not copied.
+        let (mut texts, mut parts) = (Vec::new(), Vec::new());
+        for part in content {
+            match part.content {
+                Content::Text { text } => texts.push(text),
+                _ => parts.push(part),
+            }
+        }
+        let text = if texts.len() == 1 { texts.swap_remove(0) } else { texts.join("\n") };
         parts.retain(|part| is_wanted(part));
         parts.extend(left_out(media));
         let (kept, kept_bytes) = keep(&text)?;
@@ -222,13 +230,16 @@ impl LongResult {
 
 /// The text as a payload, and how many of its bytes that is.
 fn keep(text: &str) -> Result<(Payload, usize)> {
-    let mut kept = text;
+    // Its JSON is never shorter than the text.
+    let mut kept = excerpt::prefix(text, usize::try_from(MOST_KEPT).unwrap_or(usize::MAX));
     loop {
         let payload = Payload::of(kept)?;
         if payload.size() <= MOST_KEPT {
             return Ok((payload, kept.len()));
         }
-        kept = excerpt::prefix(kept, kept.len() / 2);
+        // As much as fits if the rest is like what was measured, and a little less, so that it ends soon.
+        let part = MOST_KEPT as f64 / payload.size() as f64 * 0.95;
+        kept = excerpt::prefix(kept, (kept.len() as f64 * part) as usize);
     }
 }
 
@@ -390,6 +401,16 @@ mod tests {
             assert_eq!(read(wrong).error_code(), Some("invalid_arguments"));
         }
         assert_eq!(read(json!({"call_id": "c", "offset": 5_001})).error_code(), Some("offset_too_large"));
+    }
+
+    #[test]
+    fn of_a_huge_text_as_much_is_kept_as_may_be() {
+        let most = MOST_KEPT as usize;
+        for (line, least) in [("otters\n", most * 3 / 4), ("\u{1}", most / 8), ("🦦", most * 3 / 4)] {
+            let text = line.repeat(most * 5 / 4 / line.len());
+            let (payload, kept) = keep(&text).expect("JSON");
+            assert!(payload.size() <= MOST_KEPT && kept >= least && text.is_char_boundary(kept), "{line:?}: {kept}");
+        }
     }
 
     #[test]

@@ -5,11 +5,10 @@ use super::compaction::Compacted;
 use super::output::Output;
 use super::transcript::{LlmCall, OfferedTools, Transcript, entry_type, estimate};
 use super::{
-    AgentEvent, AgentInput, AgentTool, AnswerEnd, Delivery, LiveTools, Mode, ModelChoice, OutputSpec, Phase,
-    ReactAgent, ReactState, RunOutcome, StopReason, USER_MESSAGE, UserMessage,
+    AgentEvent, AgentInput, AgentTool, AnswerEnd, Delivery, Mode, ModelChoice, OutputSpec, Phase, ReactAgent,
+    ReactState, RunOutcome, StopReason, USER_MESSAGE, UserMessage,
 };
 use super::{inbox, results};
-use crate::mcp::tool_name;
 use crate::message::{Message, Part, Role};
 use crate::tools::Effect;
 use crate::tools::approval::{Approvals, Decision};
@@ -17,7 +16,7 @@ use flovyn_core::Payload;
 use flovyn_core::context::{AgentContext, AgentContextExt, Message as NewMessage};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::model::Usage;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -31,6 +30,14 @@ pub(super) struct AgentRun<'a> {
     approvals: Vec<Approvals>,
     /// Whether the tools were recorded since the last checkpoint.
     has_recorded_tools: bool,
+}
+
+/// What a run takes from the process that it begins in.
+#[derive(Serialize, Deserialize)]
+struct Beginning {
+    /// What MCP servers say about the use of their tools.
+    instructions: String,
+    offered: OfferedTools,
 }
 
 /// How a turn ends.
@@ -86,16 +93,14 @@ impl<'a> AgentRun<'a> {
     async fn begin(&mut self) -> Result<()> {
         self.state.begin(self.input);
         let mut prompt = self.input.system_prompt.as_ref().unwrap_or(&self.agent.system_prompt).clone();
-        prompt.push_str(&self.server_instructions().await?);
+        let Beginning { instructions, offered } = self.beginning().await?;
+        prompt.push_str(&instructions);
         let prompt = prompt.trim_start();
         if !prompt.is_empty() {
             self.append_message(&Message::system(prompt))?;
         }
-        match self.input.config.mode {
-            Mode::Chat => self.record_offered_tools_if_changed().await?,
-            Mode::OneShot if self.agent.live.is_some() => self.record_offered_tools_if_changed().await?,
-            Mode::OneShot => self.record_tools(&offered(&self.tools, self.reads_results()))?,
-        }
+        self.state.offered = Some(offered.digest()?);
+        self.record_tools(&offered)?;
         let first = UserMessage {
             text: self.input.user_prompt.clone(),
             parts: accepted(&self.input.user_parts)?,
@@ -113,24 +118,17 @@ impl<'a> AgentRun<'a> {
         self.append_message(&first.message())
     }
 
-    /// What MCP servers say about the use of the tools of this run. It is read in a recorded step, for after a crash the
-    /// run may be in a process whose servers say something else, or cannot be used.
-    async fn server_instructions(&self) -> Result<String> {
-        let live = self.agent.live.as_ref().map(LiveTools::now);
-        if live.is_none() && !self.tools.keys().any(|name| name.starts_with("mcp__")) {
-            return Ok(String::new());
-        }
-        let mut said = String::new();
-        let instructions = live.as_ref().map_or(&self.agent.server_instructions, |now| &now.instructions);
-        for (server, instructions) in instructions {
-            let prefix = tool_name(server, "");
-            if self.tools.keys().any(|name| name.starts_with(&prefix)) {
-                said.push_str(&format!(
-                    "\n\nThe MCP server {server:?} says about the use of its tools ({prefix}*):\n{instructions}"
-                ));
-            }
-        }
-        self.ctx.run("server_instructions", async move { Ok(said) })?.await
+    /// What the run takes from the process that it begins in. It is read in a recorded step, in every run: after a crash
+    /// the run may be in a process with other tools, or with servers that say something else or cannot be used.
+    async fn beginning(&mut self) -> Result<Beginning> {
+        let (agent, input, tools) = (self.agent.clone(), self.input.tools.clone(), self.tools.clone());
+        let beginning = self.ctx.run("beginning", async move {
+            let tools = agent.settled_tools(input.as_deref(), tools).await;
+            Ok(Beginning { instructions: agent.instructions(&tools), offered: offered(&tools, false) })
+        })?;
+        let beginning = beginning.await?;
+        self.take_live_tools();
+        Ok(beginning)
     }
 
     /// Records the tools that the model may call at the start of a turn, where they may have changed since the last one.
@@ -144,32 +142,31 @@ impl<'a> AgentRun<'a> {
     /// Records the tools that the model may call, unless they are the same as before. A chat that has waited for days may go on in
     /// a process with other tools. They are read in a recorded step, so that a replay after a crash sees the same tools.
     pub(super) async fn record_offered_tools_if_changed(&mut self) -> Result<()> {
-        self.has_recorded_tools = true;
         let (agent, names, last_digest) = (self.agent.clone(), self.input.tools.clone(), self.state.offered.clone());
         let (tools, results_kept) = (self.tools.clone(), self.state.results_kept);
         let news = self.ctx.run("offered_tools", async move {
-            let tools = match &agent.live {
-                Some(live) => {
-                    live.settled().await;
-                    agent.select_tools(names.as_deref()).unwrap_or(tools)
-                }
-                None => tools,
-            };
+            let tools = agent.settled_tools(names.as_deref(), tools).await;
             let reads_results = results_kept && !tools.contains_key(results::NAME);
             let offered = offered(&tools, reads_results);
-            let digest = format!("{:?}", Payload::of(&offered)?.digest()?);
+            let digest = offered.digest()?;
             Ok((last_digest.as_ref() != Some(&digest)).then_some((digest, offered)))
         })?;
         let news = news.await?;
-        if self.agent.live.is_some()
-            && let Ok(tools) = self.agent.select_tools(self.input.tools.as_deref())
-        {
-            self.tools = tools;
-        }
+        self.take_live_tools();
         let Some((digest, offered)) = news else { return Ok(()) };
         match self.state.offered.replace(digest) {
             None => self.record_tools(&offered),
             Some(_) => self.record("system", entry_type::TOOLS, &offered),
+        }
+    }
+
+    /// Takes the tools that the agent has now, where they may change.
+    fn take_live_tools(&mut self) {
+        self.has_recorded_tools = true;
+        if self.agent.live.is_some()
+            && let Ok(tools) = self.agent.select_tools(self.input.tools.as_deref())
+        {
+            self.tools = tools;
         }
     }
 

@@ -15,6 +15,7 @@
 use super::{Compacted, ModelChoice};
 use crate::message::{AssistantMeta, Content, Media, Message, Part, Role, Stop, Usage};
 use crate::provider::ToolSpec;
+use flovyn_core::Payload;
 use flovyn_core::error::Result;
 use flovyn_core::id::EntryId;
 use flovyn_core::model::Entry;
@@ -76,6 +77,13 @@ impl LlmCall {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct OfferedTools {
     pub tools: Vec<ToolSpec>,
+}
+
+impl OfferedTools {
+    /// A text that differs where the tools do.
+    pub(super) fn digest(&self) -> Result<String> {
+        Ok(format!("{:?}", Payload::of(self)?.digest()?))
+    }
 }
 
 /// The content of a `context_edit` entry.

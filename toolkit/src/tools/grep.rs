@@ -3,7 +3,7 @@
 use super::directory::{normal, open_regular};
 use super::excerpt::{self, GREP_LINE, MAX_BYTES};
 use super::fault::{Fault, blocking};
-use super::search::{Named, walk};
+use super::search::{Decoded, Named, walk};
 use super::{Effect, Tool, ToolEnvironment, ToolOutcome, parse};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
@@ -51,7 +51,7 @@ impl Tool for Grep {
     fn description(&self) -> &str {
         "Search the contents of files with a regular expression (Rust syntax). Shows path:line: text, at most 100 matching \
          lines in the order of paths, of a long line what is around its first match. Files that .gitignore names, hidden files \
-         and links are left out, unless path names them or a directory that they are in; binary files too, which is said."
+         and links are left out, unless path names them or a directory that they are in; binary files too, which is said. Files in UTF-16 (with their mark) and Windows-1252 are searched, too."
     }
 
     fn input_schema(&self) -> Value {
@@ -85,6 +85,8 @@ fn grep(environment: &ToolEnvironment, input: Input) -> Result<ToolOutcome, Faul
         .case_insensitive(input.ignore_case)
         .fixed_strings(input.literal)
         .crlf(true)
+        // Many lines are searched at once, and `^` and `$` mean each of them.
+        .multi_line(true)
         .size_limit(16 << 20)
         .build(&input.pattern)
         .map_err(|error| {
@@ -178,14 +180,40 @@ struct Matches<'e> {
     is_full: bool,
     /// The files that were not searched to their end: the first of them with the reasons, and how many there are.
     left_out: (Vec<String>, usize),
-    /// The binary files that were left out: the first of them, and how many there are.
-    binary: (Vec<String>, usize),
+    /// The binary files that were left out.
+    binary: Files,
+    /// The files with matches that are not UTF-8.
+    not_utf8: Files,
+}
+
+/// The first of some files, and how many there are.
+#[derive(Default)]
+struct Files {
+    first: Vec<String>,
+    number: usize,
+}
+
+impl Files {
+    fn add(&mut self, path: &Path) {
+        self.number += 1;
+        if self.first.len() < MOST_NAMED {
+            self.first.push(path.display().to_string());
+        }
+    }
+}
+
+impl std::fmt::Display for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let more = if self.number > self.first.len() { ", …" } else { "" };
+        write!(f, "{}{more}", self.first.join(", "))
+    }
 }
 
 impl<'e> Matches<'e> {
     fn new(environment: &'e ToolEnvironment, matcher: &'e RegexMatcher) -> Self {
-        let (left_out, binary) = Default::default();
-        Self { environment, matcher, text: String::new(), lines: 0, files: 0, is_full: false, left_out, binary }
+        let (left_out, binary, not_utf8) = Default::default();
+        let text = String::new();
+        Self { environment, matcher, text, lines: 0, files: 0, is_full: false, left_out, binary, not_utf8 }
     }
 
     fn search(
@@ -196,25 +224,28 @@ impl<'e> Matches<'e> {
         is_asked: bool,
     ) -> Result<(), Fault> {
         let (before, matcher) = (self.lines, self.matcher);
-        let mut watched = Watched { file, environment: self.environment, failed: None };
+        let watched = Watched { file, environment: self.environment, failed: None };
+        let mut text = Decoded::new(watched);
         let mut sink = InFile { path, matches: self, binary_from: None };
-        let searched = searcher.search_reader(matcher, &mut watched, &mut sink);
+        let searched = searcher.search_reader(matcher, &mut text, &mut sink);
         let binary_from = sink.binary_from;
+        let is_utf8 = text.is_utf8();
+        let watched = text.into_inner();
         if self.environment.is_stopped() {
             return Err(Fault::stopped());
         }
         self.files += usize::from(self.lines > before);
+        if !is_utf8 && self.lines > before {
+            self.not_utf8.add(path);
+        }
         match (searched, watched.failed) {
             (Ok(()), _) => match binary_from {
                 Some(from) if is_asked || self.lines > before => {
-                    self.left_out(path, &format!("is binary from byte {from} on; use bash: grep -a"));
+                    // Before it there may be letters that have become longer.
+                    let from = if is_utf8 { format!(" from byte {from} on") } else { String::new() };
+                    self.left_out(path, &format!("is binary{from}; use bash: grep -a"));
                 }
-                Some(_) => {
-                    self.binary.1 += 1;
-                    if self.binary.0.len() < MOST_NAMED {
-                        self.binary.0.push(path.display().to_string());
-                    }
-                }
+                Some(_) => self.binary.add(path),
                 None => {}
             },
             (Err(_), Some(why)) => self.left_out(path, &format!("cannot be read: {why}")),
@@ -265,17 +296,20 @@ impl<'e> Matches<'e> {
         if *number > named.len() {
             let _ = write!(self.text, "\n[Nor were {} more files.]", number - named.len());
         }
-        let (binary, of_all) = &self.binary;
-        if *of_all > 0 {
-            let more = if *of_all > binary.len() { ", …" } else { "" };
-            let _ = write!(self.text, "\n[Binary files are not searched, {of_all} here: {}{more}]", binary.join(", "));
+        if self.not_utf8.number > 0 {
+            let _ = write!(self.text, "\n[Not UTF-8, read as Windows-1252: {}]", self.not_utf8);
+        }
+        if self.binary.number > 0 {
+            let _ =
+                write!(self.text, "\n[Binary files are not searched, {} here: {}]", self.binary.number, self.binary);
         }
         ToolOutcome::text(self.text).with_details(json!({
             "matches": self.lines,
             "files": self.files,
             "cut": self.is_full,
             "leftOut": number,
-            "binary": of_all,
+            "binary": self.binary.number,
+            "notUtf8": self.not_utf8.number,
         }))
     }
 }

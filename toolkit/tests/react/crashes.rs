@@ -41,7 +41,7 @@ async fn a_run_with_tools_survives_a_crash_at_every_commit() {
     ]);
     let fake = FakeLlm::start(script).expect("a server");
     let proof = holds(&fake, harness(&fake, agent(), &ask("Take notes.")), 3).await;
-    assert!(proof.observed.is_some_and(|observed| observed.tasks.len() == 6));
+    assert!(proof.observed.is_some_and(|observed| observed.tasks.len() == 7));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,4 +96,43 @@ async fn a_compaction_survives_a_crash_at_every_commit() {
 async fn say_once(run: &Handle, message: UserMessage) {
     let signal = message.signal(Some("once".into())).expect("a signal");
     run.signal(USER_MESSAGE, signal.payload, signal.delivery, signal.idempotency_key).await.expect("the run takes it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_in_a_process_with_other_tools() {
+    for mode in ["one-shot", "chat"] {
+        let fake = FakeLlm::start(Script::new([Turn::call("wait", json!({})), Turn::text("Done.")])).expect("a server");
+        let echo = AgentTool::task(spec("mcp__probe__echo"), "note", Effect::Read).expect("a schema");
+        let with_server = agent().with_tool(echo).expect("a name of its own");
+        let with_server = with_server.with_server_instructions("probe", "Look for otters first.");
+        let runtime = flovyn_core::runtime::Runtime::open("memory:").await.expect("a store");
+        let gate = Gate::new("wait");
+        let serve = async |agent: ReactAgent| {
+            let host =
+                NativeHost::default().agent(agent).and_then(|host| host.task(generate(&fake))?.task(gate.clone()));
+            let host = Arc::new(host.expect("every kind once"));
+            runtime.worker(host, Default::default()).await.expect("a worker")
+        };
+        let first = serve(with_server).await;
+        let input = if mode == "chat" { ask("Hi").chat() } else { ask("Hi") };
+        let input = Payload::of(&input).expect("JSON");
+        let run = runtime.client().start(KIND, input, StartOptions::default()).await.expect("it starts");
+        works(&run, "wait").await;
+        first.kill();
+        let org = flovyn_core::id::OrgId::DEFAULT;
+        runtime.storage().unregister_worker(org, first.id()).await.expect("it is noticed");
+        let _second = serve(agent()).await;
+        gate.open.add_permits(2);
+        let answered = fake.wait_until(PATIENCE, |requests| requests.len() == 2).await;
+        let requests = answered.unwrap_or_else(|found| panic!("{mode}: {} requests", found.len()));
+        let system = |number: usize| requests[number].body["system"].to_string();
+        assert!(system(0).contains("otters first"), "{mode}: {}", system(0));
+        assert_eq!((system(0), &requests[0].body["tools"]), (system(1), &requests[1].body["tools"]), "{mode}");
+        match mode {
+            "chat" => waits_for(&run, USER_MESSAGE).await,
+            _ => assert_eq!(outcome(&run).await.text, "Done."),
+        }
+        assert_eq!((fake.requests().len(), fake.paid()), (2, 2), "{mode}: each answer is paid once");
+        assert_eq!(told(&run).await.iter().filter(|line| line.starts_with("system:")).count(), 1, "{mode}");
+    }
 }

@@ -1,8 +1,12 @@
 //! Providers that cut, refuse, overload and run dry.
 
 use super::*;
+use flovyn_core::Payload;
+use flovyn_core::agent::AgentDefinition;
+use flovyn_core::context::{AgentContext, TaskCall};
+use flovyn_core::journal::Outcome;
 use flovyn_toolkit::fake_llm::{Cut, FaultKind, Pace, When};
-use flovyn_toolkit::react::{Delivery, ModelChoice, StopReason};
+use flovyn_toolkit::react::{Delivery, GenerateInput, ModelChoice, StopReason};
 use std::collections::BTreeMap;
 
 fn refused(code: u16, retry_after: Option<f64>, message: &str) -> FaultKind {
@@ -81,7 +85,7 @@ async fn a_provider_that_asks_for_time_is_given_it_durably() {
     let (outcome, run) = lab.ends(&ask("Hi")).await;
     assert_eq!((outcome.text.as_str(), outcome.stop_reason), ("Here.", StopReason::End));
     let tasks = run.tasks(Default::default()).await.expect("the tasks").items;
-    assert_eq!(tasks.len(), 2, "the wait was the run's, not an attempt's");
+    assert_eq!(tasks.len(), 3, "the beginning and two calls: the wait was the run's, not an attempt's");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,4 +104,62 @@ async fn a_user_who_speaks_while_a_provider_takes_its_time_is_heard() {
     waits_for(&run, USER_MESSAGE).await;
     say(&run, UserMessage::interrupt()).await;
     assert_eq!((outcome(&run).await.stop_reason, lab.fake.requests().len()), (StopReason::Interrupted, 1));
+}
+
+/// An agent of one's own that asks a model once.
+struct Asker;
+
+#[async_trait]
+impl AgentDefinition for Asker {
+    type State = ();
+    type Input = Value;
+    type Output = Value;
+
+    fn kind(&self) -> &str {
+        "asker"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, _: Value) -> Result<Value> {
+        let input = GenerateInput {
+            context: None,
+            messages: vec![Message::user("Hi")],
+            ..GenerateInput::new(ModelChoice::parse("fake/m"), ctx.context_ref())
+        };
+        let call = TaskCall {
+            kind: LlmGenerate::KIND.to_owned(),
+            input: Payload::of(&input)?,
+            options: Some(LlmGenerate::call_options()),
+            queue: None,
+            key: None,
+        };
+        match ctx.schedule_raw(call)?.await? {
+            Outcome::Value(generated) => generated.parse(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_kind_of_failure_of_ones_own_model_call_counts_by_itself() {
+    let cut = || FaultKind::Cut(Cut { after_events: Some(6), ..Cut::default() });
+    let unreadable = || FaultKind::Malformed { after_events: 3 };
+    let overloaded = || FaultKind::Status { code: 529, retry_after: Some(0.01), message: None };
+    for (faults, requests, said) in [
+        (vec![cut(), unreadable()], 3, Some("Here.")),
+        (vec![overloaded(), overloaded(), unreadable()], 4, Some("Here.")),
+        (vec![overloaded(), unreadable(), unreadable()], 3, None),
+    ] {
+        let turn = faults.into_iter().fold(Turn::text("Here."), Turn::fault);
+        let fake = FakeLlm::start(Script::new([turn])).expect("a server");
+        let flovyn = FlovynClient::builder().storage("memory:").agent(Asker).task(generate(&fake)).build().await;
+        let flovyn = flovyn.expect("a backend");
+        let _worker = flovyn.worker().await.expect("a worker");
+        let run = flovyn.start(&Asker, &Value::Null, StartOptions::default()).await.expect("it starts");
+        let ended: Value = run.result(Some(PATIENCE)).await.expect("it completes").parse().expect("JSON");
+        assert_eq!(fake.requests().len(), requests, "{ended}");
+        match said {
+            Some(said) => assert!(ended["message"].to_string().contains(said), "{ended}"),
+            None => assert_eq!(ended["error"]["kind"], "protocol", "{ended}"),
+        }
+    }
 }

@@ -19,7 +19,7 @@ async fn stored(turns: u32) -> u64 {
     let entries = run.entries(PAGE).await.expect("the entries").items;
     let tasks = run.tasks(PAGE).await.expect("the tasks").items;
     let checkpoints = run.checkpoints(PAGE).await.expect("the checkpoints").items;
-    assert_eq!((tasks.len(), checkpoints.len()), (2 * turns as usize - 1, turns as usize - 1), "all fit on one page");
+    assert_eq!((tasks.len(), checkpoints.len()), (2 * turns as usize, turns as usize - 1), "all fit on one page");
     let entries = entries.iter().map(|entry| entry.new.content.size());
     let outputs = tasks.iter().filter_map(|task| task.output.as_ref()).map(|output| output.size());
     let inputs = tasks.iter().map(|task| task.new.input.size());

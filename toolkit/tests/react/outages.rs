@@ -11,7 +11,11 @@ use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::memory::MemoryStorage;
 use flovyn_core::worker::WorkerOptions;
 use flovyn_toolkit::fake_llm::{Fault, FaultKind, When};
+use flovyn_toolkit::provider::Timeouts;
 use flovyn_toolkit::react::{AfterOutage, KIND, ModelChoice, RetryConfig};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 fn status(code: u16, retry_after: Option<f64>) -> FaultKind {
     FaultKind::Status { code, retry_after, message: None }
@@ -146,11 +150,107 @@ async fn nobody_there_is_an_outage_too() {
 }
 
 /// A backend on a clock that is moved by hand. Its workers keep no waiting run in memory.
-fn driven(fake: &FakeLlm) -> (ManualClock, Runtime, Arc<NativeHost>) {
+fn driven(generate: LlmGenerate) -> (ManualClock, Runtime, Arc<NativeHost>) {
     let clock = ManualClock::new(Timestamp(1_700_000_000_000_000));
     let runtime = Runtime::over(Arc::new(MemoryStorage::new(Arc::new(clock.clone()))));
-    let host = NativeHost::default().agent(agent()).and_then(|host| host.task(generate(fake))?.task(Note));
+    let host = NativeHost::default().agent(agent()).and_then(|host| host.task(generate)?.task(Note));
     (clock, runtime, Arc::new(host.expect("every kind once")))
+}
+
+/// What a server does with its first connections.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum BadServer {
+    /// It takes the request and says nothing.
+    Silent,
+    /// It closes in the middle of the response's head.
+    CutHead,
+}
+
+/// The address of a server that fails so many connections and then passes everything on. The counter has all of
+/// them.
+async fn bad_server(kind: BadServer, times: usize, working: &str) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (working, count) = (working.trim_start_matches("http://").to_owned(), Arc::new(AtomicUsize::new(0)));
+    let connections = count.clone();
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let number = connections.fetch_add(1, Ordering::SeqCst);
+            let working = working.clone();
+            tokio::spawn(async move {
+                if number >= times {
+                    let mut to = TcpStream::connect(working).await?;
+                    return tokio::io::copy_bidirectional(&mut connection, &mut to).await.map(drop);
+                }
+                let mut request = [0; 64 * 1024];
+                let _ = connection.read(&mut request).await?;
+                if kind == BadServer::CutHead {
+                    return connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/ev").await;
+                }
+                // Until the client leaves.
+                while connection.read(&mut request).await? > 0 {}
+                Ok(())
+            });
+        }
+    });
+    (url, count)
+}
+
+fn impatient(url: &str) -> LlmGenerate {
+    let timeouts = Timeouts { response: Duration::from_millis(100), idle: Duration::from_secs(30) };
+    let mut models = Registry::new();
+    models.add(Api::AnthropicMessages, Endpoint::new("fake", url).timeouts(timeouts)).expect("an address");
+    LlmGenerate::new(models).with_policy(RetryPolicy::never())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_nothing_or_breaks_off_is_waited_for_by_the_store_alone() {
+    for kind in [BadServer::Silent, BadServer::CutHead] {
+        let fake = FakeLlm::start(Script::new([Turn::text("Here.")])).expect("a server");
+        let (url, connections) = bad_server(kind, 8, &fake.url()).await;
+        let (clock, runtime, host) = driven(impatient(&url));
+        let run = runtime.client().start(KIND, Payload::of(&ask("Hi")).expect("JSON"), StartOptions::default()).await;
+        let run = run.expect("it starts");
+        let mut worker = forgetful(&runtime, &host).await;
+        for round in 1..=8 {
+            waits_for(&run, USER_MESSAGE).await;
+            assert_eq!(connections.load(Ordering::SeqCst), round, "{kind:?}: one connection a round");
+            if round == 4 {
+                worker.kill();
+                runtime.storage().unregister_worker(OrgId::DEFAULT, worker.id()).await.expect("it is noticed");
+                worker = forgetful(&runtime, &host).await;
+            }
+            clock.advance(Duration::from_secs(300));
+            let tried = async {
+                while connections.load(Ordering::SeqCst) == round {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, tried).await.expect("it is asked again");
+        }
+        assert_eq!((outcome(&run).await.text.as_str(), fake.paid()), ("Here.", 1), "{kind:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_nobody_knows_is_an_outage_too() {
+    let (clock, runtime, host) = driven(impatient("http://no-such-host.invalid"));
+    let input = waiting(ask("Hi"), Duration::from_secs(3_600), AfterOutage::Pause);
+    let run = runtime.client().start(KIND, Payload::of(&input).expect("JSON"), StartOptions::default()).await;
+    let run = run.expect("it starts");
+    let _worker = forgetful(&runtime, &host).await;
+    waits_for(&run, USER_MESSAGE).await;
+    loop {
+        let now = run.describe().await.expect("the run");
+        assert!(!now.status.is_terminal(), "{:?}", now.failure);
+        match now.status {
+            Status::Waiting => clock.advance(Duration::from_secs(300)),
+            Status::Paused => break,
+            _ => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    }
+    let failure = run.describe().await.expect("the run").failure.expect("why").message;
+    assert!(failure.contains("resume it") && failure.contains("no-such-host.invalid"), "{failure}");
 }
 
 async fn forgetful(runtime: &Runtime, host: &Arc<NativeHost>) -> Worker {
@@ -161,7 +261,7 @@ async fn forgetful(runtime: &Runtime, host: &Arc<NativeHost>) -> Worker {
 #[tokio::test(flavor = "multi_thread")]
 async fn hours_of_outage_are_waited_for_by_the_store_alone() {
     let fake = FakeLlm::start(Script::new([failing(Turn::text("Here."), status(529, None), 60)])).expect("a server");
-    let (clock, runtime, host) = driven(&fake);
+    let (clock, runtime, host) = driven(generate(&fake));
     let began = clock.now();
     let run = runtime.client().start(KIND, Payload::of(&ask("Hi")).expect("JSON"), StartOptions::default()).await;
     let run = run.expect("it starts");
@@ -187,7 +287,7 @@ async fn hours_of_outage_are_waited_for_by_the_store_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn six_hours_are_enough() {
     let fake = FakeLlm::start(Script::new([failing(Turn::text("Here."), status(529, None), 999)])).expect("a server");
-    let (clock, runtime, host) = driven(&fake);
+    let (clock, runtime, host) = driven(generate(&fake));
     let run = runtime.client().start(KIND, Payload::of(&ask("Hi")).expect("JSON"), StartOptions::default()).await;
     let run = run.expect("it starts");
     let _worker = forgetful(&runtime, &host).await;

@@ -124,6 +124,10 @@ async fn of_a_flood_the_first_and_the_last_are_kept() {
     assert!(text.starts_with("1\n2\n3\n") && text.ends_with("\n1999999\n2000000\n"), "{}", &text[text.len() - 200..]);
     assert!(text.len() < 51 * 1024 && text.lines().count() <= 2_001, "{} bytes", text.len());
     assert_eq!((&outcome.details["cut"], outcome.details["bytes"].as_u64()), (&json!(true), Some(14_888_896)));
+    let outcome = run(&work, "yes otters | head -c 200000000").await;
+    let text = outcome.plain_text();
+    assert!(text.starts_with("otters\n") && text.len() < 51 * 1024, "{} bytes", text.len());
+    assert_eq!((&outcome.details["cut"], outcome.details["bytes"].as_u64()), (&json!(true), Some(200_000_000)));
 }
 
 #[tokio::test]

@@ -65,6 +65,9 @@ async fn lines_are_found_in_the_order_of_paths() {
         ),
         (json!({ "pattern": "f(x) = [", "literal": true }), "a(b).txt:1: f(x) = [1]\n"),
         (json!({ "pattern": "\\}$", "path": "src" }), "src/lib.rs:2: fn needle() {}\n"),
+        (json!({ "pattern": "^needle.*e$", "path": "a.txt" }), "a.txt:1: needle here\n"),
+        (json!({ "pattern": "^no$", "path": "a.txt" }), "a.txt:2: no\n"),
+        (json!({ "pattern": "^//.*le$", "path": "src/lib.rs" }), "src/lib.rs:1: // needle\n"),
         (json!({ "pattern": "haystack" }), "No matches."),
     ] {
         let outcome = work.call(Grep, arguments.clone()).await;
@@ -160,12 +163,13 @@ async fn of_a_long_line_what_is_around_its_match_is_shown() {
     let outcome = work.call(Grep, json!({ "pattern": "NEEDLE" })).await;
     let text = outcome.plain_text();
     let lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines.len(), 5, "{text}");
+    assert_eq!(lines.len(), 7, "{text}");
+    assert_eq!(lines[5..], ["", "[Not UTF-8, read as Windows-1252: odd.js]"]);
     assert!(lines[0].starts_with("big.js:1: [from byte 8999901 of 18000006] xxx"), "{text}");
     assert!(lines[0].contains("xNEEDLEx") && lines[0].len() < 600, "{text}");
     assert_eq!(lines[1], "big.js:2: NEEDLE");
     assert_eq!(lines[2], format!("end.js:1: [from byte 1901 of 2006] {}NEEDLE", "ü".repeat(50)));
-    assert!(lines[3].starts_with("odd.js:1: [from byte ") && lines[3].ends_with("\u{fffd}NEEDLE"), "{text}");
+    assert!(lines[3].starts_with("odd.js:1: [from byte ") && lines[3].ends_with("ÿ¿NEEDLE"), "{text}");
     assert!(
         lines[4].starts_with("start.js:1: NEEDLExxx") && lines[4].ends_with("[cut at 500 of 9000006 characters]"),
         "{text}"
@@ -192,6 +196,28 @@ async fn what_was_not_searched_is_said() {
         alone,
         "No matches.\n[Not searched to the end: picture.bin is binary from byte 0 on; use bash: grep -a]"
     );
+}
+
+#[tokio::test]
+async fn files_in_other_encodings_are_searched() {
+    let work = Work::new();
+    let utf16 = |text: &str, order: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        format!("\u{feff}{text}").encode_utf16().flat_map(order).collect()
+    };
+    work.put("big.txt", utf16("Grüße aus Köln\n", u16::to_be_bytes));
+    work.put("little.txt", utf16("nichts\nGrüße aus Bonn\n", u16::to_le_bytes));
+    work.put("latin.txt", b"Gr\xfc\xdfe aus Ulm, 5 \x80\n");
+    work.put("mixed.txt", [b"\xe9t\xe9\n", "Grüße aus Wien\n".as_bytes()].concat());
+    work.put("other.txt", b"\xe9t\xe9\n");
+    work.put("unmarked.txt", utf16("Grüße aus Bern\n", u16::to_le_bytes).split_off(2));
+    let outcome = work.call(Grep, json!({ "pattern": "Grüße.*[€n]$" })).await;
+    assert_eq!(
+        outcome.plain_text(),
+        "big.txt:1: Grüße aus Köln\nlatin.txt:1: Grüße aus Ulm, 5 €\nlittle.txt:2: Grüße aus Bonn\nmixed.txt:2: Grüße aus \
+         Wien\n\n[Not UTF-8, read as Windows-1252: latin.txt, mixed.txt]\n[Binary files are not searched, 1 here: \
+         unmarked.txt]"
+    );
+    assert_eq!((&outcome.details["notUtf8"], &outcome.details["leftOut"]), (&json!(2), &json!(0)));
 }
 
 #[tokio::test]

@@ -13,10 +13,12 @@ from .llm import ModelError, Reply, TokenUsage, ToolCall, tool_result
 from .output import InvalidOutput
 from .react import (
     Budget,
+    Compaction,
     Mode,
     ModelUsage,
     Outage,
     ReactAgent,
+    ResultLimits,
     RunInput,
     RunOutcome,
     StopReason,
@@ -25,13 +27,14 @@ from .react import (
     react_agent,
 )
 from .tool import Effect, Tool, tool
-from .tools import ToolOutcome
+from .tools import TodoStep, ToolOutcome
 
 __all__ = [
     "Api",
     "ApprovalPolicy",
     "ApprovalRequest",
     "Budget",
+    "Compaction",
     "Decision",
     "Effect",
     "InvalidOutput",
@@ -42,11 +45,13 @@ __all__ = [
     "Provider",
     "ReactAgent",
     "Reply",
+    "ResultLimits",
     "Rule",
     "RunInput",
     "RunOutcome",
     "StopReason",
     "Thinking",
+    "TodoStep",
     "TokenUsage",
     "Tool",
     "ToolCall",

@@ -124,6 +124,42 @@ class Outage:
 
 
 @dataclass(frozen=True)
+class ResultLimits:
+    """How much of a tool's result a model is shown. It reads the rest with ``read_result``."""
+
+    max_bytes: int | None = None
+    """50 KB unless given."""
+    max_lines: int | None = None
+    """2,000 unless given."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the limits as the agent reads them."""
+        return _given(maxBytes=self.max_bytes, maxLines=self.max_lines)
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """How a full window is made room in; what is not given is as usual."""
+
+    enabled: bool | None = None
+    window: int | None = None
+    """The model's window in tokens, where it shall be taken for another than is known."""
+    reserve_tokens: int | None = None
+    """Tokens that are kept free for the next answer."""
+    keep_recent_tokens: int | None = None
+    """The newest tokens that stay as they are."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings as the agent reads them."""
+        return _given(
+            enabled=self.enabled,
+            window=self.window,
+            reserveTokens=self.reserve_tokens,
+            keepRecentTokens=self.keep_recent_tokens,
+        )
+
+
+@dataclass(frozen=True)
 class RunInput:
     """What a run is started with, where a prompt is not enough. What is not given is as the agent was declared."""
 
@@ -142,6 +178,8 @@ class RunInput:
     fallback: Sequence[str] | None = None
     parallel_tools: int | None = None
     budget: Budget | None = None
+    compaction: Compaction | None = None
+    results: ResultLimits | None = None
     retry: Outage | None = None
     working_directory: str | os.PathLike[str] | None = None
     approvals: ApprovalPolicy | None = None
@@ -168,6 +206,8 @@ class RunInput:
                 fallback=self.fallback,
                 parallel_tools=self.parallel_tools,
                 budget=self.budget,
+                compaction=self.compaction,
+                results=self.results,
                 output=spec_of(self.output, self.output_retries),
                 retry=self.retry,
             )
@@ -191,6 +231,8 @@ def _config(
     fallback: Sequence[str] | None,
     parallel_tools: int | None,
     budget: Budget | None,
+    compaction: Compaction | None,
+    results: ResultLimits | None,
     output: dict[str, Any] | None,
     retry: Outage | None,
 ) -> dict[str, Any]:
@@ -203,6 +245,8 @@ def _config(
         fallback=None if fallback is None else list(fallback),
         parallelTools=parallel_tools,
         budget=None if budget is None else budget.describe(),
+        compaction=None if compaction is None else compaction.describe(),
+        results=None if results is None else results.describe(),
         output=output,
         retry=None if retry is None else retry.describe(),
     )
@@ -295,11 +339,18 @@ def react_agent(
     fallback: Sequence[str] = (),
     parallel_tools: int | None = None,
     budget: Budget | None = None,
+    compaction: Compaction | None = None,
+    results: ResultLimits | None = None,
     retry: Outage | None = None,
     working_directory: str | os.PathLike[str] | None = None,
     roots: Sequence[str | os.PathLike[str]] = (),
     sandbox: bool | None = None,
     network: bool | None = None,
+    fetch_allowed_hosts: Sequence[str] = (),
+    fetch_private_hosts: Sequence[str] = (),
+    add_dirs: Sequence[str | os.PathLike[str]] = (),
+    variables: Sequence[str] = (),
+    caches: Literal["private", "user"] | None = None,
     mcp_servers: Mapping[str, Mapping[str, Any]] | None = None,
     providers: Mapping[str, Provider] | None = None,
     records: str | os.PathLike[str] | None = None,
@@ -317,11 +368,12 @@ def react_agent(
     tasks of one's own.
     ``approvals`` says which calls need a person: with ``"ask"`` those that change or run something, with ``"allow"``
     none; with ``"deny"`` such calls never run. With ``mode="chat"`` the run waits for the next ``userMessage`` signal.
-    ``retry`` says how long an outage of the models is waited for, six hours unless given, and what follows then.
+    ``retry`` says how long an outage of the models is waited for, six hours unless given, and what follows then;
+    ``results`` how much of a tool's result the model is shown, ``compaction`` how a full window is made room in.
     With ``output``, a type (pydantic model, dataclass, ``TypedDict``, ``list[int]``, …) or a JSON Schema, the run's
     answer is a value of it, ``outcome.output``. An answer that does not fit is asked for again, at most
     ``output_retries`` times; then the run fails with the type ``invalid_output``.
-    The rest says where tools work and what they may use; see ``Toolkit``.
+    The rest says where tools work and what they may use, for all that its worker serves; see ``Toolkit``.
     """
     own: list[Tool] = []
     offered: list[Any] = []
@@ -346,6 +398,8 @@ def react_agent(
             fallback=fallback,
             parallel_tools=parallel_tools,
             budget=budget,
+            compaction=compaction,
+            results=results,
             output=spec_of(output, output_retries),
             retry=retry,
         ),
@@ -355,6 +409,11 @@ def react_agent(
         roots=roots,
         sandbox=sandbox,
         network=network,
+        fetch_allowed_hosts=fetch_allowed_hosts,
+        fetch_private_hosts=fetch_private_hosts,
+        add_dirs=add_dirs,
+        variables=variables,
+        caches=caches,
         mcp_servers=cast("Mapping[str, Mapping[str, Any]]", mcp_servers or {}),
         providers=providers or {},
         records=records,

@@ -23,6 +23,21 @@ _BASH = NativeTask("tool.bash", "bash")
 _GREP = NativeTask("tool.grep", "grep")
 _FIND = NativeTask("tool.find", "find")
 _RUN_SANDBOX = NativeTask("tool.run-sandbox", "run-sandbox")
+_STEPS = NativeTask("tool.todo", "todo")
+_FETCH = NativeTask("tool.fetch", "fetch")
+
+
+@dataclass(frozen=True)
+class TodoStep:
+    """A step of the list that ``todo`` writes."""
+
+    content: str
+    """What is done in it."""
+    status: Literal["pending", "in_progress", "done"] = "pending"
+
+    def describe(self) -> dict[str, Any]:
+        """Return the step as the tool reads it."""
+        return {"content": self.content, "status": self.status}
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,23 @@ def find(pattern: str, *, path: str | None = None) -> Step[ToolOutcome]:
 def run_sandbox(language: Literal["python", "typescript"], code: str) -> Step[ToolOutcome]:
     """Run a program where nothing of the machine can be reached."""
     return _call(_RUN_SANDBOX, {"language": language, "code": code})
+
+
+def todo(steps: Sequence[TodoStep | str]) -> Step[ToolOutcome]:
+    """Write the list of steps, in place of the one before; a text is a step that was not begun.
+
+    The list is also ``details["todos"]`` of the outcome.
+    """
+    listed = [TodoStep(step) if isinstance(step, str) else step for step in steps]
+    return _call(_STEPS, {"todos": [step.describe() for step in listed]})
+
+
+def fetch(url: str, *, raw: bool = False) -> Step[ToolOutcome]:
+    """Fetch a web page as text, or an image; with ``raw`` the HTML of a page as it is.
+
+    Public addresses alone are asked, unless the worker's ``Toolkit(fetch_private_hosts=…)`` names the host.
+    """
+    return _call(_FETCH, {"url": url, "raw": raw or None})
 
 
 def _call(

@@ -42,16 +42,53 @@ impl Commands {
     }
 
     /// Whether any command in it begins with these words.
-    pub(super) fn any_begins(&self, prefix: &[String]) -> bool {
-        self.commands.iter().any(|words| begins(words, prefix))
+    pub(super) fn any_begins(&self, beginning: &Beginning) -> bool {
+        self.commands.iter().any(|words| beginning.is_of_program(words))
     }
 }
 
-/// As the shell would find the program: by its path or its name.
-fn begins(words: &[String], prefix: &[String]) -> bool {
-    let Some((program, rest)) = words.split_first() else { return false };
-    let name = program.rsplit('/').next().unwrap_or(program);
-    (program == &prefix[0] || name == prefix[0]) && rest.starts_with(&prefix[1..])
+/// How commands begin: with whole words, of which the last may go on.
+#[derive(Debug, Clone)]
+pub(super) struct Beginning {
+    words: Vec<String>,
+    /// What the word after them begins with.
+    begun: Option<String>,
+}
+
+impl Beginning {
+    /// Reads words such as `git log`, `rm*` for every program whose name begins so, or `git log *`, which is `git log`. None
+    /// if there are no words.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+        let begun = words.last().and_then(|last| last.strip_suffix('*')).map(str::to_owned);
+        if begun.is_some() {
+            words.pop();
+        }
+        let begun = begun.filter(|begun| !begun.is_empty());
+        (!words.is_empty() || begun.is_some()).then_some(Self { words, begun })
+    }
+
+    /// The words as they are.
+    pub(super) fn of_words(words: Vec<String>) -> Self {
+        Self { words, begun: None }
+    }
+
+    /// Whether a command begins so.
+    pub(super) fn is_of(&self, words: &[String]) -> bool {
+        let next = || words.get(self.words.len());
+        words.starts_with(&self.words)
+            && self.begun.as_ref().is_none_or(|begun| next().is_some_and(|word| word.starts_with(begun)))
+    }
+
+    /// As [`is_of`](Self::is_of), where the program may be written with its path.
+    fn is_of_program(&self, words: &[String]) -> bool {
+        let Some((program, rest)) = words.split_first() else { return false };
+        self.is_of(words)
+            || program.rsplit_once('/').is_some_and(|(_, name)| {
+                let named: Vec<_> = std::iter::once(name.to_owned()).chain(rest.iter().cloned()).collect();
+                self.is_of(&named)
+            })
+    }
 }
 
 /// The words of a command, and the same from each place where what stands before may only wrap it.
@@ -86,10 +123,6 @@ fn beginnings(command: &str) -> Vec<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn words(prefix: &str) -> Vec<String> {
-        prefix.split(' ').map(str::to_owned).collect()
-    }
-
     #[test]
     fn a_command_is_found_wherever_it_may_begin() {
         for (line, prefix, found) in [
@@ -114,8 +147,20 @@ mod tests {
             ("echo rm", "rm", false),
             ("ls confirm", "rm", false),
             ("", "rm", false),
+            ("rmdir x", "rm", false),
+            ("rmdir x", "rm*", true),
+            ("sudo /bin/rmdir x", "rm*", true),
+            ("rm", "rm*", true),
+            ("mr rm", "rm*", false),
+            ("git push-all", "git push*", true),
+            ("git push", "git push*", true),
+            ("git", "git push*", false),
+            ("git pull", "git push*", false),
+            ("git", "git *", true),
+            ("gitk", "git *", false),
         ] {
-            assert_eq!(Commands::of(line).any_begins(&words(prefix)), found, "{line:?}");
+            let beginning = Beginning::parse(prefix).expect("words");
+            assert_eq!(Commands::of(line).any_begins(&beginning), found, "{line:?} {prefix}");
         }
     }
 }

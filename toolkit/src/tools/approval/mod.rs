@@ -7,7 +7,7 @@ mod shell;
 
 use super::Effect;
 use super::guarded::runs_later;
-use command::Commands;
+use command::{Beginning, Commands};
 use flovyn_core::Payload;
 use flovyn_core::error::{Code, Error, Result};
 use globset::{Glob, GlobBuilder, GlobMatcher};
@@ -33,7 +33,8 @@ pub enum Decision {
 pub struct Rule {
     /// The tools, by name or by a pattern such as `mcp__github__*`.
     pub tool: String,
-    /// For `bash`: the words that a command begins with, such as `git status`. A line is allowed if it is certain which
+    /// For `bash`: the words that a command begins with, such as `git status`. A `*` at the end lets the last word go on:
+    /// `rm*` is `rmdir`, too, and `git *` is `git` with anything or nothing behind it. A line is allowed if it is certain which
     /// commands it is made of (`a && b`, `a | b`, `a; b`, `(a)`) and rules allow each of them. A rule that asks or denies
     /// holds if any command of the line begins so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,7 +137,7 @@ pub struct Approvals {
 #[derive(Debug, Clone)]
 struct Compiled {
     tool: GlobMatcher,
-    command: Option<Vec<String>>,
+    command: Option<Beginning>,
     exact: Option<Exact>,
     path: Option<GlobMatcher>,
     decision: Decision,
@@ -147,7 +148,7 @@ struct Compiled {
 struct Exact {
     text: String,
     /// Its words as they stand there, for what asks or denies.
-    loose: Vec<String>,
+    loose: Beginning,
     /// Its words as the shell reads them, if it is one command that can be read with certainty.
     words: Option<Vec<String>>,
 }
@@ -156,7 +157,7 @@ impl Exact {
     fn new(text: &str) -> Self {
         let words = shell::simple_commands(text).filter(|commands| commands.len() == 1).and_then(|mut all| all.pop());
         let loose = text.split_whitespace().map(|word| word.replace(['\'', '"', '\\'], "")).collect();
-        Self { text: text.to_owned(), loose, words }
+        Self { text: text.to_owned(), loose: Beginning::of_words(loose), words }
     }
 }
 
@@ -171,15 +172,13 @@ impl Compiled {
         let glob = |what: &str, given: &str, built: Result<Glob, globset::Error>| {
             built.map(|glob| glob.compile_matcher()).map_err(|error| refuse(what, given, error.to_string()))
         };
-        let words = |prefix: &String| {
-            let words: Vec<_> = prefix.split_whitespace().map(str::to_owned).collect();
-            if words.is_empty() { Err(refuse("command", prefix, "it is empty".into())) } else { Ok(words) }
-        };
+        let beginning =
+            |text: &String| Beginning::parse(text).ok_or_else(|| refuse("command", text, "it names no command".into()));
         let path =
             rule.path.as_ref().map(|path| glob("path", path, GlobBuilder::new(path).literal_separator(true).build()));
         Ok(Self {
             tool: glob("tool", &rule.tool, Glob::new(&rule.tool))?,
-            command: rule.command.as_ref().map(words).transpose()?,
+            command: rule.command.as_ref().map(beginning).transpose()?,
             exact: rule
                 .exact
                 .as_ref()
@@ -215,7 +214,7 @@ impl Compiled {
 
     /// Whether a rule that asks or denies holds for a line.
     fn is_in(&self, commands: Option<&Commands>) -> bool {
-        let begins = |prefix: &Vec<String>| commands.is_some_and(|commands| commands.any_begins(prefix));
+        let begins = |beginning: &Beginning| commands.is_some_and(|commands| commands.any_begins(beginning));
         self.command.as_ref().is_none_or(begins)
             && self.exact.as_ref().is_none_or(|exact| {
                 begins(&exact.loose) || commands.is_some_and(|commands| commands.is_exactly(&exact.text))
@@ -224,7 +223,7 @@ impl Compiled {
 
     /// Whether a rule that allows holds for one command.
     fn allows(&self, words: &[String]) -> bool {
-        self.command.as_ref().is_none_or(|prefix| words.starts_with(prefix))
+        self.command.as_ref().is_none_or(|beginning| beginning.is_of(words))
             && self.exact.as_ref().is_none_or(|exact| exact.words.as_deref() == Some(words))
     }
 }

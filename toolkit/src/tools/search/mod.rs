@@ -1,6 +1,10 @@
 //! The walk of `grep` and `find`: beneath the working directory, without following links, ignored files left out, in the
 //! order of paths.
 
+mod decoded;
+
+pub(super) use decoded::Decoded;
+
 use super::directory::{InnerPath, WorkingDirectory, normal};
 use super::fault::Fault;
 use cap_std::fs::Dir;
