@@ -1,8 +1,9 @@
 //! The line to a server. It lives longer than a connection, and sends some calls again without their caller noticing.
 //!
 //! A server that is about to end announces on each connection that it takes no more calls there (GOAWAY). A call that
-//! was about to leave at that moment was never sent. It is sent again on the next connection. A call whose token was
-//! refused is sent again too, if the token has changed meanwhile.
+//! was about to leave at that moment was never sent, and one that is not among those that the server still takes was
+//! not carried out. Both are sent again on the next connection. A call whose token was refused is sent again too, if the
+//! token has changed meanwhile.
 
 use super::tokens::Credentials;
 use bytes::Bytes;
@@ -70,6 +71,7 @@ impl Service<Request<Body>> for Line {
                 let sent = channel.call(Request::from_parts(head.clone(), Body::new(body.clone())));
                 match sent.await {
                     Err(error) if tries < TRIES && was_not_sent(&error) && !body.has_begun() => tries += 1,
+                    Err(error) if tries < TRIES && was_not_taken(&error) && body.is_whole() => tries += 1,
                     Ok(mut refusal) if is_refused(&refusal) => {
                         let renewed = credentials.renewed(header.as_ref());
                         if renewed.is_none() || is_renewed {
@@ -97,6 +99,19 @@ fn was_not_sent(error: &Error) -> bool {
     while let Some(error) = cause {
         if error.is::<hyper::Error>() {
             return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Whether the server is about to end and has named the last call that it takes, which came before this one: it does
+/// nothing of this one, however much of it has arrived.
+fn was_not_taken(error: &Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            return error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR);
         }
         cause = error.source();
     }
@@ -220,64 +235,4 @@ impl hyper::body::Body for Lent {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use hyper::body::Body as _;
-    use std::collections::VecDeque;
-
-    /// A body in pieces, which waits for more where one is missing.
-    struct Pieces(VecDeque<Option<Bytes>>);
-
-    impl hyper::body::Body for Pieces {
-        type Data = Bytes;
-        type Error = tonic::Status;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
-            match self.0.pop_front() {
-                Some(Some(piece)) => Poll::Ready(Some(Ok(Frame::data(piece)))),
-                Some(None) => Poll::Pending,
-                None => Poll::Ready(None),
-            }
-        }
-    }
-
-    fn lent(pieces: &[Option<usize>]) -> Lent {
-        let pieces = pieces.iter().enumerate().map(|(n, piece)| piece.map(|size| vec![n as u8; size].into()));
-        Lent::of(Body::new(Pieces(pieces.collect())))
-    }
-
-    /// What a copy gives until it ends or waits.
-    fn read(copy: &mut Lent) -> Vec<Bytes> {
-        let mut context = Context::from_waker(Waker::noop());
-        let next = || match Pin::new(&mut *copy).poll_frame(&mut context) {
-            Poll::Ready(Some(Ok(frame))) => frame.into_data().ok(),
-            _ => None,
-        };
-        std::iter::from_fn(next).collect()
-    }
-
-    #[test]
-    fn a_call_is_given_again_as_it_was() {
-        let body = lent(&[Some(5), Some(7)]);
-        assert!(!body.has_begun());
-        let first = read(&mut body.clone());
-        assert_eq!(first.iter().map(Bytes::len).collect::<Vec<_>>(), [5, 7]);
-        assert!(body.has_begun() && body.is_whole());
-        assert_eq!(read(&mut body.clone()), first);
-        let mut half = lent(&[Some(5), Some(7)]);
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(matches!(Pin::new(&mut half.clone()).poll_frame(&mut context), Poll::Ready(Some(Ok(_)))));
-        assert!(half.is_whole() && read(&mut half) == first && half.is_end_stream());
-    }
-
-    #[test]
-    fn what_is_large_or_has_more_to_say_is_not_whole() {
-        let large = lent(&[Some(KEPT), Some(1)]);
-        assert_eq!(read(&mut large.clone()).len(), 2);
-        assert!(!large.is_whole());
-        assert!(!lent(&[Some(1), None]).is_whole());
-    }
-}
+mod tests;
