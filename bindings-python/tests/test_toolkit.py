@@ -810,6 +810,37 @@ def test_an_agent_is_no_tool(given: Any) -> None:
         react_agent("outer", model="fake/m", tools=[given])
 
 
+@pytest.mark.parametrize("name", ["add_dirs", "roots", "variables", "fetch_allowed_hosts", "fetch_private_hosts"])
+async def test_a_text_is_not_taken_for_a_list_of_its_letters(name: str) -> None:
+    # The first letter of a path is the root of all files.
+    wanted = rf"{name} is a list, and '/srv' is one text; write {name}=\['/srv'\]"
+    wrong: dict[str, Any] = {name: "/srv"}
+    assistant = react_agent("wide", model="fake/m", **wrong)
+    async with flovyn.connect("memory:") as client:
+        with pytest.raises(InvalidArgument, match=wanted):
+            async with client.worker(agents=[assistant]):
+                pass
+        with pytest.raises(InvalidArgument, match=wanted):
+            async with client.worker(toolkit=Toolkit(**wrong)):
+                pass
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: react_agent("wide", model="fake/m", tools="read"),  # pyright: ignore[reportUnknownLambdaType]
+        lambda: react_agent("wide", model="fake/m", fallback="fake/m"),  # pyright: ignore[reportUnknownLambdaType]
+        lambda: RunInput("Go", tools="read").describe(),  # pyright: ignore[reportUnknownLambdaType]
+        lambda: RunInput("Go", fallback="fake/m").describe(),  # pyright: ignore[reportUnknownLambdaType]
+        lambda: flovyn.task(no_retry="ValueError")(len),  # pyright: ignore[reportUnknownLambdaType]
+        lambda: flovyn.agent(tags="night")(talker.fn),  # pyright: ignore[reportUnknownLambdaType]
+    ],
+)
+def test_a_name_is_not_taken_for_a_list(ask: Callable[[], object]) -> None:
+    with pytest.raises(InvalidArgument, match=r"\w+ is a list, and '.*' is one text"):
+        ask()
+
+
 def test_a_built_in_agent_is_no_function() -> None:
     with pytest.raises(TypeError, match=r"client\.start"):
         react_agent("assistant")("a prompt")

@@ -18,7 +18,7 @@ from typing import (
     overload,
 )
 
-from .declared import check_agent, check_kept, names_before
+from .declared import check_agent, check_kept, listed, names_before
 from .errors import InvalidArgument, NotSerializable, WrongStateType
 from .inputs import NOT_GIVEN, input_of
 from .serde import (
@@ -109,7 +109,7 @@ class Agent(Generic[I, R]):
         self.timeout: float | None = timeout
         self.name: str = name or kind
         self.description: str | None = description or fn.__doc__
-        self.tags: tuple[str, ...] = tuple(tags)
+        self.tags: tuple[str, ...] = tuple(listed("tags", tags))
         self.cancellable: bool = cancellable
         self.is_async: bool = asyncio.iscoroutinefunction(fn)
         self._signature = signature

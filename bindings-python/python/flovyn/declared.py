@@ -5,10 +5,12 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from .errors import InvalidArgument
 from .serde import hints_of, is_plain, refusal
+
+T = TypeVar("T")
 
 _YIELDS = 0x20 | 0x200
 """The flags of code that yields: a generator, an async generator."""
@@ -72,6 +74,13 @@ def check_kept(
     told = refusal(f"{what} {_name(fn)!r}", hints, local) if hints else None
     if told is not None:
         raise InvalidArgument(told)
+
+
+def listed(name: str, values: Iterable[T]) -> list[T]:
+    """Return the values of an argument; refuse a text, whose letters would be taken for them: ``"/x"`` for ``"/"``."""
+    if isinstance(values, (str, bytes)):
+        raise InvalidArgument(f"{name} is a list, and {values!r} is one text; write {name}=[{values!r}]")
+    return list(values)
 
 
 def names_before(what: str, kind: str, aliases: Any) -> tuple[str, ...]:

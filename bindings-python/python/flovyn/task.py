@@ -10,7 +10,7 @@ from uuid import UUID
 
 from . import _native
 from .codes import PREVIEW_DATA, PREVIEW_TOKEN
-from .declared import check_kept, check_task, names_before
+from .declared import check_kept, check_task, listed, names_before
 from .errors import InvalidArgument
 from .retry import Retry, RetryIf
 from .scope import current
@@ -384,7 +384,7 @@ def task(
         "retry": retry,
         "timeout": timeout,
         "heartbeat_timeout": heartbeat_timeout,
-        "no_retry": [each if isinstance(each, str) else each.__qualname__ for each in no_retry],
+        "no_retry": [each if isinstance(each, str) else each.__qualname__ for each in listed("no_retry", no_retry)],
         "queue": queue,
         "side_effects": effects,
         "interruptible": interruptible,

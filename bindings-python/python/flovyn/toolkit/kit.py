@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..declared import listed
+
 Api = Literal["anthropic-messages", "openai-chat", "openai-responses"]
 """The wires that providers speak."""
 
@@ -72,14 +74,17 @@ class Toolkit:
     def describe(self) -> dict[str, Any]:
         """Return what is given as the kit reads it."""
         given: dict[str, Any] = {
-            "tools": list(self.tools),
+            "tools": listed("tools", self.tools),
             "workingDirectory": absolute(self.working_directory),
-            "roots": [absolute(root) for root in self.roots],
+            "roots": [absolute(root) for root in listed("roots", self.roots)],
             "sandbox": self.sandbox,
             "network": self.network,
-            "fetch": {"allowedHosts": list(self.fetch_allowed_hosts), "privateHosts": list(self.fetch_private_hosts)},
-            "addDirs": [absolute(folder) for folder in self.add_dirs],
-            "variables": list(self.variables),
+            "fetch": {
+                "allowedHosts": listed("fetch_allowed_hosts", self.fetch_allowed_hosts),
+                "privateHosts": listed("fetch_private_hosts", self.fetch_private_hosts),
+            },
+            "addDirs": [absolute(folder) for folder in listed("add_dirs", self.add_dirs)],
+            "variables": listed("variables", self.variables),
             "caches": self.caches,
             "mcpServers": {name: dict(server) for name, server in self.mcp_servers.items()},
             "providers": {name: provider.describe() for name, provider in self.providers.items()},

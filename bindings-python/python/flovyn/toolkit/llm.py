@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 from .. import _native
+from ..declared import listed
 from ..errors import InvalidArgument, OutsideAgent, TaskFailed
 from ..hub import Hub
 from ..step import LocalStep, Step
@@ -221,7 +222,9 @@ def _input(
     temperature: float | None,
     thinking: Thinking,
 ) -> dict[str, Any]:
-    said: list[MessageLike] = [context, *messages] if isinstance(context, str) else list(messages)
+    said = listed("messages", messages)
+    if isinstance(context, str):
+        said.insert(0, context)
     if context is None and not said:
         raise InvalidArgument("llm.generate was given nothing to answer; give ctx.context_ref(), a prompt or messages")
     given: dict[str, Any] = {
@@ -229,7 +232,7 @@ def _input(
         "context": None if isinstance(context, str) or context is None else dict(context),
         "messages": [_message(one) for one in said] or None,
         "system": system,
-        "tools": None if tools is None else [_spec(one) for one in tools],
+        "tools": None if tools is None else [_spec(one) for one in listed("tools", tools)],
         "toolChoice": None if tool_choice == "auto" else tool_choice,
         "maxTokens": max_tokens,
         "temperature": temperature,

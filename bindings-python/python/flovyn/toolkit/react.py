@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, cast
 
 from ..agent import Agent
+from ..declared import listed
 from ..errors import InvalidArgument
 from ..inputs import NOT_GIVEN
 from ..serde import Signature
@@ -195,8 +196,8 @@ class RunInput:
             userPrompt=self.prompt,
             model=self.model,
             systemPrompt=self.system_prompt,
-            tools=None if self.tools is None else list(self.tools),
-            userParts=[dict(part) for part in self.parts] or None,
+            tools=None if self.tools is None else listed("tools", self.tools),
+            userParts=[dict(part) for part in listed("parts", self.parts)] or None,
             config=_config(
                 mode=self.mode,
                 max_turns=self.max_turns,
@@ -242,7 +243,7 @@ def _config(
         maxTokens=max_tokens,
         temperature=temperature,
         thinking=thinking,
-        fallback=None if fallback is None else list(fallback),
+        fallback=None if fallback is None else listed("fallback", fallback),
         parallelTools=parallel_tools,
         budget=None if budget is None else budget.describe(),
         compaction=None if compaction is None else compaction.describe(),
@@ -377,7 +378,7 @@ def react_agent(
     """
     own: list[Tool] = []
     offered: list[Any] = []
-    for given in tools:
+    for given in listed("tools", tools):
         if isinstance(given, str):
             offered.append(given)
         else:

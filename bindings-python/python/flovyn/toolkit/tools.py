@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..declared import listed
 from ..errors import OutsideAgent
 from ..step import Step
 from .native import NativeTask
@@ -122,8 +123,8 @@ def todo(steps: Sequence[TodoStep | str]) -> Step[ToolOutcome]:
 
     The list is also ``details["todos"]`` of the outcome.
     """
-    listed = [TodoStep(step) if isinstance(step, str) else step for step in steps]
-    return _call(_STEPS, {"todos": [step.describe() for step in listed]})
+    todos = [TodoStep(step) if isinstance(step, str) else step for step in listed("steps", steps)]
+    return _call(_STEPS, {"todos": [step.describe() for step in todos]})
 
 
 def fetch(url: str, *, raw: bool = False) -> Step[ToolOutcome]:
