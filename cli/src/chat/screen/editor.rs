@@ -312,9 +312,20 @@ impl Editor {
         self.written.set(text);
     }
 
-    /// Offers these prompts of MCP servers as commands.
+    /// Offers these prompts of MCP servers as commands, also to the line that is being written; a menu that was closed
+    /// stays closed.
     pub(crate) fn set_prompts(&mut self, prompts: Vec<Candidate>) {
+        let (before, behind) = self.written.around_cursor();
+        let is_closed = self.menu.is_none() && self.completions.find(before, behind).is_some();
         self.completions.set_prompts(prompts);
+        if is_closed {
+            return;
+        }
+        let selected = self.menu.take().and_then(|menu| menu.candidates.list.into_iter().nth(menu.selected));
+        self.open_menu();
+        if let (Some(menu), Some(selected)) = (&mut self.menu, selected) {
+            menu.selected = menu.candidates.list.iter().position(|one| *one == selected).unwrap_or_default();
+        }
     }
 
     /// Looks for files anew.
@@ -456,6 +467,25 @@ mod tests {
         typed(&mut editor, "/mo");
         assert_eq!(editor.handle(key(KeyCode::Esc)), KeyAction::Changed, "it closes the menu");
         assert_eq!(editor.handle(key(KeyCode::Esc)), KeyAction::Stop);
+    }
+
+    #[test]
+    fn prompts_that_come_late_are_offered_to_what_is_written() {
+        let command = |name: &str| Candidate { text: name.to_owned(), about: String::new() };
+        let commands = vec![command("/model"), command("/mcp")];
+        let mut editor = Editor::new(Vec::new(), Completions::new(commands, std::path::Path::new("/nowhere")));
+        typed(&mut editor, "/mcp__e");
+        assert_eq!(shown(&editor), ["› /mcp__e"]);
+        editor.set_prompts(vec![command("/mcp__e__ask")]);
+        assert_eq!(shown(&editor), ["› /mcp__e", "▸ /mcp__e__ask"]);
+        editor.take_text();
+        typed(&mut editor, "/m");
+        editor.handle(key(KeyCode::Down));
+        editor.set_prompts(vec![command("/mcp__a"), command("/mcp__e__ask")]);
+        assert_eq!(shown(&editor)[1..], ["  /model", "▸ /mcp", "  /mcp__a", "  /mcp__e__ask"], "what was selected is");
+        editor.handle(key(KeyCode::Esc));
+        editor.set_prompts(Vec::new());
+        assert_eq!(shown(&editor), ["› /m"], "the user has closed it");
     }
 
     #[test]
