@@ -9,12 +9,13 @@ use crate::task::TaskSpec;
 use crate::value::{OrNull, Wire, WireOut, duration, payload, to_js};
 use flovyn_core::error::Code;
 use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
-use flovyn_core::journal::{Call, Ending, OnceBegin, OpRef, Outcome};
-use flovyn_core::model::{AttemptResult, Entry, Failure, Usage};
+use flovyn_core::journal::{Call, ChildCall, Ending, OnceBegin, OpRef, Outcome};
+use flovyn_core::model::{AttemptResult, Entry, Failure, StartLimits, Usage};
 use flovyn_core::session::{HostEffect, Session as Core};
 use napi::Env;
 use napi::bindgen_prelude::{Array, BufferSlice, ClassInstance, Either};
 use napi_derive::napi;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// An entry on its way into the conversation.
@@ -36,6 +37,17 @@ pub struct UsageDraft {
     pub cache_read_tokens: f64,
     pub cache_write_tokens: f64,
     pub cost_micros: Option<f64>,
+}
+
+/// How a child is to be started.
+#[napi(object)]
+pub struct ChildSettings {
+    pub queue: Option<String>,
+    pub key: Option<String>,
+    pub max_steps: Option<u32>,
+    pub timeout_ms: Option<f64>,
+    pub priority: Option<i32>,
+    pub metadata: Option<HashMap<String, String>>,
 }
 
 /// How something failed.
@@ -134,6 +146,30 @@ impl Session {
     pub fn call_timer(&self, ms: f64, once: Option<String>) -> napi::Result<u32> {
         let timer = Call::Timer { duration: duration(ms)? };
         Ok(self.0.call(timer, once.as_deref()).map_err(thrown)?.op.0)
+    }
+
+    /// Starts a child: gives its op and its id.
+    #[napi]
+    pub fn call_child(
+        &self,
+        kind: String,
+        input: Wire<'_>,
+        settings: ChildSettings,
+        once: Option<String>,
+    ) -> napi::Result<(u32, String)> {
+        let ChildSettings { queue, key, max_steps, timeout_ms, priority, metadata } = settings;
+        let timeout = timeout_ms.map(duration).transpose()?;
+        let call = ChildCall {
+            kind: kind.into(),
+            input: payload(input),
+            queue: queue.unwrap_or_else(|| self.0.core().execution().new.queue.clone()),
+            key: key.map(Into::into),
+            limits: StartLimits { max_steps, timeout, ..StartLimits::default() },
+            priority: priority.unwrap_or_default(),
+            metadata: metadata.unwrap_or_default().into_iter().collect(),
+        };
+        let called = self.0.call(Call::Child(Box::new(call)), once.as_deref()).map_err(thrown)?;
+        Ok((called.op.0, called.child.unwrap_or_default().to_string()))
     }
 
     #[napi]

@@ -6,13 +6,15 @@
 
 import { AsyncResource } from "node:async_hooks";
 
-import { type AnyAgent, UnreadableState } from "./agent.js";
+import { Agent, type AnyAgent, UnreadableState } from "./agent.js";
+import { Child, type SpawnOptions } from "./child.js";
 import { CHECKPOINT_OP, EffectCode } from "./codes.js";
 import { AgentContext } from "./context.js";
 import {
   Cancelled,
   codeOf,
   consistsOf,
+  InvalidArgument,
   isA,
   isMisfit,
   messageOf,
@@ -153,7 +155,7 @@ export class Activation {
     for (const step of this.steps.values()) {
       if (step.isAwaited || step.task?.detached === true) continue;
       const what = step.task === undefined ? step.named : `task "${step.task.kind}"`;
-      neverAwaited(this.agent.kind, this.own.executionId, what, placeOf(step.made));
+      neverAwaited(this.agent.kind, this.own.executionId, what, placeOf(step.made), step.canOutlive);
     }
   }
 
@@ -276,6 +278,25 @@ export class Activation {
     if (task.inline || task.isOfRun) this.worker.callers.set(id, step);
     this.worker.meet(task);
     return this.made(step, scope);
+  }
+
+  /** Starts a child: takes its slot now, and is born with the next commit. */
+  spawn(agent: AnyAgent | string, input: unknown, options: SpawnOptions): Child<unknown> {
+    const scope = this.check();
+    if (typeof agent !== "string" && !isA(agent, Agent)) {
+      throw new InvalidArgument("spawnAgent takes what agent(…) gave, or a kind");
+    }
+    const declared = typeof agent === "string" ? undefined : agent;
+    declared?.checkTaken(input);
+    const { timeoutMs = declared?.options.timeoutMs, ...rest } = options;
+    const wire = encode(declared === undefined ? input : declared.own.dump(input));
+    const kind = declared?.kind ?? (agent as string);
+    const [op, id] = this.session.callChild(kind, wire, { ...rest, timeoutMs }, scope.once);
+    if (declared !== undefined && options.queue === undefined) this.worker.meetAgent(declared);
+    const rebuild = declared?.results.arePlain === false ? (value: unknown) => declared.results.read(value) : undefined;
+    const child = new Child<unknown>(this, op, id, kind, rebuild);
+    this.made(child, scope);
+    return child;
   }
 
   /** The step of an op that was just called. */

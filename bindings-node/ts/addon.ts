@@ -15,6 +15,15 @@ export interface AgentSettings {
   replayTimeoutMs?: number;
 }
 
+export interface ChildSettings {
+  queue?: string;
+  key?: string;
+  maxSteps?: number;
+  timeoutMs?: number;
+  priority?: number;
+  metadata?: Record<string, string>;
+}
+
 export interface EntryDraft {
   role: string;
   entryType: string;
@@ -108,6 +117,7 @@ export interface NativeSession {
   callEntry(draft: EntryDraft, content: Wire, once?: string): string;
   callSignal(name: string, timeoutMs?: number, once?: string): number;
   callTimer(ms: number, once?: string): number;
+  callChild(kind: string, input: Wire, settings: ChildSettings, once?: string): [number, string];
   callAttach(task: string, once?: string): number;
   callUsage(model: string, usage: UsageDraft, once?: string): void;
   callStep(once?: string): number;

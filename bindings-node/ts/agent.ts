@@ -75,6 +75,9 @@ export interface AgentOptions<S> {
    * meets when the code has called them again.
    */
   tasks?: readonly { readonly kind: string }[];
+  /** Agents that its code starts as children: whoever serves it serves them too. */
+  // eslint-disable-next-line @typescript-eslint/no-explicit-any
+  children?: readonly Agent<any, any, any>[];
   /** For people. */
   name?: string;
   /** For people. */

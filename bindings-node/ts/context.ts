@@ -4,6 +4,8 @@
 // await that cannot be served. The others give a `Step`: await it, or hand it to `Promise.all` and the like.
 
 import type { Activation } from "./activation.js";
+import type { Agent, AnyAgent } from "./agent.js";
+import type { Child, SpawnOptions } from "./child.js";
 import { OnceCode, PreviewCode } from "./codes.js";
 import { checkStep } from "./declared.js";
 import { Cancelled, InvalidArgument, isA, messageOf, StateNotDeclared, Suspended, Timeout, typeName } from "./errors.js";
@@ -277,6 +279,21 @@ export class AgentContext<S = unknown> {
     if (how === OnceCode.Recorded) return this.activation.step<Stored<Awaited<R>>>(value as number, scope);
     const result = await scopes.run({ ...scope, once: name }, () => fn(...args));
     return this.activation.step<Stored<Awaited<R>>>(session.onceEnd(name, given, encode(result)), this.activation.check());
+  }
+
+  // ── children ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /**
+   * Starts a run of another agent as a child; await it for its output. It takes its place now and is born with the next
+   * commit, once, whatever crashes. The worker that serves this run serves an agent that is handed over as an object, and
+   * after a crash those that the agent names as its `children`; a kind is served by whoever has it on the queue. The await
+   * throws `ChildFailed` or `ChildCancelled` where there is no output. Children that run when this run ends are cancelled.
+   */
+  spawnAgent<I, R, C>(agent: Agent<I, R, C>, ...args: [...Arguments<I>, options?: SpawnOptions]): Child<R>;
+  /** Starts a child of a kind that other workers serve. */
+  spawnAgent<R = unknown>(agent: string, input?: unknown, options?: SpawnOptions): Child<R>;
+  spawnAgent(agent: AnyAgent | string, input?: unknown, options: SpawnOptions = {}): Child<unknown> {
+    return this.activation.spawn(agent, input, options);
   }
 
   /** Joins a detached task by its `ref`. */

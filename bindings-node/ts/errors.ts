@@ -103,6 +103,39 @@ export class TaskFailed extends FlovynError {
   }
 }
 
+/** A child failed: which agent it is; `type` and `reason` are those of the error that ended it. */
+export class ChildFailed extends FlovynError {
+  /** The child's agent. */
+  readonly kind: string;
+  /** The class of the original error. */
+  readonly type: string;
+  /** Where the original error was thrown, as text. */
+  readonly traceback: string | undefined;
+  /** The original error's message alone. */
+  readonly reason: string;
+
+  constructor(message = "", options: TaskFailedOptions = {}) {
+    const { kind = "", type = "" } = options;
+    super(kind === "" ? message : `child "${kind}" failed: ${type}: ${message}`, options);
+    this.kind = kind;
+    this.type = type;
+    this.traceback = options.traceback;
+    this.reason = message;
+  }
+}
+
+/** A child was cancelled; `kind` says which agent it is. */
+export class ChildCancelled extends FlovynError {
+  /** The child's agent. */
+  readonly kind: string;
+
+  constructor(message = "", options: TaskFailedOptions = {}) {
+    const { kind = "" } = options;
+    super(kind === "" ? message : `child "${kind}" was cancelled`, options);
+    this.kind = kind;
+  }
+}
+
 /** Thrown by a `reconcile` function: the lost attempt did not take effect, so the task may run again. */
 export class NotDone extends FlovynError {}
 
@@ -216,6 +249,8 @@ export const byCode: ReadonlyMap<string, new (message?: string, options?: ErrorO
     AgentCancelled,
     TaskFailed,
     TaskTimeout,
+    ChildFailed,
+    ChildCancelled,
     SignalTimeout,
     NonRetryable,
     InDoubt,
@@ -283,9 +318,12 @@ export interface FailureFacts {
   attempts: number;
 }
 
-/** Makes the error of a failed task, whose step was made somewhere. */
-export function taskFailed(failure: FailureFacts, cause?: unknown, step?: Error): TaskFailed {
-  const of = failure.code === "TaskTimeout" ? TaskTimeout : TaskFailed;
+/** What fails a step, by its code; any other is that of a task. */
+const FAILURES = { TaskTimeout, ChildFailed, ChildCancelled } as const;
+
+/** Makes the error of a failed task or child, whose step was made somewhere. */
+export function taskFailed(failure: FailureFacts, cause?: unknown, step?: Error): TaskFailed | ChildFailed | ChildCancelled {
+  const of = FAILURES[failure.code as keyof typeof FAILURES] ?? TaskFailed;
   const made = new of(failure.message, {
     kind: failure.kind,
     type: failure.error_type,

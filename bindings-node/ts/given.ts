@@ -23,7 +23,12 @@ export class Given {
       if (!isTask(task)) throw new InvalidArgument("tasks takes what task(…) gave");
       add(this.tasks, task.declared.names, task.declared);
     }
+    // A map that grows meanwhile is iterated to its end.
     for (const agent of this.agents.values()) {
+      for (const child of agent.options.children ?? []) {
+        if (!(child instanceof Agent)) throw new InvalidArgument(`children of agent "${agent.kind}" takes what agent(…) gave`);
+        for (const name of child.names) if (!this.agents.has(name)) this.agents.set(name, child);
+      }
       for (const task of agent.options.tasks ?? []) {
         if (!isTask(task)) throw new InvalidArgument(`tasks of agent "${agent.kind}" takes what task(…) gave`);
         this.know(task.declared);

@@ -63,6 +63,7 @@ export { run, type RunOptions, stream } from "./run.js";
 export type { Serializer } from "./serializer.js";
 export type { Stored, StoredPart } from "./stored.js";
 export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";
+export { Child, type SpawnOptions } from "./child.js";
 export { Step } from "./step.js";
 export {
   type CallOptions,

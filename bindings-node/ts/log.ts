@@ -68,7 +68,8 @@ export function paused(kind: string, run: string, why: string, command: string):
 }
 
 /** Says that an agent has ended without an await of what it called. */
-export function neverAwaited(kind: string, run: string, what: string, place: string): void {
-  const advice = "what has not ended by then is cancelled; await it, or call it through options({ detached: true })";
+export function neverAwaited(kind: string, run: string, what: string, place: string, canOutlive: boolean): void {
+  const otherwise = canOutlive ? ", or call it through options({ detached: true })" : "";
+  const advice = `what has not ended by then is cancelled; await it${otherwise}`;
   warn({ kind, run, message: `agent "${kind}" of run ${run} has ended and never awaited ${what}${place}: ${advice}` });
 }

@@ -54,7 +54,8 @@ export class Step<R> implements Promise<R> {
   private readonly activation: Activation | undefined;
   /** @internal */
   readonly op: number;
-  private readonly what: string;
+  /** @internal */
+  protected readonly what: string;
   private promise: Promise<R> | undefined;
   private resolve: ((value: R) => void) | undefined;
   private reject: ((error: unknown) => void) | undefined;
@@ -158,6 +159,11 @@ export class Step<R> implements Promise<R> {
   /** @internal What it waits for. */
   get named(): string {
     return this.what === "" ? "a step of its context" : `signal "${this.what}"`;
+  }
+
+  /** @internal Whether what it waits for could have been called so that it outlives the run. */
+  get canOutlive(): boolean {
+    return true;
   }
 
   /** @internal What it has failed with. */

@@ -238,6 +238,7 @@ const STEPS: Readonly<Record<string, unknown>> = {
   callTask: () => [NO_OP, ""],
   callSignal: noOp,
   callTimer: noOp,
+  callChild: () => [NO_OP, ""],
   callAttach: noOp,
   callStep: noOp,
   callFlush: noOp,

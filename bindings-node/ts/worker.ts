@@ -343,6 +343,13 @@ export class Worker {
     for (const name of task.names) this.native?.serveTask(name);
   }
 
+  /** @internal Serves the agent of a child that an agent has started, unless another has its kind. */
+  meetAgent(agent: AnyAgent): void {
+    if (this.native === undefined || agent.toolkit !== undefined || this.agents.has(agent.kind)) return;
+    for (const name of agent.names) if (!this.agents.has(name)) this.agents.set(name, agent);
+    declare(this.native, agent);
+  }
+
   /** @internal The task of a kind; one that runs elsewhere if none is served here. */
   taskOf(kind: string): Declared {
     const settings = { queue: this.settings.queue, noRetry: [], interruptible: false, reconciles: false };

@@ -11,12 +11,13 @@ use crate::task::TaskSpec;
 use crate::value::duration;
 use flovyn_core::error::Code;
 use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
-use flovyn_core::journal::{Call, Ending, OnceBegin, OpRef, Outcome};
-use flovyn_core::model::{AttemptResult, Entry, Usage};
+use flovyn_core::journal::{Call, ChildCall, Ending, OnceBegin, OpRef, Outcome};
+use flovyn_core::model::{AttemptResult, Entry, StartLimits, Usage};
 use flovyn_core::payload::Payload;
 use flovyn_core::session::{HostEffect, Session as Core};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One activation of an agent.
@@ -125,6 +126,36 @@ impl Session {
     fn call_timer(&self, seconds: f64, once: Option<&str>) -> PyResult<u32> {
         let timer = Call::Timer { duration: duration(seconds)? };
         Ok(self.0.call(timer, once).or_raise()?.op.0)
+    }
+
+    /// Starts a child: its op, and its id.
+    #[pyo3(signature = (kind, input, queue=None, key=None, max_steps=None, timeout=None, priority=0, metadata=None, once=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn call_child<'py>(
+        &self,
+        py: Python<'py>,
+        kind: &str,
+        input: &Bound<'py, PyAny>,
+        queue: Option<String>,
+        key: Option<&str>,
+        max_steps: Option<u32>,
+        timeout: Option<f64>,
+        priority: i32,
+        metadata: Option<BTreeMap<String, String>>,
+        once: Option<&str>,
+    ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        let timeout = timeout.map(duration).transpose()?;
+        let call = ChildCall {
+            kind: kind.into(),
+            input: encode::payload(input)?,
+            queue: queue.unwrap_or_else(|| self.0.core().execution().new.queue.clone()),
+            key: key.map(Into::into),
+            limits: StartLimits { max_steps, timeout, ..StartLimits::default() },
+            priority,
+            metadata: metadata.unwrap_or_default(),
+        };
+        let called = self.0.call(Call::Child(Box::new(call)), once).or_raise()?;
+        Ok((called.op.0, PyBytes::new(py, called.child.unwrap_or_default().0.as_bytes())))
     }
 
     #[pyo3(signature = (task, once=None))]

@@ -381,6 +381,12 @@ pub(crate) struct List {
     /// Only runs with this metadata; may be given several times
     #[arg(long = "meta", value_name = "NAME=VALUE")]
     pub metadata: Vec<String>,
+    /// Only the children of this run
+    #[arg(long, value_name = "ID")]
+    pub parent: Option<String>,
+    /// Only runs below this one, whatever lies between
+    #[arg(long, value_name = "ID")]
+    pub root: Option<String>,
     /// At most so many (1 to 1000)
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub limit: u16,

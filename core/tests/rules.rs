@@ -6,6 +6,8 @@ mod batches;
 mod budgets;
 #[path = "rules/errors.rs"]
 mod errors;
+#[path = "rules/families.rs"]
+mod families;
 #[path = "rules/limits.rs"]
 mod limits;
 #[path = "rules/order.rs"]

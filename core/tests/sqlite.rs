@@ -10,7 +10,7 @@ use flovyn_core::model::{
 use flovyn_core::payload::{Body, Digest};
 use flovyn_core::storage::sqlite::{SqliteOptions, SqliteStorage, Synchronous};
 use flovyn_core::storage::{
-    AgentStorage, Catalog, ClaimRequest, Directory, Housekeeping, Storage, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, Directory, Housekeeping, Only, Storage, WorkSource, WorkerInfo,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,15 @@ async fn claim_as(storage: &SqliteStorage, worker: WorkerId, only: Option<Execut
     let kinds: Arc<[String]> = Arc::from(vec!["agent".to_owned()]);
     let ttl = Duration::from_secs(30);
     storage
-        .claim_agents(ClaimRequest { org: ORG, worker, queue: "default".into(), kinds, limit: 1, ttl, only })
+        .claim_agents(ClaimRequest {
+            org: ORG,
+            worker,
+            queue: "default".into(),
+            kinds,
+            limit: 1,
+            ttl,
+            only: only.map(Only::Run),
+        })
         .await
         .unwrap()
 }

@@ -4,12 +4,12 @@
 use super::leased_run::{CommitPlan, JournalPosition, LeasedRun};
 use super::{Adapter, Caller, LEASE, convert, workers};
 use flovyn_core::error::{Code, Result};
-use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
+use flovyn_core::id::{OrgId, WorkerId};
 use flovyn_core::model::{
     AttemptResult, BatchEnd, Claim, ClaimedTask, Execution, Failure, Status as RunStatus, TaskReport,
 };
 use flovyn_core::storage::unfenced::{Serves, Work};
-use flovyn_core::storage::{ClaimRequest, Storage};
+use flovyn_core::storage::{ClaimRequest, Only, Storage};
 use flovyn_core::streaming::Follow;
 use flovyn_proto::v1;
 use flovyn_server::protocol::DEFINITION;
@@ -71,7 +71,7 @@ impl Adapter {
         let run = self.run(caller, &wire.agent_execution_id).await?;
         let worker = workers::worker(caller.org, &wire.worker_id);
         let request = claim(caller.org, worker, &run.new.queue, vec![run.new.kind.clone()]);
-        let claimed = self.claim_agent(ClaimRequest { only: Some(run.new.id), ..request }).await?;
+        let claimed = self.claim_agent(ClaimRequest { only: Some(Only::Run(run.new.id)), ..request }).await?;
         let handed = match claimed {
             Some(claim) => self.agent_info(claim).await?,
             None => None,
@@ -274,7 +274,7 @@ async fn claim_detached<T: Send + 'static>(
 
 fn claim(org: OrgId, worker: WorkerId, queue: &str, kinds: Vec<String>) -> ClaimRequest {
     let queue = queue.to_owned();
-    ClaimRequest { org, worker, queue, kinds: kinds.into(), limit: 1, ttl: LEASE, only: None::<ExecutionId> }
+    ClaimRequest { org, worker, queue, kinds: kinds.into(), limit: 1, ttl: LEASE, only: None }
 }
 
 fn queue(named: String) -> String {

@@ -10,7 +10,7 @@ use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, OrgId, RequestId, WorkerId};
 use flovyn_core::model::{NewExecution, TaskOptions};
 use flovyn_core::payload::MAX_PAYLOAD;
-use flovyn_core::storage::ClaimRequest;
+use flovyn_core::storage::{ClaimRequest, Only};
 use flovyn_core::wire::v2::agents_client::AgentsClient;
 use flovyn_core::wire::v2::payload_part::Part;
 use flovyn_core::wire::v2::worker_client::WorkerClient;
@@ -65,7 +65,8 @@ async fn commit_of(house: &House, there: bool) -> v2::CommitRequest {
         let new = NewExecution::new(execution, "large", Payload::null()).unwrap();
         execution = storage.create_execution(new).await.unwrap().execution.new.id;
         let (queue, kinds, ttl) = ("default".to_owned(), ["large".to_owned()].into(), Duration::from_secs(600));
-        let claim = ClaimRequest { org: OrgId::DEFAULT, worker, queue, kinds, limit: 1, ttl, only: Some(execution) };
+        let claim =
+            ClaimRequest { org: OrgId::DEFAULT, worker, queue, kinds, limit: 1, ttl, only: Some(Only::Run(execution)) };
         assert_eq!(storage.claim_agents(claim).await.unwrap().len(), 1);
     }
     v2::CommitRequest {

@@ -115,6 +115,9 @@ async function step(ctx, [op, ...words], found) {
     case "attach":
       found[name] = await ctx.attach(found[one]);
       break;
+    case "child":
+      found[name] = await ctx.spawnAgent(below, one);
+      break;
     case "entry":
       ctx.appendEntry(one, two);
       break;
@@ -242,6 +245,12 @@ async function oneByOne(ctx) {
   return found;
 }
 
+const below = agent("below", { version: "1" }, async (ctx, ops) => {
+  const found = {};
+  for (const op of ops) await step(ctx, op, found);
+  return found;
+});
+
 async function loop(ctx) {
   const ops = opsOf(ctx);
   for (;;) {
@@ -263,6 +272,7 @@ const agents = [
     await echo("early");
     return loop(ctx);
   }),
+  below,
 ];
 const tasks = [double, echo, fill, measure, fails, flaky, hopeless, slow, charge];
 

@@ -137,6 +137,8 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
             found[name] = ctx.schedule_task(double.options(detached=True), value).ref
         case ["attach", ref, name]:
             found[name] = await ctx.attach(found[ref])
+        case ["child", ops, name]:
+            found[name] = await ctx.spawn_agent(below, ops)
         case ["entry", role, content]:
             ctx.append_entry(role, content)
         case ["tell", name]:
@@ -231,6 +233,14 @@ async def _one_by_one(ctx: AgentContext[Any]) -> dict[str, Any]:
 
 async def linear(ctx: AgentContext, input: Any) -> dict[str, Any]:
     return await _one_by_one(ctx)
+
+
+@agent(version="1")
+async def below(ctx: AgentContext, ops: list[list[Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for op in ops:
+        await step(ctx, op, found)
+    return found
 
 
 async def strict(ctx: AgentContext, input: Any) -> dict[str, Any]:
@@ -364,6 +374,7 @@ async def main(url: str) -> None:
         agent(version=version, on_divergence="pause")(careful),
         agent(version=version, state=dict)(looping),
         agent(version=version, state=dict)(hasty),
+        below,
     ]
     tasks = [double, echo, fill, measure, fails, flaky, hopeless, slow, charge]
     async with flovyn.connect(url) as client:

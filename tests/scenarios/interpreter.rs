@@ -13,7 +13,7 @@ use flovyn_core::model::{
     CancelMode, Delivery, ForkFrom, PageRequest, Resolution, ResumeRequest, StartLimits, Status, TaskStatus,
 };
 use flovyn_core::runtime::FlovynClient;
-use program::{Bulk, Charge, Double, Echo, Fails, Flaky, Hopeless, Linear, Looping, Programs, Slow, said};
+use program::{Below, Bulk, Charge, Double, Echo, Fails, Flaky, Hopeless, Linear, Looping, Programs, Slow, said};
 use serde_json::{Value, json};
 use std::io::BufRead;
 use std::time::Duration;
@@ -212,6 +212,7 @@ async fn main() -> Result<()> {
         .agent(linear("careful", OnDivergence::Pause))
         .agent(looping(false))
         .agent(looping(true))
+        .agent(Below)
         .task(Double)
         .task(Echo)
         .task(Fails)

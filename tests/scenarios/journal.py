@@ -59,6 +59,9 @@ def journals(url: str) -> dict[str, Journal]:
         for key, *values in columns:
             if table == "failure":
                 values[-1] = _told(values[-1])
+            elif table == "agent_signal" and values[0].startswith("flovyn.child."):
+                end = json.loads(values[-1])
+                values[-1] = end | ({"failure": _told(json.dumps(end["failure"]))} if "failure" in end else {})
             found[key][table].append(values)
     return found
 

@@ -228,6 +228,7 @@ pub(crate) fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut 
                 let step = ctx.schedule_raw(TaskCall { options: Some(options), ..call("double", Payload::of(x)?) })?;
                 json!(step.task())
             }
+            ("child", [ops, _]) => ctx.spawn_agent("below", ops)?.await?,
             ("attach", [of, _]) => {
                 let task = serde_json::from_value(found[&text(of)].clone()).map_err(|_| wrong(op))?;
                 value(ctx.attach(task)?.await?)?.parse()?
@@ -359,6 +360,32 @@ impl AgentDefinition for Linear {
     async fn execute(&self, ctx: &dyn AgentContext, _: Value) -> Result<Found> {
         let mut found = Found::new();
         for op in ops(&self.programs, ctx) {
+            step(ctx, op, &mut found).await?;
+        }
+        Ok(found)
+    }
+}
+
+/// The child of others: its ops are its input.
+pub(crate) struct Below;
+
+#[async_trait]
+impl AgentDefinition for Below {
+    type State = ();
+    type Input = Vec<Value>;
+    type Output = Found;
+
+    fn kind(&self) -> &str {
+        "below"
+    }
+
+    fn version(&self) -> Option<String> {
+        Some("1".into())
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, ops: Vec<Value>) -> Result<Found> {
+        let mut found = Found::new();
+        for op in &ops {
             step(ctx, op, &mut found).await?;
         }
         Ok(found)

@@ -8,6 +8,8 @@ const WRITTEN_BY_HAND: &[Code] = &[
     Code::AgentFailed,
     Code::AgentCancelled,
     Code::TaskFailed,
+    Code::ChildFailed,
+    Code::ChildCancelled,
     Code::NotSerializable,
     Code::Cancelled,
     Code::Suspended,

@@ -303,6 +303,7 @@ const BEYOND_PROGRAMS: &[(Code, &str)] = &[
     (Code::ForkedProcess, "forks are Python's"),
     (Code::WrongStateType, "types of states are each language's own"),
     (Code::OutsideAgent, "a program is inside an agent"),
+    (Code::ChildCancelled, "a program steers its own run alone"),
     (Code::Waiting, "of `run`, which serves one run alone"),
     (Code::UnknownKind, "of executors put together by hand"),
     (Code::PayloadTooLarge, "needs 256 MiB"),
@@ -338,6 +339,7 @@ fn every_op_rule_and_code_has_a_scenario() {
         OpKind::StepMark => "step",
         OpKind::Flush => "flush",
         OpKind::Once => "once",
+        OpKind::Child => "child",
     };
     let ops: Vec<_> = OpKind::ALL.into_iter().filter(|kind| !text.contains(&format!("[\"{}\"", word(*kind)))).collect();
     assert!(ops.is_empty(), "kinds of ops without a scenario: {ops:?}");

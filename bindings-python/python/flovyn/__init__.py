@@ -14,6 +14,7 @@ from .agent import Agent, agent
 from .client import Client, connect
 from .context import AgentContext
 from .errors import *  # noqa: F403
+from .family import Child
 from .handle import Handle
 from .reducers import append, merge, replace
 from .retry import Retry, RetryAfter
@@ -41,6 +42,7 @@ __all__ = [
     "Agent",
     "AgentContext",
     "Blob",
+    "Child",
     "Client",
     "Data",
     "Entry",

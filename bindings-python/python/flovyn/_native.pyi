@@ -143,6 +143,18 @@ class Session:
     ) -> bytes: ...
     def call_signal(self, name: str, timeout: float | None = None, once: str | None = None) -> int: ...
     def call_timer(self, seconds: float, once: str | None = None) -> int: ...
+    def call_child(
+        self,
+        kind: str,
+        input: Any,
+        queue: str | None = None,
+        key: str | None = None,
+        max_steps: int | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        metadata: dict[str, str] | None = None,
+        once: str | None = None,
+    ) -> tuple[int, bytes]: ...
     def call_attach(self, task: str, once: str | None = None) -> tuple[int, bytes]: ...
     def call_usage(
         self,

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 R = TypeVar("R")
+K = TypeVar("K", bound=Step[Any])
 
 SPINS, SPINS_AGAIN = 1_000, 100
 """Loop turns after which code that always has something to run, and calls nothing, counts as waiting for something
@@ -252,7 +253,8 @@ class Activation:
             if step.awaited or (called is not None and called[0].detached):
                 continue
             what = f"task {called[0].kind!r}" if called is not None else step.named or "a step of its context"
-            never_awaited(self.agent.kind, self.session.execution_id(), what, step.made_at)
+            run = self.session.execution_id()
+            never_awaited(self.agent.kind, run, what, step.made_at, can_outlive=step.can_outlive)
 
     def _close(self, reason: str) -> None:
         self.sealed = True
@@ -356,11 +358,13 @@ class Activation:
 
     def step(self, op: int, uuid: bytes = b"", *, what: str = "") -> Step[Any]:
         """Make the step of an op that was just called."""
-        step: Step[Any] = Step(self, op, uuid, what=what)
-        if self.sealed:
-            return step
-        self._steps[op] = step
-        self._called()
+        return self.keep(Step(self, op, uuid, what=what))
+
+    def keep(self, step: K) -> K:
+        """Know the step of an op that was just called."""
+        if not self.sealed:
+            self._steps[step._native_op] = step  # pyright: ignore[reportPrivateUsage]
+            self._called()
         return step
 
     def touched(self) -> None:

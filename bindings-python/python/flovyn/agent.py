@@ -226,6 +226,12 @@ class Agent(Generic[I, R]):
 
         return tasks_of(self.fn)
 
+    def own_agents(self) -> Sequence[Agent[Any, Any]]:
+        """Return the agents that whoever serves it has to serve too: those of its children."""
+        from .discover import agents_of
+
+        return agents_of(self)
+
     def describe(self) -> dict[str, Any]:
         """Return what the toolkit has to know to run it."""
         raise InvalidArgument(f"agent {self.kind!r} is a function; the toolkit does not run it")

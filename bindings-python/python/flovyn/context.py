@@ -15,7 +15,9 @@ from uuid import UUID
 from .codes import ONCE_DONE, ONCE_RECORDED, PREVIEW_DATA, PREVIEW_ERROR, PREVIEW_TOKEN
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, StateNotDeclared
+from .family import Child, spawned
 from .flag import Flag
+from .inputs import NOT_GIVEN
 from .reducers import reduce_fields
 from .scope import once_name
 from .serde import Signature, checked
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVarTuple, Unpack
 
     from .activation import Activation
+    from .agent import Agent
+    from .family import SpawnOptions
     from .message import Message
     from .retry import Retry
 
@@ -38,6 +42,7 @@ else:
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741 - the input
 T = TypeVar("T")
 
 
@@ -209,6 +214,26 @@ class Context(Generic[S]):
             named = named.options(**kwargs)
         given, named_given = named.signature.unwire(args[0] if args else None)
         return self._activation.schedule(named, tuple(given), named_given)
+
+    # ── children ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @overload
+    def spawn_agent(self, agent: Agent[None, R], input: None = None, **options: Unpack[SpawnOptions]) -> Child[R]: ...
+    @overload
+    def spawn_agent(self, agent: Agent[I, R], input: I, **options: Unpack[SpawnOptions]) -> Child[R]: ...
+    @overload
+    def spawn_agent(self, agent: str, input: Any = None, **options: Unpack[SpawnOptions]) -> Child[Any]: ...
+    def spawn_agent(self, agent: Any, input: Any = NOT_GIVEN, **options: Any) -> Child[Any]:
+        """Start a run of another agent as a child; await it for its output.
+
+        It takes its place now and is born with the next commit, once, whatever crashes. A worker that serves this run
+        also serves an agent that the code hands over as an object; a kind is served by whoever has it on ``queue``,
+        the queue of this run where none is given. The await raises ``ChildFailed`` or ``ChildCancelled`` where there
+        is no output. Children that run when this run ends are cancelled. ``key`` names the call among identical ones;
+        the other options are those of ``client.start``.
+        """
+        self._activation.check_open()
+        return spawned(self._activation, agent, input, options)
 
     # ── private ─────────────────────────────────────────────────────────────────────────────────────────────────
 

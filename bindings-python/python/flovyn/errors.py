@@ -18,6 +18,8 @@ __all__ = [
     "AlreadyExists",
     "BudgetExceeded",
     "Cancelled",
+    "ChildCancelled",
+    "ChildFailed",
     "CorruptCheckpoint",
     "Diverged",
     "ExecutionClosed",
@@ -155,6 +157,32 @@ class TaskFailed(FlovynError):
             return self.message
         tried = "" if self.attempts <= 1 else f" after {self.attempts} attempts"
         return f'task "{self.kind}" failed{tried}: {self.type}: {self.message}'
+
+
+class ChildFailed(FlovynError):
+    """A child failed: which agent it is; ``type`` and ``message`` are those of the error that ended it."""
+
+    def __init__(
+        self, message: str = "", *, kind: str = "", type: str = "", traceback: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(message, **options)
+        self.kind: str = kind
+        self.type: str = type
+        self.traceback: str | None = traceback
+
+    def __str__(self) -> str:
+        return f'child "{self.kind}" failed: {self.type}: {self.message}' if self.kind else self.message
+
+
+class ChildCancelled(FlovynError):
+    """A child was cancelled; ``kind`` says which agent it is."""
+
+    def __init__(self, message: str = "", *, kind: str = "", **options: Any) -> None:
+        super().__init__(message, **options)
+        self.kind: str = kind
+
+    def __str__(self) -> str:
+        return f'child "{self.kind}" was cancelled' if self.kind else self.message
 
 
 class NotDone(FlovynError):
@@ -367,8 +395,12 @@ def from_native(code: str, message: str, context: Mapping[str, Any], retryable: 
 
 
 def task_failed(failure: tuple[str, str, str, str | None, str | None, int, str | None]) -> FlovynError:
-    """Make the exception of a failed task from ``(code, type, message, kind, task, attempts, traceback)``."""
+    """Make the exception of a failed task or child from ``(code, type, message, kind, task, attempts, traceback)``."""
     code, type_, message, kind, task_id, attempts, traceback = failure
+    if code == "ChildFailed":
+        return ChildFailed(message, kind=kind or "", type=type_, traceback=traceback)
+    if code == "ChildCancelled":
+        return ChildCancelled(message, kind=kind or "")
     cls = TaskTimeout if code == "TaskTimeout" else TaskFailed
     return cls(message, kind=kind or "", type=type_, attempts=attempts, task_id=task_id, traceback=traceback)
 

@@ -62,16 +62,16 @@ def warned(kind: str, run: str, what: str) -> None:
     logger.warning("agent %r of run %s: %s", kind, run, what)
 
 
-def never_awaited(kind: str, run: str, what: str, called: tuple[CodeType, int] | None) -> None:
+def never_awaited(kind: str, run: str, what: str, called: tuple[CodeType, int] | None, *, can_outlive: bool) -> None:
     """Say that an agent has ended without an await of what it called."""
     place = f" at {called[0].co_filename}:{called[1]}" if called is not None else ""
     logger.warning(
-        "agent %r of run %s has ended and never awaited %s%s: what has not ended by then is cancelled; await it, or "
-        "call it through .options(detached=True)",
+        "agent %r of run %s has ended and never awaited %s%s: what has not ended by then is cancelled; await it%s",
         kind,
         run,
         what,
         place,
+        ", or call it through .options(detached=True)" if can_outlive else "",
     )
 
 

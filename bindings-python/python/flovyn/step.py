@@ -85,6 +85,11 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         return f"signal {self._what!r}" if self._what else ""
 
     @property
+    def can_outlive(self) -> bool:
+        """Whether what it waits for could have been called so that it outlives the run."""
+        return True
+
+    @property
     def id(self) -> UUID:
         """The UUID of what the op created; for a task its id and idempotency key."""
         return UUID(bytes=self._uuid) if self._uuid else UUID(int=0)

@@ -291,6 +291,7 @@ _NOT_MADE: dict[str, Callable[[], Any]] = {
     "call_entry": _no_entry,
     "call_signal": _no_op,
     "call_timer": _no_op,
+    "call_child": _no_task,
     "call_attach": _no_task,
     "call_usage": _nothing,
     "call_step": _no_op,

@@ -170,6 +170,13 @@ class Worker:
             if old.fn is not task.fn:
                 self._add(self._tasks, task)
 
+    def _know_children(self) -> None:
+        """Serve the agents of children that the code of its agents hands over, unless others have their kinds."""
+        for agent in self._served():
+            for child in agent.own_agents():
+                for name in (child.kind, *child.aliases):
+                    self._agents.setdefault(name, child)
+
     # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> Worker:
@@ -178,6 +185,7 @@ class Worker:
             return self
         self.hub = self._client.hub().__enter__()
         self._closed = asyncio.Event()
+        self._know_children()
         native = self._native = _native.Worker(self._client.native, self.hub.native)
         kit = self._kit = _native.Toolkit(self._client.native)
         for agent in self._served():
@@ -316,6 +324,14 @@ class Worker:
         await closed_beside(error, self.close())
 
     # ── what agents ask ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def meet_agent(self, agent: Agent[Any, Any]) -> None:
+        """Serve the agent of a child that an agent starts, unless another has its kind."""
+        if self._native is None or agent.is_native or agent.kind in self._agents:
+            return
+        for name in (agent.kind, *agent.aliases):
+            self._agents.setdefault(name, agent)
+        _declare(self._native, agent)
 
     def meet(self, task: Task[..., Any]) -> None:
         """Serve a task that an agent called, so that its later attempts find it here."""

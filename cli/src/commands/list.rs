@@ -5,20 +5,24 @@ use crate::print::{Output, ago, status, word};
 use crate::target::{Target, metadata};
 use crate::{Failed, Result, view};
 use comfy_table::Cell;
+use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{Cursor, Execution, ExecutionFilter, PageRequest, Status};
 use serde_json::json;
 
 pub(super) async fn list(args: List, out: &mut Output) -> Result {
     let target = Target::parse(args.words.words, &[])?;
+    let runtime = target.open().await?;
+    let run = |named: Option<String>| named.map(|named| ExecutionId::of_key(runtime.client().org(), &named));
     let filter = ExecutionFilter {
         statuses: args.status.iter().map(|word| status_of(word)).collect::<Result<_>>()?,
         kind: args.kind,
         queue: args.queue,
         metadata: metadata(&args.metadata)?,
+        parent: run(args.parent),
+        root: run(args.root),
         ..ExecutionFilter::default()
     };
     let page = PageRequest { limit: usize::from(args.limit), after: args.cursor.map(Cursor) };
-    let runtime = target.open().await?;
     let page = runtime.client().runs(filter, page).await?;
     let next = page.next.map(|cursor| cursor.0);
     if out.is_json() {
@@ -59,7 +63,7 @@ pub(super) fn waits_for(run: &Execution) -> String {
     let Some(wait) = &run.wait else { return "-".into() };
     let reason = wait.reason.map(|reason| word(&reason));
     match reason.as_deref() {
-        Some("signal") if !wait.signals.is_empty() => format!("signal {}", wait.signals.join(", ")),
+        Some("signal") if !wait.from_outside().is_empty() => format!("signal {}", wait.from_outside().join(", ")),
         Some(reason) => reason.to_owned(),
         None => "-".into(),
     }

@@ -8,7 +8,7 @@ use crate::print::{Output, ago, moment, short, status, took, word};
 use crate::target::{Run, Target};
 use crate::{Result, view};
 use comfy_table::Cell;
-use flovyn_core::model::{Checkpoint, Event, Execution, Page, PageRequest, Status, Task, TaskStatus, WaitReason};
+use flovyn_core::model::{Checkpoint, Event, Execution, Page, PageRequest, Status, Task, TaskStatus, Wait, WaitReason};
 use flovyn_toolkit::react::APPROVAL;
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use serde_json::json;
@@ -87,6 +87,9 @@ fn print_facts(run: &Execution, input: &str, output: Option<String>, out: &mut O
     if run.new.key.is_some() {
         add("id", run.new.id.to_string());
     }
+    if let Some(parent) = run.parent {
+        add("parent", parent.to_string());
+    }
     add("kind", run.new.kind.clone());
     add("queue", run.new.queue.clone());
     facts.push(("status", status(run.status)));
@@ -158,8 +161,8 @@ fn print_next_steps(
                 .iter()
                 .map(|request| format!("flovyn runs (approve | deny) {url} {name} {}", approvals::line(request))),
         );
-        let is_answered = |signal: &&String| approvals.is_empty() || *signal != APPROVAL;
-        let signals = run.wait.iter().flat_map(|wait| &wait.signals).filter(is_answered);
+        let is_answered = |signal: &&str| approvals.is_empty() || *signal != APPROVAL;
+        let signals = run.wait.iter().flat_map(Wait::from_outside).filter(is_answered);
         lines.extend(signals.map(|signal| format!("flovyn runs signal {url} {name} {signal} JSON")));
     }
     let stuck = tasks.iter().filter(|task| matches!(task.status, TaskStatus::InDoubt | TaskStatus::Quarantined));

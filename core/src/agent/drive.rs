@@ -264,7 +264,8 @@ fn failure_of(error: &Error) -> Failure {
 }
 
 fn is_of_engine(error: &Error) -> bool {
-    error.error_type() == error.code().as_str() || error.fact("task_id").is_some()
+    let ends_child = matches!(error.code(), Code::ChildFailed | Code::ChildCancelled);
+    ends_child || error.error_type() == error.code().as_str() || error.fact("task_id").is_some()
 }
 
 pub(super) fn panicked(panic: &(dyn Any + Send)) -> AttemptResult {

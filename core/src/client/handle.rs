@@ -202,7 +202,7 @@ impl Handle {
                 (Code::InDoubt, "a task may or may not have taken effect; answer with resolve()".to_owned())
             }
             Some(WaitReason::Signal) => {
-                let names = execution.wait.as_ref().map(|wait| wait.signals.join(", ")).unwrap_or_default();
+                let names = execution.wait.as_ref().map(|wait| wait.from_outside().join(", ")).unwrap_or_default();
                 (Code::Timeout, format!("it waits for a signal ({names})"))
             }
             Some(reason) => {

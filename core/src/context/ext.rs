@@ -1,10 +1,10 @@
 //! The typed methods of the context, written on top of its methods that take payloads.
 
 use super::combine::mapped;
-use super::{AgentContext, Context, Message, Step, StepOptions, TaskCall};
+use super::{AgentContext, Child, Context, Message, Step, StepOptions, TaskCall};
 use crate::error::{Code, Error, Result};
 use crate::id::EntryId;
-use crate::journal::{OnceBegin, Outcome};
+use crate::journal::{ChildCall, OnceBegin, Outcome};
 use crate::model::{ChunkKind, Failure};
 use crate::payload::{Digest, Payload};
 use crate::task::{TaskDefinition, TaskFuture};
@@ -25,7 +25,7 @@ pub struct StepOf<T> {
 }
 
 impl<T> StepOf<T> {
-    fn new(step: Step) -> Self {
+    pub(super) fn new(step: Step) -> Self {
         Self { step, result: PhantomData }
     }
 
@@ -58,6 +58,12 @@ pub(crate) fn error_of(failure: &Failure) -> Error {
     let Some(kind) = &failure.kind else {
         return Error::new(failure.code, failure.message.clone()).with("error_type", &failure.error_type);
     };
+    if let Code::ChildFailed | Code::ChildCancelled = failure.code {
+        let ended = if failure.code == Code::ChildFailed { "failed" } else { "was cancelled" };
+        let message = format!("child \"{kind}\" {ended}: {}: {}", failure.error_type, failure.message);
+        let error = Error::new(failure.code, message).with("kind", kind);
+        return error.with("error_type", &failure.error_type).with("reason", &failure.message);
+    }
     // Whatever made the task fail, the code that awaits it gets `TaskFailed` or `TaskTimeout`. The reason is in the
     // message.
     let code = if failure.code == Code::TaskTimeout { Code::TaskTimeout } else { Code::TaskFailed };
@@ -105,6 +111,14 @@ pub trait AgentContextExt: AgentContext {
         let call =
             TaskCall { kind: kind.to_owned(), input: Payload::of(input)?, options: None, queue: None, key: None };
         self.schedule_raw(call).map(StepOf::new)
+    }
+
+    /// Starts a run of another agent as a child of this one, on this run's queue. It is born with the next commit, once,
+    /// whatever crashes. When this run ends, its children are cancelled.
+    fn spawn_agent<O>(&self, kind: &str, input: &(impl Serialize + ?Sized)) -> Result<Child<O>> {
+        let call = ChildCall::new(kind, Payload::of(input)?, self.queue());
+        let (id, step) = self.spawn_raw(call)?;
+        Ok(Child::new(id, step))
     }
 
     /// Runs a future once as a durable step of this name.

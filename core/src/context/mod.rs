@@ -2,10 +2,12 @@
 //!
 //! [`AgentContext`] is object-safe and speaks in payloads; [`AgentContextExt`] adds the types.
 
+mod child;
 mod combine;
 mod ext;
 mod step;
 
+pub use child::Child;
 pub use combine::Selected;
 pub use ext::{AgentContextExt, StepOf};
 pub(crate) use ext::{error_of, value_of};
@@ -14,7 +16,7 @@ pub use step::Step;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
-use crate::journal::{Answer, Call, OnceBegin, OpRef, Outcome, Question};
+use crate::journal::{Answer, Call, ChildCall, OnceBegin, OpRef, Outcome, Question};
 use crate::model::{ChunkKind, Entry, Placement, RetryPolicy, TaskOptions, Usage};
 use crate::payload::{Digest, Payload};
 use crate::session::Session;
@@ -77,6 +79,8 @@ pub trait AgentContext: Send + Sync {
     fn org_id(&self) -> OrgId;
     /// The user's own name for the run.
     fn key(&self) -> Option<&str>;
+    /// The queue on which its workers poll.
+    fn queue(&self) -> &str;
     /// The argument of the run.
     fn raw_input(&self) -> &Payload;
     /// The state of the last checkpoint; none before the first.
@@ -99,6 +103,8 @@ pub trait AgentContext: Send + Sync {
     fn flush(&self) -> Result<Step>;
     /// Waits for a detached task.
     fn attach(&self, task: TaskId) -> Result<Step>;
+    /// Starts a run of another agent as a child of this one. It is born with the next commit; the step ends with its output.
+    fn spawn_raw(&self, call: ChildCall) -> Result<(ExecutionId, Step)>;
     /// Saves a state and ends the segment.
     fn checkpoint_raw(&self, state: Payload) -> Result<Step>;
     /// Begins a `once`; see [`AgentContextExt::once`].
@@ -232,6 +238,10 @@ impl AgentContext for Context {
         self.shared.session.execution().new.key.as_deref()
     }
 
+    fn queue(&self) -> &str {
+        &self.shared.session.execution().new.queue
+    }
+
     fn raw_input(&self) -> &Payload {
         &self.shared.session.execution().new.input
     }
@@ -316,6 +326,11 @@ impl AgentContext for Context {
 
     fn attach(&self, task: TaskId) -> Result<Step> {
         self.step_for(Call::Attach { task })
+    }
+
+    fn spawn_raw(&self, call: ChildCall) -> Result<(ExecutionId, Step)> {
+        let called = self.call(Call::Child(Box::new(call)))?;
+        Ok((called.child.unwrap_or_default(), self.step_of(called.op)))
     }
 
     fn checkpoint_raw(&self, state: Payload) -> Result<Step> {

@@ -89,6 +89,10 @@ codes! {
     TaskFailed => Failed, false;
     /// A task ran out of time.
     TaskTimeout => Failed, false;
+    /// A child failed.
+    ChildFailed => Failed, false;
+    /// A child was cancelled.
+    ChildCancelled => Failed, false;
     /// No signal came in time.
     SignalTimeout => Failed, false;
     /// A task asked not to be retried.

@@ -1,9 +1,10 @@
 //! The calls that an agent can make, and what they return.
 
 use super::machine::OpRef;
-use crate::id::{EntryId, TaskId};
-use crate::model::{Placement, TaskOptions, Usage};
+use crate::id::{EntryId, ExecutionId, TaskId};
+use crate::model::{Placement, StartLimits, TaskOptions, Usage};
 use crate::payload::Payload;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,35 @@ pub enum Call {
     StepMark,
     /// Forces a commit.
     Flush,
+    /// Starts another run as a child of this one, and waits for its end.
+    Child(Box<ChildCall>),
+}
+
+/// A child to be started.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildCall {
+    /// The agent.
+    pub kind: Arc<str>,
+    /// Its argument.
+    pub input: Payload,
+    /// The queue its workers poll.
+    pub queue: String,
+    /// Names this call among identical ones.
+    pub key: Option<Arc<str>>,
+    /// Limits of the child.
+    pub limits: StartLimits,
+    /// Runs with a higher priority are claimed first.
+    pub priority: i32,
+    /// Small JSON object for filters.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl ChildCall {
+    /// A child of a kind with an argument, and nothing else said of it.
+    pub fn new(kind: &str, input: Payload, queue: &str) -> Self {
+        let (limits, metadata) = (StartLimits::default(), BTreeMap::new());
+        Self { kind: kind.into(), input, queue: queue.to_owned(), key: None, limits, priority: 0, metadata }
+    }
 }
 
 /// A question about the outside of the run's code. The answer is recorded.
@@ -112,6 +142,8 @@ pub struct Called {
     pub entry: Option<EntryId>,
     /// The task, for `Call::Task` and `Call::Attach`.
     pub task: Option<TaskId>,
+    /// The child, for `Call::Child`.
+    pub child: Option<ExecutionId>,
 }
 
 /// How a `once` begins.

@@ -6,7 +6,7 @@ use super::op::Attempt;
 use super::phase::{Phase, Standing};
 use super::transition;
 use crate::error::Code;
-use crate::model::{BatchEnd, CancelMode, Failure, Wait, WaitReason};
+use crate::model::{BatchEnd, CHILD_SIGNALS, CancelMode, Failure, Wait, WaitReason};
 
 impl Machine {
     /// The process is about to end: the machine starts nothing and hands nothing over any more. It still commits the
@@ -100,10 +100,12 @@ impl Machine {
         wait.signals.dedup();
         wait.reason = if wait.reason.is_some() {
             wait.reason
-        } else if !wait.signals.is_empty() {
+        } else if wait.signals.iter().any(|name| !name.starts_with(CHILD_SIGNALS)) {
             Some(WaitReason::Signal)
         } else if wait.tasks {
             Some(WaitReason::Task)
+        } else if !wait.signals.is_empty() {
+            Some(WaitReason::Child)
         } else {
             wait.timers.then_some(WaitReason::Timer)
         };

@@ -4,7 +4,7 @@
 //! Only the methods here change these states.
 
 use super::effect::Outcome;
-use crate::id::{EntryId, OnceSlot, Slot, TaskId};
+use crate::id::{EntryId, ExecutionId, OnceSlot, Slot, TaskId};
 use crate::model::{Label, NewOp, TaskOptions, TaskStatus};
 use crate::payload::Payload;
 use std::sync::Arc;
@@ -82,6 +82,13 @@ pub(super) enum Detail {
     },
     /// The timer of a wait.
     Wait(Alarm),
+    /// The child it started.
+    Child {
+        /// The child.
+        id: ExecutionId,
+        /// The place among the facts of the child's end, while that is in the mailbox.
+        ended: Option<u64>,
+    },
     /// The result of a `once`, until it is durable.
     Once(Payload),
 }
@@ -288,6 +295,14 @@ impl Op {
     pub(super) fn entry(&self) -> Option<EntryId> {
         match self.detail {
             Detail::Entry { id, .. } => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The child it started.
+    pub(super) fn child(&self) -> Option<ExecutionId> {
+        match self.detail {
+            Detail::Child { id, .. } => Some(id),
             _ => None,
         }
     }

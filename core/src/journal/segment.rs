@@ -19,6 +19,8 @@ pub(super) struct SegmentState {
     pub first_ref: u32,
     pub by_sequence: HashMap<u32, usize>,
     pub by_task: HashMap<TaskId, Vec<usize>>,
+    /// The ops that started children, by the names of the signals of their ends.
+    pub by_child: HashMap<String, usize>,
     pub next_sequence: u32,
     /// The sequence of the op called last, recorded or new; 0 before the first.
     pub last_called: u32,
@@ -62,6 +64,7 @@ impl SegmentState {
             first_ref: 0,
             by_sequence: HashMap::new(),
             by_task: HashMap::new(),
+            by_child: HashMap::new(),
             next_sequence: 0,
             last_called: 0,
             script: Script::default(),

@@ -83,6 +83,8 @@ pub enum WaitReason {
     Signal,
     /// It awaits tasks.
     Task,
+    /// It awaits children.
+    Child,
     /// It sleeps.
     Timer,
     /// A task may or may not have taken effect.
@@ -161,6 +163,11 @@ impl Ends {
 }
 
 impl Wait {
+    /// The signals that somebody outside has to send. The others report the ends of children.
+    pub fn from_outside(&self) -> Vec<&str> {
+        self.signals.iter().map(String::as_str).filter(|name| !name.starts_with(super::CHILD_SIGNALS)).collect()
+    }
+
     /// Whether the end of a task ends the wait. Where the task is awaited by name, it is taken off the list.
     pub(crate) fn take_task(&mut self, task: &str, success: bool) -> bool {
         self.tasks && self.ends.as_mut().is_none_or(|ends| ends.take(task, success))
@@ -235,7 +242,7 @@ pub struct StartLimits {
 }
 
 /// A run as its starter asks for it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewExecution {
     /// Tenant.
     pub org: OrgId,
@@ -357,6 +364,8 @@ pub struct Execution {
     pub parent: Option<ExecutionId>,
     /// The run at the top of its family; itself if it has no parent.
     pub root: ExecutionId,
+    /// How many runs are above it.
+    pub depth: u32,
     /// Where it was forked from.
     pub forked_from: Option<ForkPoint>,
     /// How many claims in a row were lost without a commit.
@@ -449,6 +458,11 @@ impl Execution {
             Some(budget) => super::Allowance::renewed(budget, &self.usage).map(Some),
             None => Ok(kept.map(str::to_owned)),
         }
+    }
+
+    /// Whether a start asks for this run, once more: the same agent with the same input.
+    pub(crate) fn is_of(&self, new: &NewExecution) -> bool {
+        self.new.kind == new.kind && self.new.input_digest == new.input_digest
     }
 
     /// The error for a signal to a run that has ended.

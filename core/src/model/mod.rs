@@ -5,6 +5,7 @@ mod audit;
 mod batch;
 mod budget;
 mod checkpoint;
+mod child;
 mod definition;
 mod entry;
 mod event;
@@ -22,6 +23,7 @@ mod usage;
 // What users of a backend see.
 pub use budget::{Budget, Spent};
 pub use checkpoint::Checkpoint;
+pub use child::{CHILD_SIGNALS, child_signal};
 pub use entry::{Entry, Role};
 pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, StreamEvent};
 pub use execution::{
@@ -32,7 +34,7 @@ pub use operators::{KnownWorker, QueueLoad};
 pub use page::{Cursor, ExecutionFilter, MAX_PAGE, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};
-pub use signal::{CHILD_SIGNALS, Delivery, Signal, child_signal};
+pub use signal::{Delivery, Signal};
 pub use task::{Failure, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus};
 pub use text::{MAX_ID, MAX_NAME};
 pub use usage::{Usage, UsageTotals};
@@ -65,6 +67,7 @@ pub use signal::{NewSignal, SignalStored};
 #[doc(hidden)]
 pub use task::{ClaimedTask, NewTask, TaskReport};
 
+pub(crate) use child::ChildEnd;
 pub(crate) use execution::{check_concurrency, runners};
 pub(crate) use op::UNDONE;
 pub(crate) use task::Interruption;

@@ -2,8 +2,10 @@
 //! loaded.
 
 use crate::clock::Timestamp;
-use crate::id::{EntryId, OnceSlot, Slot, TaskId};
-use crate::model::{Cancellation, Checkpoint, Execution, Failure, NewEntry, NewTask, Signal, TaskStatus, Usage};
+use crate::id::{EntryId, ExecutionId, OnceSlot, Slot, TaskId};
+use crate::model::{
+    Cancellation, Checkpoint, Execution, Failure, NewEntry, NewExecution, NewTask, Signal, TaskStatus, Usage,
+};
 use crate::payload::{Digest, Payload};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -39,6 +41,8 @@ pub enum OpKind {
     Flush = 10,
     /// Ends a `once` with its result.
     Once = 11,
+    /// Starts another run as a child, and waits for its end.
+    Child = 12,
 }
 
 /// The label key of an `Abandon` that no longer counts. An error in the code gave the await up, and the run goes on
@@ -47,7 +51,7 @@ pub(crate) const UNDONE: &str = "flovyn:undone";
 
 impl OpKind {
     /// Every kind.
-    pub const ALL: [OpKind; 11] = [
+    pub const ALL: [OpKind; 12] = [
         Self::Entry,
         Self::Task,
         Self::Signal,
@@ -59,6 +63,7 @@ impl OpKind {
         Self::StepMark,
         Self::Flush,
         Self::Once,
+        Self::Child,
     ];
 
     /// Whether an op of this kind has no other outcome than being durable.
@@ -187,6 +192,8 @@ pub enum OpBody {
         /// Its result.
         value: Payload,
     },
+    /// Starts a child. The store sets its org, its parent and its root.
+    Child(Box<NewExecution>),
 }
 
 /// An op read back from a store.
@@ -333,6 +340,11 @@ pub enum RecordedBody {
         /// Its result.
         value: Payload,
     },
+    /// Started a child.
+    Child {
+        /// The child.
+        id: ExecutionId,
+    },
 }
 
 impl RecordedBody {
@@ -344,6 +356,7 @@ impl RecordedBody {
             | Self::Timer
             | Self::Attach { .. }
             | Self::Once { .. }
+            | Self::Child { .. }
             | Self::StepMark
             | Self::Flush => true,
             Self::Entry { .. } | Self::Read { .. } | Self::Abandon { .. } | Self::Usage => false,

@@ -3,7 +3,6 @@
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
-use crate::model::Status;
 use crate::payload::{Body, Encoding, Payload};
 use serde::{Deserialize, Serialize};
 
@@ -39,14 +38,6 @@ pub struct NewSignal {
     pub idempotency_key: Option<String>,
 }
 
-/// The name of the signal that tells a run of the end of a run it has spawned.
-pub fn child_signal(child: ExecutionId) -> String {
-    format!("{CHILD_SIGNALS}{child}")
-}
-
-/// The prefix of the names of such signals.
-pub const CHILD_SIGNALS: &str = "flovyn.child.";
-
 impl NewSignal {
     /// Checks that this send repeats the signal which is stored under its idempotency key or its id.
     ///
@@ -68,20 +59,6 @@ impl NewSignal {
             self.name
         );
         Err(Error::new(Code::AlreadyExists, message))
-    }
-
-    /// The signal that tells a run of the end of a run it has spawned.
-    pub(crate) fn of_child(org: OrgId, parent: ExecutionId, child: ExecutionId, status: Status) -> Self {
-        let value = serde_json::json!({ "child": child, "status": status });
-        Self {
-            org,
-            execution: parent,
-            id: SignalId(uuid::Uuid::new_v5(&child.0, b"ended")),
-            name: child_signal(child),
-            payload: Payload::json(value.to_string()),
-            delivery: Delivery::NextStep,
-            idempotency_key: None,
-        }
     }
 }
 

@@ -265,6 +265,9 @@ impl Session {
         if let Call::Entry { content: payload, .. } | Call::Task { input: payload, .. } = &call {
             payload.check_size(self.max_payload)?;
         }
+        if let Call::Child(child) = &call {
+            child.input.check_size(self.max_payload)?;
+        }
         if let Call::Task { kind, options, .. } = &call {
             options.check(kind)?;
         }

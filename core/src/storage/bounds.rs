@@ -121,6 +121,7 @@ fn check_op(op: &NewOp) -> Result<()> {
             check_name("the task's kind", &task.kind)?;
             check_name("the queue", &task.queue)
         }
+        OpBody::Child(child) => child.check(),
         OpBody::Usage { model, .. } => check_name("the model", model),
         _ => Ok(()),
     }

@@ -12,6 +12,27 @@ pub(super) const DEFAULT_TAIL: u32 = 50_000;
 /// The most signals that a run has not consumed yet. One more is refused as `RateLimited` until the run has taken some.
 pub const PENDING_SIGNALS: usize = 10_000;
 
+/// How many runs may be above a run.
+pub(super) const DEPTH: u32 = 8;
+/// The most children of a run that have not ended.
+pub(super) const CHILDREN: usize = 10_000;
+
+/// Whether a run at this depth, with so many children that have not ended, may start another.
+///
+/// Errors: `LimitReached`.
+pub(super) fn check_family(run: ExecutionId, depth: u32, children: usize) -> Result<(), Error> {
+    let (message, limit) = if depth >= DEPTH {
+        let message = format!("the run {run} has {depth} runs above it, and its child would have more than {DEPTH}");
+        (message, DEPTH as usize)
+    } else if children >= CHILDREN {
+        let message = format!("the run {run} has {children} children that have not ended, and may have no more");
+        (message, CHILDREN)
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Code::LimitReached, format!("{message}; nothing of the commit was stored")).with("limit", limit))
+}
+
 /// The error for a full mailbox.
 pub(super) fn mailbox_is_full(run: ExecutionId) -> Error {
     let message = format!(

@@ -254,8 +254,37 @@ pub struct ClaimRequest {
     pub limit: usize,
     /// How long the lease is to be valid.
     pub ttl: Duration,
-    /// Only this run (a `flovyn.run` serves its own).
-    pub only: Option<ExecutionId>,
+    /// Only work of these runs.
+    pub only: Option<Only>,
+}
+
+/// The runs that a claim is limited to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum Only {
+    /// One run.
+    Run(ExecutionId),
+    /// A run and all below it: a `flovyn.run` serves its own.
+    Family(ExecutionId),
+}
+
+impl Only {
+    /// The run that is named.
+    pub fn run(self) -> ExecutionId {
+        match self {
+            Self::Run(run) | Self::Family(run) => run,
+        }
+    }
+
+    /// Whether the runs below it are meant too.
+    pub fn is_family(self) -> bool {
+        matches!(self, Self::Family(_))
+    }
+
+    /// Whether a run with this root is meant.
+    pub(crate) fn covers(self, run: ExecutionId, root: ExecutionId) -> bool {
+        self.run() == run || (self.is_family() && self.run() == root)
+    }
 }
 
 /// A worker's sign of life.

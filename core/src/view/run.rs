@@ -1,7 +1,7 @@
 //! The view of a run, with what it waits for, why it failed, and what it has cost.
 
 use super::show::{Moment, Word, view};
-use crate::model::{CancelMode, Execution, Status, UsageTotals, WaitReason};
+use crate::model::{CancelMode, Execution, Status, UsageTotals, Wait, WaitReason};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -20,11 +20,11 @@ view! {
         /// PENDING, RUNNING, WAITING, PAUSED, CANCELLING, COMPLETED, FAILED or CANCELLED.
         #[cfg_attr(feature = "openapi", schema(value_type = String, example = "WAITING"))]
         pub status: Word<Status>,
-        /// Why it does not advance: `signal`, `task`, `timer`, `in_doubt`, `step_limit`, `tail_limit`, `budget`,
+        /// Why it does not advance: `signal`, `task`, `child`, `timer`, `in_doubt`, `step_limit`, `tail_limit`, `budget`,
         /// `divergence`, `quarantined` or `error`.
         #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
         pub wait_reason: Option<Word<WaitReason>>,
-        /// The signals it waits for.
+        /// The signals it waits for that somebody has to send.
         pub waits_for: Vec<String>,
         /// All it waits for.
         pub waits: Option<Waits>,
@@ -161,7 +161,7 @@ impl Run {
             queue: run.new.queue.clone(),
             status: Word(run.status),
             wait_reason: run.wait.as_ref().and_then(|wait| wait.reason).map(Word),
-            waits_for: run.wait.as_ref().map(|wait| wait.signals.clone()).unwrap_or_default(),
+            waits_for: run.wait.iter().flat_map(Wait::from_outside).map(str::to_owned).collect(),
             waits: run.wait.as_ref().map(|wait| Waits {
                 signals: wait.signals.clone(),
                 tasks: wait.tasks,

@@ -233,6 +233,7 @@ impl From<&Execution> for v2::Execution {
             usage: usage(&run.usage),
             parent: some_raw(run.parent.map(|parent| parent.0)),
             root: raw(run.root.0),
+            depth: run.depth,
             forked_from: run.forked_from.map(|point| v2::ForkPoint {
                 execution: raw(point.execution.0),
                 segment: point.segment,
@@ -278,6 +279,7 @@ impl super::OfOrg for v2::Execution {
             usage: totals(self.usage),
             parent: some_id(&self.parent, "execution.parent")?.map(ExecutionId),
             root: ExecutionId(id(&self.root, "execution.root")?),
+            depth: self.depth,
             forked_from,
             losses: self.losses,
             created_at: Timestamp(self.created_at),

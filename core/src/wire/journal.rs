@@ -1,7 +1,9 @@
 //! The journal: labels, ops, facts, segments, and commits with their answers.
 
 use super::v2::{batch, commit_answer, fact, label, new_op, recorded_op, task_ended};
-use super::{fixed, id, micros, need, of_word, raw, some_duration, some_id, some_micros, some_raw, v2, word, wrong};
+use super::{
+    OfOrg, fixed, id, micros, need, of_word, raw, some_duration, some_id, some_micros, some_raw, v2, word, wrong,
+};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{EntryId, ExecutionId, OnceSlot, OrgId, RequestId, SignalId, TaskId};
@@ -117,6 +119,7 @@ impl From<&NewOp> for v2::NewOp {
         let body = match &op.body {
             OpBody::Entry(entry) => Body::Entry(entry.into()),
             OpBody::Task(task) => Body::Task(task.into()),
+            OpBody::Child(child) => Body::Child((&**child).into()),
             OpBody::Signal { timeout } => Body::Signal(v2::SignalOp { timeout: some_micros(*timeout) }),
             OpBody::Timer { duration } => Body::Timer(v2::TimerOp { duration: micros(*duration) }),
             OpBody::Read { answer, count } => Body::Read(v2::ReadOp { answer: Some(answer.into()), count: *count }),
@@ -148,6 +151,8 @@ impl TryFrom<v2::NewOp> for NewOp {
         let body = match need(wire.body, "op.body")? {
             Body::Entry(entry) => OpBody::Entry(entry.try_into()?),
             Body::Task(task) => OpBody::Task(task.try_into()?),
+            // The store knows the org of the batch.
+            Body::Child(child) => OpBody::Child(Box::new(child.into_model(OrgId::DEFAULT)?)),
             Body::Signal(signal) => OpBody::Signal { timeout: some_duration(signal.timeout) },
             Body::Timer(timer) => OpBody::Timer { duration: Duration::from_micros(timer.duration) },
             Body::Read(read) => {
@@ -194,6 +199,7 @@ impl From<&RecordedOp> for v2::RecordedOp {
                 })
             }
             RecordedBody::Signal => Body::Signal(v2::Empty {}),
+            RecordedBody::Child { id } => Body::Child(raw(id.0)),
             RecordedBody::Timer => Body::Timer(v2::Empty {}),
             RecordedBody::Read { answer, count } => {
                 Body::Read(v2::ReadOp { answer: Some(answer.into()), count: *count })
@@ -236,6 +242,7 @@ impl TryFrom<v2::RecordedOp> for RecordedOp {
                 max_losses: task.max_losses.unwrap_or(crate::model::TaskOptions::USUAL_LOSSES),
             },
             Body::Signal(_) => RecordedBody::Signal,
+            Body::Child(child) => RecordedBody::Child { id: ExecutionId(id(&child, "child.id")?) },
             Body::Timer(_) => RecordedBody::Timer,
             Body::Read(read) => {
                 RecordedBody::Read { answer: need(read.answer, "read.answer")?.try_into()?, count: read.count }

@@ -18,7 +18,7 @@ use crate::journal::{MachineConfig, OpRef};
 use crate::model::{Batch, ClaimedTask, OpBody, Placement};
 use crate::session::{Closed, Conversations, Keeper, Session, Turn};
 use crate::storage::available::LOST_FILE;
-use crate::storage::{ClaimRequest, Storage, WorkerInfo};
+use crate::storage::{ClaimRequest, Only, Storage, WorkerInfo};
 use crate::streaming::{Change, Chunks, Listening};
 use crate::tracer::Tracer;
 use batch_timer::Holds;
@@ -73,7 +73,7 @@ pub struct WorkerOptions {
     pub max_parked: usize,
     /// How long a waiting run is kept in memory.
     pub max_parked_age: Duration,
-    /// Serve this run alone.
+    /// Serve this run and its family alone.
     pub only: Option<ExecutionId>,
     /// The largest payload in bytes, if that is less than the store's own limit.
     pub max_payload: u64,
@@ -357,7 +357,7 @@ impl Core {
             kinds,
             limit,
             ttl: LEASE_TTL,
-            only: self.options.only,
+            only: self.options.only.map(Only::Family),
         }
     }
 
@@ -465,7 +465,7 @@ impl Keeper for Core {
         let kinds = self.host.task_kinds();
         let served = ours.into_iter().filter(|kind| kinds.contains(kind)).count();
         let limit = self.reserve_tasks(served);
-        let only = Some(execution);
+        let only = Some(Only::Run(execution));
         (limit > 0).then(|| ClaimRequest { only, ..self.claim_of(kinds, limit) })
     }
 

@@ -10,7 +10,7 @@ use crate::service::IDLE;
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use flovyn_core::model::{Chunk, CommitRequest, Fact, Lease, TaskReport};
 use flovyn_core::payload::RowOf;
-use flovyn_core::storage::{ClaimRequest, Heartbeat, PAGE, WorkerInfo};
+use flovyn_core::storage::{ClaimRequest, Heartbeat, Only, PAGE, WorkerInfo};
 use flovyn_core::wire::v2::worker_server::Worker;
 use flovyn_core::wire::{OfOrg, attach, id, raw, v2};
 use flovyn_core::{Error, error::Code};
@@ -46,7 +46,7 @@ fn claim(org: OrgId, worker: WorkerId, wire: v2::PollRequest) -> Result<ClaimReq
         kinds: wire.kinds.into(),
         limit: (wire.limit as usize).min(MAX_CLAIMS),
         ttl: Duration::from_micros(wire.ttl).min(MAX_LEASE),
-        only: only.map(ExecutionId),
+        only: only.map(ExecutionId).map(if wire.family { Only::Family } else { Only::Run }),
     })
 }
 
@@ -59,7 +59,7 @@ fn claim_for_commit(commit: &CommitRequest, wanted: v2::WantedTasks) -> ClaimReq
         kinds: wanted.kinds.into(),
         limit: (wanted.limit as usize).min(MAX_CLAIMS),
         ttl: Duration::from_micros(wanted.ttl).min(MAX_LEASE),
-        only: Some(commit.execution),
+        only: Some(Only::Run(commit.execution)),
     }
 }
 

@@ -57,6 +57,7 @@ impl Worth {
             match &op.body {
                 OpBody::Entry(entry) => bytes += entry.content.size(),
                 OpBody::Task(task) => bytes += task.input.size(),
+                OpBody::Child(child) => bytes += child.input.size(),
                 OpBody::Usage { model, usage: used } => usage.push((model.clone(), used.clone())),
                 _ => {}
             }

@@ -10,7 +10,7 @@ use flovyn_core::model::{
     fresh_token,
 };
 use flovyn_core::payload::{Body, ContentHash, Digest, Encoding};
-use flovyn_core::storage::{ClaimRequest, Storage};
+use flovyn_core::storage::{ClaimRequest, Only, Storage};
 use serde_json::json;
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ impl World {
             ttl: Duration::from_secs(3_600),
             only,
         };
-        let claimed = storage.claim_agents(claim("agent", Some(run))).await.unwrap().remove(0);
+        let claimed = storage.claim_agents(claim("agent", Some(Only::Run(run)))).await.unwrap().remove(0);
         let mut world = Self {
             org,
             run,

@@ -4,7 +4,7 @@ use super::program::{Input, Op, Program, Site, Stmt, Trouble};
 use super::rng::Rng;
 use crate::error::Code;
 use crate::id::TaskId;
-use crate::journal::{Answer, Call, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Outside, Question};
+use crate::journal::{Answer, Call, ChildCall, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Outside, Question};
 use crate::model::{Placement, RetryPolicy, SideEffects, TaskOptions};
 use crate::payload::{Digest, Payload};
 use std::collections::{HashMap, VecDeque};
@@ -434,6 +434,10 @@ impl Host {
                 key: None,
                 aliases: Arc::default(),
             },
+            Op::Child => {
+                let input = Payload::json(format!("\"child {site}{}\"", self.suffix));
+                Call::Child(Box::new(ChildCall::new("child", input, "default")))
+            }
             Op::Sleep(ticks) => Call::Timer { duration: Duration::from_millis(*ticks) },
             Op::Wait { name, timeout } => {
                 Call::Signal { name: (*name).into(), timeout: timeout.map(Duration::from_millis) }

@@ -14,7 +14,7 @@ mod segments;
 mod world;
 
 use super::draft::Most;
-use crate::model::{Execution, Status};
+use crate::model::{CHILD_SIGNALS, Execution, Status};
 use host::Ev;
 use program::{Allow, Program};
 use rng::Rng;
@@ -171,7 +171,7 @@ fn check_signals(world: &World, cancelled: bool) -> Result<(), String> {
     let mut consumed: Vec<String> = world
         .stored_signals()
         .iter()
-        .filter(|signal| signal.consumed_by.is_some())
+        .filter(|signal| signal.consumed_by.is_some() && !signal.name.starts_with(CHILD_SIGNALS))
         .map(|signal| host::text(&signal.payload))
         .collect();
     handed.sort();
@@ -233,6 +233,7 @@ fn random_agents_survive_crashes() {
             (stats.checkpoints, 5_000),
             (stats.compared, 2_500),
             (stats.failures, 5_000),
+            (stats.children, 5_000),
             (stats.forks, 2_000),
         ];
         assert!(enough.iter().all(|(seen, least)| seen >= least), "the cases are too tame: {stats:?}");
@@ -346,6 +347,7 @@ impl Stats {
         self.parts += other.parts;
         self.full += other.full;
         self.failures += other.failures;
+        self.children += other.children;
         self.forks += other.forks;
         self.steps += other.steps;
         self.ticks += other.ticks;
@@ -361,6 +363,10 @@ impl super::Machine {
     }
 
     /// The task of an op.
+    fn kind_of(&self, op: super::OpRef) -> Option<crate::model::OpKind> {
+        self.index(op).map(|index| self.segment.ops[index].label.kind)
+    }
+
     fn task_of(&self, op: super::OpRef) -> Option<crate::id::TaskId> {
         self.segment.ops[self.index(op)?].task().map(|task| task.id)
     }

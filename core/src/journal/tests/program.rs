@@ -28,6 +28,7 @@ pub(super) struct Trouble {
 pub(super) enum Op {
     Task { kind: &'static str, input: Input, queue: bool, once_only: bool, trouble: Trouble },
     Sleep(u64),
+    Child,
     Wait { name: &'static str, timeout: Option<u64> },
     Step,
     Flush,
@@ -282,6 +283,7 @@ impl Maker<'_> {
     fn op(&mut self) -> Op {
         let upto = if self.allow.identical { 100 } else { 70 };
         match self.rng.below(upto) {
+            0..70 if self.allow.more && self.rng.chance(12) => Op::Child,
             0..70 => {
                 let kind = if self.rng.chance(30) { "b" } else { "a" };
                 let input = match self.rng.below(3) {

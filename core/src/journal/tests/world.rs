@@ -12,9 +12,9 @@ use crate::journal::draft::Most;
 use crate::journal::op::Place;
 use crate::journal::{CommitDraft, Effect, Machine, MachineConfig, OpRef, Outcome};
 use crate::model::{
-    AttemptResult, CancelMode, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Delivery, Event, EventKind,
-    Execution, Failure, ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, OpKind, PageRequest, RecordedOp,
-    Resolution, Signal, Status, Task, TaskReport, TaskStatus, WaitReason,
+    AttemptResult, Batch, BatchEnd, CancelMode, Cancellation, Claim, ClaimedTask, CommitAnswer, CommitRequest,
+    Delivery, Event, EventKind, Execution, ExecutionFilter, Failure, ForkFrom, ForkRequest, Lease, NewExecution,
+    NewSignal, OpKind, PageRequest, RecordedOp, Resolution, Signal, Status, Task, TaskReport, TaskStatus, WaitReason,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::memory::MemoryStorage;
@@ -80,6 +80,7 @@ pub(super) struct Stats {
     pub full: u64,
     pub failures: u64,
     pub forks: u64,
+    pub children: u64,
     pub steps: u64,
     pub ticks: u64,
     /// A digest of all that the machines asked for, in order: two builds that do the same print the same.
@@ -128,6 +129,8 @@ pub(super) struct World {
     tick: u64,
     life: Option<Box<Life>>,
     claimed: Vec<(u64, ClaimedTask, Payload)>,
+    /// Children that run, and when each ends.
+    children: Vec<(u64, Claim)>,
     minted: HashMap<Site, u32>,
     site_of_task: HashMap<TaskId, Site>,
     task_of_site: HashMap<Site, TaskId>,
@@ -151,6 +154,13 @@ pub(super) struct World {
 
 pub(super) fn now<T>(work: impl Future<Output = T>) -> T {
     work.now_or_never().expect("the memory backend never waits")
+}
+
+/// The site that has started a child.
+fn site_of_child(child: &Execution) -> Site {
+    let input = text(&child.new.input);
+    let digits = input.trim_start_matches("child ").split(|letter: char| !letter.is_ascii_digit());
+    digits.into_iter().next().and_then(|site| site.parse().ok()).unwrap_or_default()
 }
 
 /// The digest of what came before, and an effect.
@@ -184,6 +194,7 @@ impl World {
             tick: 0,
             life: None,
             claimed: Vec::new(),
+            children: Vec::new(),
             minted: HashMap::new(),
             site_of_task: HashMap::new(),
             task_of_site: HashMap::new(),
@@ -267,6 +278,7 @@ impl World {
                 _ => {}
             }
         }
+        self.run_children()?;
         let wanted = execution.wait.as_ref().filter(|_| execution.status == Status::Waiting);
         let wanted: Vec<String> = wanted.map(|wait| wait.signals.clone()).unwrap_or_default();
         for name in ["p", "q"] {
@@ -295,6 +307,75 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Takes up children that were born, and ends those whose time has come: some fail.
+    fn run_children(&mut self) -> Result<(), String> {
+        let claim = ClaimRequest {
+            org: ORG,
+            worker: self.tasks_worker,
+            queue: "default".into(),
+            kinds: Arc::new(["child".to_owned()]),
+            limit: 2,
+            ttl: TTL,
+            only: None,
+        };
+        for claim in now(self.store.claim_agents(claim)).map_err(|error| error.to_string())? {
+            self.stats.children += 1;
+            self.children.push((self.tick + self.rng.below(15), claim));
+        }
+        let tick = self.tick;
+        for (_, claim) in self.children.extract_if(.., |(due, _)| *due <= tick) {
+            let site = site_of_child(&claim.execution);
+            let told = format!("of {site}");
+            let end = match site % 4 {
+                0 => BatchEnd::Fail(Failure::new(Code::AgentFailed, "Trouble", told)),
+                _ => BatchEnd::Complete(Payload::json(format!("\"{told}\""))),
+            };
+            let batch = Batch {
+                segment: 0,
+                ops: Vec::new(),
+                attempts: Vec::new(),
+                restarted: Vec::new(),
+                read_counts: Vec::new(),
+                consumed: Vec::new(),
+                disarmed: Vec::new(),
+                orphaned: Vec::new(),
+                events: Vec::new(),
+                code: None,
+                end,
+            };
+            let request = CommitRequest {
+                org: ORG,
+                execution: claim.execution.new.id,
+                lease: claim.lease,
+                request_id: RequestId(claim.execution.new.id.0),
+                digest: Digest::default(),
+                base: 0,
+                known: claim.high,
+                batch,
+            };
+            match now(self.store.commit(request)) {
+                // Its parent has ended, and it was cancelled.
+                Err(error) if error.code() != Code::LeaseLost => return Err(error.to_string()),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The children of the run, and of the one that it was forked from.
+    fn children(&self) -> Result<Vec<Execution>, String> {
+        let page = PageRequest { limit: 1_000, ..PageRequest::default() };
+        let of = |parent| {
+            let filter = ExecutionFilter { parent: Some(parent), ..ExecutionFilter::default() };
+            now(self.store.executions(ORG, filter, page.clone())).map_err(|error| error.to_string())
+        };
+        let mut found = of(self.execution)?.items;
+        if let Some(parent) = self.parent {
+            found.extend(of(parent)?.items);
+        }
+        Ok(found)
     }
 
     fn send(&mut self, name: &str) -> Result<(), String> {
@@ -762,6 +843,9 @@ impl World {
     fn check_handed(&self, life: &Life, op: OpRef, outcome: &Outcome) -> Result<(), String> {
         let Some(site) = life.host.site_of.get(&op) else { return Ok(()) };
         let site = life.host.joined.get(site).unwrap_or(site);
+        if life.machine.kind_of(op) == Some(OpKind::Child) {
+            return self.check_child(*site, outcome);
+        }
         if let Outcome::Failed(failure) = outcome {
             let task = self.task_of_site.get(site).ok_or_else(|| format!("site {site} has no task"))?;
             let stored = self.stored(*task)?;
@@ -785,6 +869,20 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// A child's end is durable before its parent sees it, and is that of the child of this site.
+    fn check_child(&self, site: Site, outcome: &Outcome) -> Result<(), String> {
+        let told = match outcome {
+            Outcome::Value(value) => (Status::Completed, text(value)),
+            Outcome::Failed(failure) if failure.code == Code::ChildFailed => (Status::Failed, failure.message.clone()),
+            _ => return Ok(()),
+        };
+        let ended = |child: &&Execution| site_of_child(child) == site && child.status == told.0;
+        if told.1 == format!("of {site}") && self.children()?.iter().any(|child| ended(&child)) {
+            return Ok(());
+        }
+        Err(format!("site {site} was handed {told:?}, and no such end of a child is durable"))
     }
 
     fn request(&self, life: &Life, draft: CommitDraft) -> CommitRequest {
@@ -815,6 +913,13 @@ impl World {
             let site = self.site_of_task.get(&task.new.id).ok_or("a task of no site is stored")?;
             if !seen.insert(format!("step {site}")) {
                 return Ok(Some(format!("the step of site {site}")));
+            }
+        }
+        let own = |child: &Execution| child.parent == Some(self.execution);
+        for child in self.children()?.iter().filter(|child| own(child)) {
+            let site = site_of_child(child);
+            if !seen.insert(format!("child {site}")) {
+                return Ok(Some(format!("the child of site {site}")));
             }
         }
         let page = PageRequest { limit: 1_000, ..PageRequest::default() };

@@ -14,6 +14,7 @@
 mod abandon;
 mod attach;
 mod checkpoint;
+mod child;
 mod entry;
 mod flush;
 mod once;
@@ -29,7 +30,7 @@ use super::effect::Outcome;
 use super::machine::Machine;
 use super::op::{Op, Place};
 use crate::error::Result;
-use crate::id::{EntryId, TaskId};
+use crate::id::{EntryId, ExecutionId, TaskId};
 use crate::model::{Label, LabelKey, NewEntry, NewTask, OpBody, OpKind, RecordedBody, RecordedOp, Wait};
 use crate::payload::Digest;
 use std::sync::Arc;
@@ -53,6 +54,7 @@ pub(super) fn rewording(kind: OpKind) -> Rewording {
     match kind {
         OpKind::Entry => entry::REWORDING,
         OpKind::Task => task::REWORDING,
+        OpKind::Child => child::REWORDING,
         OpKind::Timer => timer::REWORDING,
         OpKind::Usage => usage::REWORDING,
         _ => Rewording::Never,
@@ -74,6 +76,7 @@ impl Call {
             Self::Task { kind, queue, key, .. } => task::check(kind, queue, key.as_deref()),
             Self::Signal { name, .. } => signal::check(name),
             Self::Usage { model, .. } => usage::check(model),
+            Self::Child(call) => child::check(call),
             Self::Timer { .. } | Self::Attach { .. } | Self::StepMark | Self::Flush => Ok(()),
         }
     }
@@ -87,6 +90,7 @@ impl Call {
             Self::Timer { duration } => Ok(timer::label(*duration)),
             Self::Attach { task } => Ok(attach::label(*task)),
             Self::Usage { model, usage } => usage::label(model, usage),
+            Self::Child(call) => child::label(call),
             Self::StepMark => Ok(step_mark::label()),
             Self::Flush => Ok(flush::label()),
         }
@@ -140,7 +144,7 @@ impl Machine {
         let has_room = self.admit(&call);
         let once = self.next_once(once);
         let index = self.segment.push(label, once);
-        let mut called = Called { op: self.reference(index), recorded: false, entry: None, task: None };
+        let mut called = Called { op: self.reference(index), recorded: false, entry: None, task: None, child: None };
         if has_room {
             let body = self.record(index, call, parent, &mut called);
             self.place(index, body);
@@ -174,6 +178,11 @@ impl Machine {
                 attach::record(self, index, task)
             }
             Call::Usage { model, usage } => usage::record(self, index, model, usage),
+            Call::Child(call) => {
+                let id = ExecutionId(self.id_of(index).uuid());
+                called.child = Some(id);
+                child::record(self, index, id, *call)
+            }
             Call::StepMark => step_mark::record(),
             Call::Flush => flush::record(),
         }
@@ -181,11 +190,12 @@ impl Machine {
 
     /// A call whose twin was found.
     pub(super) fn called_again(&mut self, index: usize, call: Call) -> Called {
-        let mut called = Called { op: self.reference(index), recorded: true, entry: None, task: None };
+        let mut called = Called { op: self.reference(index), recorded: true, entry: None, task: None, child: None };
         match call {
             Call::Entry { thread, .. } => called.entry = entry::repeat(self, index, thread),
             Call::Task { kind, options, .. } => called.task = task::repeat(self, index, kind, options),
             Call::Attach { task } => called.task = Some(task),
+            Call::Child(_) => called.child = self.segment.ops[index].child(),
             Call::Signal { .. } | Call::Timer { .. } | Call::Usage { .. } | Call::StepMark | Call::Flush => {}
         }
         called
@@ -199,6 +209,7 @@ impl Machine {
             RecordedBody::Attach { task } => attach::recover(self, index, *task),
             RecordedBody::Read { answer, count } => read::recover(self, index, op, answer, *count),
             RecordedBody::Signal => signal::recover(op),
+            RecordedBody::Child { id } => child::recover(self, index, op, *id),
             RecordedBody::Timer => timer::recover(op),
             RecordedBody::Once { value } => once::recover(op, value),
             RecordedBody::StepMark => step_mark::recover(op),
@@ -212,18 +223,27 @@ impl Machine {
 /// The place among the facts of the outcome that an op would end with now, if its outcome is chosen only when it is
 /// handed over. That is so for signal waits: which signal such a wait takes depends on what was handed over before.
 pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
-    (op.label.kind == OpKind::Signal).then(|| signal::available(machine, op)).flatten()
+    match op.label.kind {
+        OpKind::Signal => signal::available(machine, op),
+        OpKind::Child => child::available(op),
+        _ => None,
+    }
 }
 
 /// Chooses that outcome. `order` is the place that [`available`] returned.
 pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Option<Outcome> {
-    (machine.segment.ops[index].label.kind == OpKind::Signal).then(|| signal::end(machine, index, order))
+    match machine.segment.ops[index].label.kind {
+        OpKind::Signal => Some(signal::end(machine, index, order)),
+        OpKind::Child => child::end(machine, index, order),
+        _ => None,
+    }
 }
 
 /// Adds what an awaited op waits for. Marks wait for nothing in the store: they end with their commit.
 pub(super) fn wait(op: &Op, wait: &mut Wait) {
     match op.label.kind {
         OpKind::Signal => signal::wait(op, wait),
+        OpKind::Child => child::wait(op, wait),
         OpKind::Timer => timer::wait(wait),
         OpKind::Task => task::wait(op, wait),
         OpKind::Attach => attach::wait(wait),
@@ -236,6 +256,7 @@ pub(super) fn wait(op: &Op, wait: &mut Wait) {
 pub(super) fn is_urgent(body: &OpBody) -> bool {
     match body {
         OpBody::Task(new) => task::is_urgent(new),
+        OpBody::Child(_) => true,
         OpBody::StepMark | OpBody::Flush | OpBody::Once { .. } => true,
         _ => false,
     }
@@ -269,6 +290,7 @@ pub(super) fn size(body: &OpBody) -> u64 {
     match body {
         OpBody::Entry(new) => entry::size(new),
         OpBody::Task(new) => new.input.size(),
+        OpBody::Child(new) => new.input.size(),
         OpBody::Read { answer: value, .. } | OpBody::Once { value, .. } => value.size(),
         _ => 0,
     }

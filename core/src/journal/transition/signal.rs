@@ -89,6 +89,7 @@ impl Machine {
                 if signal.delivery == Delivery::Now {
                     self.interrupt();
                 }
+                self.note_child_end(order, &signal);
                 self.run.mailbox.push_back((order, signal));
             }
             None => {}
@@ -106,10 +107,14 @@ impl Machine {
                 .copied()
                 .find(|index| self.segment.ops[*index].sequence == slot.sequence),
         };
-        if let Some(index) = index
-            && self.segment.ops[index].label.kind == OpKind::Signal
-        {
-            self.segment.ops[index].outcome = Some((order, Outcome::Signal(signal.payload.clone())));
+        if let Some(index) = index {
+            let op = &mut self.segment.ops[index];
+            let outcome = match op.label.kind {
+                OpKind::Signal => Some(Outcome::Signal(signal.payload.clone())),
+                OpKind::Child => Some(super::child::outcome(op, &signal.payload)),
+                _ => None,
+            };
+            op.outcome = outcome.map(|outcome| (order, outcome)).or(op.outcome.take());
         }
         self.segment.consumed.entry(slot).or_default().push((order, signal));
     }

@@ -9,7 +9,7 @@ use crate::model::{
     BatchEnd, Claim, EventKind, Lease, NewExecution, ResumeRequest, SideEffects, Status, TaskOptions, TaskStatus, Wait,
     WaitReason,
 };
-use crate::storage::{ClaimRequest, Heartbeat, WorkerInfo};
+use crate::storage::{ClaimRequest, Heartbeat, Only, WorkerInfo};
 use std::time::Duration;
 
 /// One claim at a time, each under a higher epoch.
@@ -43,7 +43,7 @@ pub async fn claims_take_what_was_asked_for(factory: &dyn Factory) {
     assert!(claim(&|request| request.org = stranger).await.is_empty());
     assert!(claim(&|request| request.kinds = [].into()).await.is_empty());
     assert!(claim(&|request| request.limit = 0).await.is_empty());
-    assert!(claim(&|request| request.only = Some(other)).await.is_empty());
+    assert!(claim(&|request| request.only = Some(Only::Run(other))).await.is_empty());
     assert_eq!(claim(&|request| request.queue = "gpu".into()).await, [gpu]);
     assert_eq!(claim(&|request| request.kinds = ["x".into(), "other".into()].into()).await, [other]);
     assert_eq!(claim(&|_| {}).await, [plain]);
@@ -241,7 +241,7 @@ pub async fn a_worker_that_leaves_gives_all_back(factory: &dyn Factory) {
     let tasks = rig.claim_tasks_as(worker).await;
     assert_eq!(tasks.len(), 2);
     let id = rig.start().await;
-    let request = ClaimRequest { only: Some(id), ..rig.asking(worker, AGENT) };
+    let request = ClaimRequest { only: Some(Only::Run(id)), ..rig.asking(worker, AGENT) };
     rig.storage.claim_agents(request).await.unwrap();
     rig.storage.unregister_worker(ORG, worker).await.unwrap();
     assert_eq!(rig.status(id).await, Status::Pending);

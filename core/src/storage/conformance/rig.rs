@@ -13,7 +13,7 @@ use crate::model::{
     WaitReason,
 };
 use crate::payload::{Digest, Payload};
-use crate::storage::{ClaimRequest, Storage};
+use crate::storage::{ClaimRequest, Only, Storage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,7 +102,7 @@ impl Rig {
 
     /// Claims a run as a new worker, if it can be claimed.
     pub async fn try_claim(&self, id: ExecutionId) -> Option<Claim> {
-        let request = ClaimRequest { only: Some(id), ..self.asking(self.worker(), AGENT) };
+        let request = ClaimRequest { only: Some(Only::Run(id)), ..self.asking(self.worker(), AGENT) };
         let mut claims = self.storage.claim_agents(request).await.expect("a claim is answered");
         assert!(claims.len() <= 1);
         claims.pop()
@@ -122,7 +122,7 @@ impl Rig {
 
     /// Starts and claims a run as a worker.
     pub async fn running_as(&self, worker: WorkerId) -> Holder<'_> {
-        let request = ClaimRequest { only: Some(self.start().await), ..self.asking(worker, AGENT) };
+        let request = ClaimRequest { only: Some(Only::Run(self.start().await)), ..self.asking(worker, AGENT) };
         let claims = self.storage.claim_agents(request).await.expect("a claim is answered");
         Holder::of(self, &claims[0])
     }
@@ -350,6 +350,14 @@ impl<'a> Holder<'a> {
     /// An await given up.
     pub fn abandon(&mut self, target: u32) -> NewOp {
         self.op(OpKind::Abandon, "abandon", OpBody::Abandon { target })
+    }
+
+    /// A child, born with the commit.
+    pub fn child(&mut self, input: Payload) -> NewOp {
+        let id = ExecutionId(self.task_id(self.next).0);
+        let mut new = self.rig.new_run();
+        (new.id, new.input_digest, new.input) = (id, Digest::of_parts(&[id.0.as_bytes()]), input);
+        self.op(OpKind::Child, AGENT, OpBody::Child(Box::new(new)))
     }
 
     /// A detached task joined again.

@@ -9,7 +9,7 @@ use crate::model::{
     AttemptResult, Batch, BatchEnd, ClaimedTask, Delivery, EventKind, FactKind, Failure, Resolution, ResumeRequest,
     RetryPolicy, SideEffects, Status, TaskOptions, TaskStatus, WaitReason,
 };
-use crate::storage::{ClaimRequest, Heartbeat};
+use crate::storage::{ClaimRequest, Heartbeat, Only};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -75,10 +75,10 @@ pub async fn claims_take_what_was_asked_for(factory: &dyn Factory) {
     assert!(claim(&|request| request.queue = "gpu".into()).await.is_empty());
     assert!(claim(&|request| request.kinds = ["other".into()].into()).await.is_empty());
     assert!(claim(&|request| request.limit = 0).await.is_empty());
-    assert!(claim(&|request| request.only = Some(nobody)).await.is_empty());
+    assert!(claim(&|request| request.only = Some(Only::Run(nobody))).await.is_empty());
     let first = claim(&|request| request.limit = 3).await;
     assert_eq!(first.iter().map(|claimed| claimed.task.slot.sequence).collect::<Vec<_>>(), [0, 1, 2]);
-    let rest = claim(&|request| request.only = Some(holder.id)).await;
+    let rest = claim(&|request| request.only = Some(Only::Run(holder.id))).await;
     assert_eq!(rest.iter().map(|claimed| claimed.task.slot.sequence).collect::<Vec<_>>(), [3]);
 }
 

@@ -205,7 +205,9 @@ pub async fn a_child_tells_its_parent(factory: &dyn Factory) {
     let told = unfenced.mailbox(ORG, parent.id).await.unwrap();
     assert_eq!(told.iter().map(|signal| signal.name.clone()).collect::<Vec<_>>(), names);
     let child = children[2].new.id;
-    assert_eq!(told[2].payload, json(&serde_json::json!({ "child": child, "status": "FAILED" })));
+    let failure = serde_json::json!({ "code": "AgentFailed", "error_type": "E", "message": "no", "attempts": 0 });
+    let end = serde_json::json!({ "child": child, "status": "FAILED", "failure": failure });
+    assert_eq!(told[2].payload.parse::<serde_json::Value>().unwrap(), end);
 
     // Nobody hears of the end of one whose parent has ended.
     let mut parent = rig.claim(parent.id).await;

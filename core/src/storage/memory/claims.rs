@@ -55,7 +55,7 @@ impl State {
         for key in &self.ready {
             let Some(run) = self.runs.get(key) else { continue };
             let new = &run.exec.new;
-            let asked = key.0 == claim.org && claim.only.is_none_or(|only| only == key.1);
+            let asked = key.0 == claim.org && claim.only.is_none_or(|only| only.covers(key.1, run.exec.root));
             let Some(kind) = kinds.iter().position(|kind| *kind == new.kind) else { continue };
             let served = new.queue == claim.queue;
             let left_to_another = run.prefer_until.is_some_and(|at| at > now)

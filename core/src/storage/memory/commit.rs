@@ -39,6 +39,7 @@ impl State {
         run.check_consumed(&request.batch)?;
         run.check_quiet(&request.batch)?;
         run.check_open(&request.batch)?;
+        self.check_children(org, run, &request.batch)?;
         let state_hash = match &request.batch.end {
             BatchEnd::Checkpoint(new) => self.payloads.content_hash(org, &new.state)?,
             _ => [0; 32],
@@ -52,7 +53,11 @@ impl State {
                 _ => {}
             }
         }
-        let answer = self.run_mut(org, id)?.apply(request, depths, state_hash, now);
+        self.bear_children((org, id), &request.batch, now)?;
+        let run = self.run_mut(org, id)?;
+        let orphaned = (request.batch.segment, request.batch.orphaned.clone());
+        let answer = run.apply(request, depths, state_hash, now);
+        self.cancel_orphans((org, id), &orphaned, now);
         self.refresh((org, id), now);
         Ok(answer)
     }
@@ -63,6 +68,7 @@ impl State {
             match &mut op.body {
                 OpBody::Entry(entry) => payloads.store(org, &mut entry.content)?,
                 OpBody::Task(task) => payloads.store(org, &mut task.input)?,
+                OpBody::Child(child) => payloads.store(org, &mut child.input)?,
                 OpBody::Read { answer, .. } => payloads.store(org, answer)?,
                 OpBody::Once { value, .. } => payloads.store(org, value)?,
                 _ => {}
@@ -438,6 +444,7 @@ impl Run {
                 self.timers.insert(slot, now.after(*duration));
                 RecordedBody::Timer
             }
+            OpBody::Child(child) => RecordedBody::Child { id: child.id },
             OpBody::Read { answer, count } => RecordedBody::Read { answer: answer.clone(), count: *count },
             OpBody::Abandon { target } => RecordedBody::Abandon { target: *target },
             OpBody::Attach { task } => RecordedBody::Attach { task: *task },
@@ -577,18 +584,6 @@ impl RequestRow {
             Code::OutOfOrder,
             format!("the request {} was made before with another content", request.request_id),
         ))
-    }
-}
-
-impl super::rows::TaskRow {
-    /// Whether the end of its current attempt may still be reported.
-    fn can_end(&self) -> bool {
-        matches!(self.task.status, TaskStatus::Running | TaskStatus::InDoubt)
-    }
-
-    /// Whether its attempt runs in the worker that holds the run.
-    pub(super) fn runs_inline(&self) -> bool {
-        self.task.status == TaskStatus::Running && self.task.new.placement == Placement::Inline
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests about a run from outside: start, signal, cancel, resume, and decisions about divergences.
 
-use super::rows::{Cause, FactOf, Run};
+use super::family::BY_PARENT;
+use super::rows::{FactOf, Run};
 use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
@@ -8,8 +9,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
 use crate::journal::retry::{MAX_LOSSES, after_error, last_life, unheard};
 use crate::model::{
     CancelMode, Cancellation, Created, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, ForkRequest, Label,
-    LabelKey, NewEntry, NewExecution, NewSignal, OpKind, RecordedBody, RecordedOp, ResumeRequest, Signal, SignalStored,
-    Status, TaskStatus, UNDONE, UsageTotals, WaitReason,
+    LabelKey, NewEntry, NewExecution, NewSignal, OpKind, RecordedBody, RecordedOp, ResumeRequest, SignalStored, Status,
+    TaskStatus, UNDONE, UsageTotals, WaitReason,
 };
 use crate::payload::Payload;
 use crate::storage::limits::{self, DEFAULT_TAIL, DEFAULT_TOTAL_STEPS};
@@ -40,6 +41,7 @@ pub(super) fn fresh(mut new: NewExecution, now: Timestamp) -> Execution {
         usage: UsageTotals::default(),
         parent: None,
         root: new.id,
+        depth: 0,
         forked_from: None,
         losses: 0,
         created_at: now,
@@ -50,20 +52,8 @@ pub(super) fn fresh(mut new: NewExecution, now: Timestamp) -> Execution {
 }
 
 impl State {
-    pub(super) fn create(&mut self, mut new: NewExecution, now: Timestamp) -> Result<Created> {
-        if let Some(run) = self.runs.get(&(new.org, new.id)) {
-            if run.exec.new.kind == new.kind && run.exec.new.input_digest == new.input_digest {
-                return Ok(Created { execution: run.exec.clone(), existing: true });
-            }
-            return Err(run.exec.is_in_the_way());
-        }
-        self.payloads.store(new.org, &mut new.input)?;
-        let mut run = Run::new(fresh(new, now));
-        let data = json!({ "kind": run.exec.new.kind, "queue": run.exec.new.queue });
-        run.emit(now, EventKind::Created, None, data);
-        let execution = run.exec.clone();
-        self.add(run, now);
-        Ok(Created { execution, existing: false })
+    pub(super) fn create(&mut self, new: NewExecution, now: Timestamp) -> Result<Created> {
+        self.create_below(new, None, now)
     }
 
     pub(super) fn store_signal(&mut self, mut new: NewSignal, now: Timestamp) -> Result<SignalStored> {
@@ -86,32 +76,19 @@ impl State {
         }
         self.payloads.store(new.org, &mut new.payload)?;
         let run = self.run_mut(new.org, new.execution)?;
-        let number = run.emit(now, EventKind::Signal, None, json!({ "signal": new.id.to_string(), "name": new.name }));
-        run.fact(number, now, FactOf::Signal);
-        run.signal_ids.insert(new.id, number);
-        if let Some(key) = new.idempotency_key {
+        if let Some(key) = new.idempotency_key.clone() {
             run.signal_keys.insert(key, new.id);
         }
-        let mut resumed = run.wake(now, Cause::Signal(&new.name));
-        if new.delivery == Delivery::Now {
+        let (org, execution, id) = (new.org, new.execution, new.id);
+        let interrupts = new.delivery == Delivery::Now;
+        let mut resumed = run.take_signal(new, now);
+        if interrupts {
             let waits = run.exec.status == Status::Waiting;
             run.interrupt(now);
             resumed |= waits && run.exec.status != Status::Waiting;
         }
-        run.signals.insert(
-            number,
-            Signal {
-                id: new.id,
-                name: new.name,
-                payload: new.payload,
-                delivery: new.delivery,
-                number,
-                consumed_by: None,
-                created_at: now,
-            },
-        );
-        self.refresh((new.org, new.execution), now);
-        Ok(SignalStored { id: new.id, repeated: false, resumed })
+        self.refresh((org, execution), now);
+        Ok(SignalStored { id, repeated: false, resumed })
     }
 
     pub(super) fn request_cancel(
@@ -119,26 +96,29 @@ impl State {
         org: OrgId,
         id: ExecutionId,
         cancel: Cancellation,
+        by_parent: bool,
         now: Timestamp,
     ) -> Result<Execution> {
         let run = self.run_mut(org, id)?;
         let never_claimed = run.exec.status == Status::Pending && run.exec.epoch == 0;
+        let mut below = Vec::new();
         match (cancel.mode, run.exec.status) {
             (_, status) if status.is_terminal() => {}
             (CancelMode::Hard, _) => {
                 run.exec.cancel = Some((cancel, now));
                 run.exec.epoch += 1;
-                run.cancelled(now, None, "hard");
+                run.cancelled(now, None, if by_parent { BY_PARENT } else { "hard" });
             }
             (CancelMode::Graceful, Status::Cancelling) => {}
             (CancelMode::Graceful, status) if never_claimed || status == Status::Paused => {
                 run.exec.cancel = Some((cancel, now));
-                run.cancelled(now, None, "graceful");
+                run.cancelled(now, None, if by_parent { BY_PARENT } else { "graceful" });
             }
             (CancelMode::Graceful, _) => {
                 run.exec.cancel = Some((cancel, now.after(cancel.grace)));
                 run.end_wait(now);
                 run.exec.status = Status::Cancelling;
+                below.clone_from(&run.children);
                 let number = run.emit(now, EventKind::Cancelling, None, json!({ "mode": cancel.mode }));
                 run.fact(number, now, FactOf::Cancel(cancel));
                 for slot in run.open_attached() {
@@ -148,8 +128,12 @@ impl State {
                 }
             }
         }
+        run.told_parent |= by_parent && run.exec.status.is_terminal();
         let execution = run.exec.clone();
         self.refresh((org, id), now);
+        for child in below {
+            self.request_cancel(org, child, cancel, false, now)?;
+        }
         Ok(execution)
     }
 

@@ -188,6 +188,7 @@ impl Run {
         move |slot, op| match &op.body {
             RecordedBody::Task { id: task, .. } | RecordedBody::Attach { task } => !open.contains(task),
             RecordedBody::Timer => fired.contains(slot),
+            RecordedBody::Child { .. } => took.contains(slot),
             RecordedBody::Signal => took.contains(slot) || fired.contains(slot),
             _ => true,
         }

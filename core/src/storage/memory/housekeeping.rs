@@ -12,11 +12,16 @@ use serde_json::json;
 impl State {
     /// Does what is due, and returns when something is due next.
     pub(super) fn pass(&mut self, now: Timestamp) -> Option<Timestamp> {
-        let due: Vec<_> = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect();
-        for key in due {
-            if let Some(run) = self.runs.get_mut(&key) {
-                run.keep(now);
-                self.refresh(key, now);
+        let due = self.due.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key);
+        let mut due: Vec<_> = due.filter_map(|key| Some((self.runs.get(&key)?.born, key))).collect();
+        // A parent comes before its children.
+        due.sort_unstable();
+        for keep in [Run::keep_run, Run::keep_ops] {
+            for (_, key) in &due {
+                if let Some(run) = self.runs.get_mut(key) {
+                    keep(run, now);
+                    self.refresh(*key, now);
+                }
             }
         }
         self.wake_host_timed(now);
@@ -51,8 +56,10 @@ impl State {
 }
 
 impl Run {
-    fn keep(&mut self, now: Timestamp) {
-        self.keep_run(now);
+    fn keep_ops(&mut self, now: Timestamp) {
+        if !self.exec.status.is_terminal() {
+            self.fire_timers(now);
+        }
         for slot in self.open.clone() {
             self.keep_task(slot, now);
         }
@@ -75,7 +82,6 @@ impl Run {
         if exec.worker.is_some() && exec.lease_expires.is_some_and(|expires| expires <= now) {
             self.lose_holder(now);
         }
-        self.fire_timers(now);
     }
 
     fn lose_holder(&mut self, now: Timestamp) {

@@ -13,6 +13,7 @@ mod commit;
 mod definitions;
 mod directory;
 mod executions;
+mod family;
 mod fork;
 mod housekeeping;
 mod load;
@@ -138,7 +139,7 @@ impl AgentStorage for MemoryStorage {
     }
 
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
-        self.call(|state, now| state.request_cancel(org, execution, cancel, now))
+        self.call(|state, now| state.request_cancel(org, execution, cancel, false, now))
     }
 
     async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {

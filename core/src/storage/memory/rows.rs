@@ -6,7 +6,7 @@
 
 use crate::clock::Timestamp;
 use crate::error::Code;
-use crate::id::{OnceSlot, RequestId, SignalId, Slot, WorkerId};
+use crate::id::{ExecutionId, OnceSlot, RequestId, SignalId, Slot, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, CommitAnswer, Entry, Event, EventKind, Execution, Fact, FactKind, Failure, OnceResult,
     Placement, RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason,
@@ -64,8 +64,12 @@ pub(super) struct Run {
     pub ttl: Duration,
     /// The epoch in which it had an event that no worker serves it.
     pub no_worker: Option<u64>,
-    /// Its parent was told of its end.
+    /// Runs that were started later have a higher one.
+    pub born: u64,
+    /// Its parent was told of its end, or needs not be told.
     pub told_parent: bool,
+    /// Its children that have not ended, in the order in which they were started.
+    pub children: Vec<ExecutionId>,
     /// When housekeeping has to look at it next.
     pub due: Option<Timestamp>,
 }
@@ -159,7 +163,9 @@ impl Run {
             timed_by: None,
             ttl: Duration::ZERO,
             no_worker: None,
+            born: 0,
             told_parent: false,
+            children: Vec::new(),
             due: None,
         }
     }
@@ -371,5 +377,17 @@ pub(super) fn outcome(task: &Task) -> Result<Payload, Failure> {
         (Some(output), _) if task.status == TaskStatus::Completed => Ok(output.clone()),
         (_, Some(failure)) => Err(failure.clone()),
         _ => Err(Failure::new(Code::TaskFailed, "Unknown", "the task ended without a result")),
+    }
+}
+
+impl TaskRow {
+    /// Whether the end of its current attempt may still be reported.
+    pub(super) fn can_end(&self) -> bool {
+        matches!(self.task.status, TaskStatus::Running | TaskStatus::InDoubt)
+    }
+
+    /// Whether its attempt runs in the worker that holds the run.
+    pub(super) fn runs_inline(&self) -> bool {
+        self.task.status == TaskStatus::Running && self.task.new.placement == Placement::Inline
     }
 }

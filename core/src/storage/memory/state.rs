@@ -18,6 +18,8 @@ pub(super) type RunKey = (OrgId, ExecutionId);
 #[derive(Default)]
 pub(super) struct State {
     pub runs: BTreeMap<RunKey, Run>,
+    /// How many runs were ever started.
+    pub born: u64,
     /// Runs by age.
     pub ages: BTreeSet<(OrgId, Timestamp, ExecutionId)>,
     pub entries: BTreeMap<(OrgId, EntryId), (ExecutionId, Slot)>,
@@ -111,7 +113,9 @@ impl State {
     }
 
     /// Adds a run to the rows and to all indexes.
-    pub(super) fn add(&mut self, run: Run, now: Timestamp) {
+    pub(super) fn add(&mut self, mut run: Run, now: Timestamp) {
+        self.born += 1;
+        run.born = self.born;
         let key = (run.exec.new.org, run.exec.new.id);
         self.ages.insert((key.0, run.exec.created_at, key.1));
         self.runs.insert(key, run);
@@ -174,7 +178,7 @@ impl State {
                 self.due.insert((due, key));
             }
         }
-        self.tell_parent(key.0, key.1, now);
+        self.settle_family(key, now);
     }
 }
 

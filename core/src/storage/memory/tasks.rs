@@ -22,10 +22,9 @@ impl State {
         self.saw_worker(claim, now);
         let mut found = Vec::new();
         for &(key, slot) in &self.queued {
-            let Some(task) = self.runs.get(&key).and_then(|run| run.tasks.get(&slot)).map(|row| &row.task) else {
-                continue;
-            };
-            let asked = key.0 == claim.org && claim.only.is_none_or(|only| only == key.1);
+            let Some(run) = self.runs.get(&key) else { continue };
+            let Some(task) = run.tasks.get(&slot).map(|row| &row.task) else { continue };
+            let asked = key.0 == claim.org && claim.only.is_none_or(|only| only.covers(key.1, run.exec.root));
             let served = task.new.queue == claim.queue && claim.kinds.contains(&task.new.kind);
             if asked && served && task.visible_at <= now {
                 found.push((task.visible_at, task.created_at, task.new.id, key, slot));

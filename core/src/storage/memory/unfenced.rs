@@ -1,11 +1,11 @@
 //! The calls for callers without leases.
 
 use super::MemoryStorage;
-use super::state::{State, not_found};
+use super::state::State;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
-use crate::model::{Created, NewExecution, NewSignal, Signal, Task, TaskStatus};
+use crate::model::{Created, NewExecution, Signal, Task, TaskStatus};
 use crate::storage::Unfenced;
 use crate::storage::unfenced::{REMEMBERED, Serves, SignOf, Work};
 use async_trait::async_trait;
@@ -67,17 +67,7 @@ impl Unfenced for MemoryStorage {
 
     async fn spawn(&self, parent: ExecutionId, new: NewExecution) -> Result<Created> {
         new.check()?;
-        self.call(|state, now| {
-            let (org, id) = (new.org, new.id);
-            let root = state.runs.get(&(org, parent)).ok_or_else(|| not_found("run", parent))?.exec.root;
-            let mut created = state.create(new, now)?;
-            if !created.existing {
-                let run = state.run_mut(org, id)?;
-                (run.exec.parent, run.exec.root) = (Some(parent), root);
-                created.execution = run.exec.clone();
-            }
-            Ok(created)
-        })
+        self.call(|state, now| state.create_below(new, Some(parent), now))
     }
 }
 
@@ -122,19 +112,6 @@ impl State {
                 row.sign_at = now;
             }
             self.refresh(key, now);
-        }
-    }
-
-    /// Tells a run's parent of its end, once, by a signal.
-    pub(super) fn tell_parent(&mut self, org: OrgId, child: ExecutionId, now: Timestamp) {
-        let Some(run) = self.runs.get_mut(&(org, child)) else { return };
-        let (status, parent) = (run.exec.status, run.exec.parent);
-        if !status.is_terminal() || std::mem::replace(&mut run.told_parent, true) {
-            return;
-        }
-        if let Some(parent) = parent {
-            // A parent that has ended or is gone takes no signal, which is no error here.
-            let _ = self.store_signal(NewSignal::of_child(org, parent, child, status), now);
         }
     }
 }

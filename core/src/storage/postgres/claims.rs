@@ -22,7 +22,7 @@ use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::workers::{self, superseded};
 use crate::storage::sql::{Dialect, Events, Runs, Workers, if_there};
 use crate::storage::unfenced::Work;
-use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, fair_claims};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, Only, WorkerInfo, fair_claims};
 use crate::streaming::OpKey;
 use serde_json::json;
 use std::collections::hash_map::Entry;
@@ -87,7 +87,7 @@ macro_rules! runnable {
             "SELECT ",
             $columns,
             " FROM UNNEST($3::text[]) WITH ORDINALITY AS k(name, place) CROSS JOIN LATERAL (SELECT * FROM agent_execution c WHERE c.ready \
-             AND c.org_id = $1 AND c.queue = $2 AND c.kind = k.name AND ($5::uuid IS NULL OR c.id = $5) \
+             AND c.org_id = $1 AND c.queue = $2 AND c.kind = k.name AND ($5::uuid IS NULL OR c.id = $5 OR ($8 AND c.root_id = $5)) \
              AND (c.concurrency_key IS NULL OR c.status <> 0 OR (SELECT count(*) FROM agent_execution y \
              WHERE y.org_id = c.org_id AND y.concurrency_key = c.concurrency_key AND y.status = 1) \
              < greatest(coalesce(c.concurrency_limit, 1), 1)) \
@@ -111,8 +111,10 @@ pub(super) const RUNNABLE_COUNT: &str = runnable!("count(*)", "");
 pub(super) fn claim_agents(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<Claim>> {
     let kinds: Vec<Value> = fair_claims::kinds(claim).into_iter().map(Value::from).collect();
     let look = |limit: usize| {
-        let only = claim.only.map(|only| only.0);
-        let wanted = row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit as u64, only, claim.worker.0, tx.now];
+        let only = claim.only.map(|only| only.run().0);
+        let family = claim.only.is_some_and(Only::is_family);
+        let wanted =
+            row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit as u64, only, claim.worker.0, tx.now, family];
         [(RUNNABLE, wanted.clone()), (RUNNABLE_COUNT, wanted)]
     };
     let [runs, count] = look(claim.limit);
@@ -273,7 +275,7 @@ macro_rules! visible {
             " FROM UNNEST($3::text[]) AS k(name) CROSS JOIN LATERAL (SELECT t.visible_at, t.created_at, t.id, t.org_id, \
              t.run, x.id AS execution FROM task_execution t JOIN agent_execution x ON x.org_id = t.org_id AND x.run = t.run \
              WHERE t.status = 0 AND t.org_id = $1 AND t.queue = $2 AND t.kind = k.name AND t.visible_at <= $5 \
-             AND x.status < 5 AND ($6::uuid IS NULL OR x.id = $6) ORDER BY t.visible_at, t.created_at, t.id LIMIT $4 ",
+             AND x.status < 5 AND ($6::uuid IS NULL OR x.id = $6 OR ($7 AND x.root_id = $6)) ORDER BY t.visible_at, t.created_at, t.id LIMIT $4 ",
             $lock,
             ") c "
         )
@@ -290,8 +292,9 @@ pub(super) const VISIBLE_COUNT: &str = visible!("count(*)", "");
 pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask>> {
     let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
     let kinds: Vec<Value> = claim.kinds.iter().collect::<BTreeSet<_>>().into_iter().map(Value::from).collect();
-    let only = claim.only.map(|only| only.0);
-    let wanted = || row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit, tx.now, only];
+    let only = claim.only.map(|only| only.run().0);
+    let family = claim.only.is_some_and(Only::is_family);
+    let wanted = || row![claim.org.0, claim.queue.as_str(), kinds.clone(), limit, tx.now, only, family];
     let found =
         tx.ask_all(&[(KNOWN, row![claim.org.0, claim.worker.0]), (VISIBLE, wanted()), (VISIBLE_COUNT, wanted())])?;
     let known = found[0].first().map(|row| Ok::<_, super::fault::Fault>((row.get(0)?, json(row, 1)?))).transpose()?;

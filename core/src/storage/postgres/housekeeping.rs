@@ -133,13 +133,26 @@ fn sweep_runs(tx: &Tx) -> Done<()> {
     }
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
     locks::adopt(tx, runs, Vec::new())?;
+    // A parent comes before its children: it was started before.
     let mut due: BTreeMap<Key, (Run, Log<'_, '_>)> = BTreeMap::new();
+    let mut tells = false;
     for &key in &keys {
         let Some(mut run) = Run::at(tx, key)? else { continue };
         let mut log = Log::open(tx, &run)?;
+        let had_ended = run.status.is_terminal();
         run.meet_time(&mut log)?;
         run.save(tx)?;
+        tells |= run.status.is_terminal() && !had_ended;
         due.insert(key, (run, log));
+    }
+    if tells {
+        // Runs that ended have written to the rows of their parents and children.
+        due.clear();
+        for &key in &keys {
+            let Some(run) = Run::at(tx, key)? else { continue };
+            let log = Log::open(tx, &run)?;
+            due.insert(key, (run, log));
+        }
     }
     let listed = || {
         let (orgs, runs) = split(&keys);

@@ -26,8 +26,6 @@ pub(super) struct Last {
     pub request: Option<Request>,
     /// The run's leaf, with its depth.
     pub leaf: Option<(EntryId, u32)>,
-    /// The run that spawned it.
-    pub parent: Option<ExecutionId>,
 }
 
 /// Runs that were locked and read before the commands began. Each is handed out once, since its rows may have changed
@@ -64,7 +62,7 @@ pub(super) const LOCK: &str = concat!(
 );
 
 pub(super) const LAST: &str = concat!(
-    "SELECT x.org_id, x.run, h.number, e.depth, x.leaf, x.parent_id, ",
+    "SELECT x.org_id, x.run, h.number, e.depth, x.leaf, ",
     request_columns!(),
     ", pg_current_xact_id_if_assigned()::text::bigint \
      FROM (SELECT * FROM UNNEST($1::uuid[], $2::uuid[]) AS u(org_id, id) LIMIT cardinality($1)) k JOIN agent_execution x ON x.org_id = k.org_id AND x.id = k.id \
@@ -123,11 +121,10 @@ fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
         let last = Last {
             high: row.get::<Option<u64>>(2)?.unwrap_or(0),
             leaf: row.get::<Option<Uuid>>(4)?.map(EntryId).zip(row.get(3)?),
-            parent: row.get::<Option<Uuid>>(5)?.map(ExecutionId),
-            request: read_opt(row, 6)?,
+            request: read_opt(row, 5)?,
         };
         last_of.insert(key, last);
-        tx.number.set(row.get(15)?);
+        tx.number.set(row.get(14)?);
     }
     let mut locked = tx.locked.borrow_mut();
     for mut run in runs {

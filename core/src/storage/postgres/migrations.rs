@@ -11,8 +11,11 @@ use crate::error::{Code, Error, Result};
 use crate::storage::sql::database_error::corrupt;
 
 /// Every step in order; the first brings an empty database to version 1.
-pub(super) const STEPS: &[&str] =
-    &[include_str!("migrations/0001_initial.sql"), include_str!("migrations/0002_expectations.sql")];
+pub(super) const STEPS: &[&str] = &[
+    include_str!("migrations/0001_initial.sql"),
+    include_str!("migrations/0002_expectations.sql"),
+    include_str!("migrations/0003_children.sql"),
+];
 
 /// Begins a step and takes the lock. The number is "FLVN".
 const LOCK: &str = "BEGIN; SELECT pg_advisory_xact_lock(1179407950)";

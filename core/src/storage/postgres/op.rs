@@ -6,7 +6,7 @@ use super::sets::{Set, Value, row};
 use super::task::{recorded as recorded_task, select_task_op};
 use super::tx::Tx;
 use super::values::{Key, Place, Row, cell, label_key, payload, read_label_key, read_once, read_seen, seen_bytes};
-use crate::id::{EntryId, Slot, TaskId};
+use crate::id::{EntryId, ExecutionId, Slot, TaskId};
 use crate::model::{Label, LabelKey, NewOp, OnceResult, OpKind, RecordedBody, RecordedOp, Seen, UNDONE};
 use crate::payload::Digest;
 use crate::storage::sql::tail::Recorded;
@@ -58,6 +58,15 @@ impl Ops for Tx<'_> {
 
     fn label_at(&self, place: Place) -> Done<Option<Label>> {
         Ok(between(self, place.key, place.slot, place.slot)?.into_iter().next().map(|op| op.op.label))
+    }
+
+    fn child_at(&self, place: Place) -> Done<Option<ExecutionId>> {
+        self.first(
+            "SELECT c.id FROM agent_op o JOIN agent_execution c ON c.org_id = o.org_id AND c.id = encode(o.target, 'hex')::uuid \
+             WHERE o.org_id = $1 AND o.run = $2 AND o.segment = $3 AND o.sequence = $4 AND o.kind = 12 AND c.ended_at IS NULL",
+            op_row(place, Vec::new()),
+            |row| Ok(ExecutionId(row.get(0)?)),
+        )
     }
 
     fn put_op(&self, run: &Run, slot: Slot, op: &NewOp, own: OpRow<'_>) -> Done<()> {
@@ -199,6 +208,7 @@ fn read_op(row: &Row) -> Done<Recorded> {
         OpKind::Read => RecordedBody::Read { answer: payload(row, 12)?, count: row.get(10)? },
         OpKind::Abandon => RecordedBody::Abandon { target: row.get(10)? },
         OpKind::Attach => RecordedBody::Attach { task: TaskId(Uuid::from_bytes(row.get(11)?)) },
+        OpKind::Child => RecordedBody::Child { id: ExecutionId(Uuid::from_bytes(row.get(11)?)) },
         OpKind::Usage => RecordedBody::Usage,
         OpKind::StepMark => RecordedBody::StepMark,
         OpKind::Once => RecordedBody::Once { value: payload(row, 12)? },

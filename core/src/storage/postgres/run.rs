@@ -27,7 +27,7 @@ macro_rules! run_columns {
          x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, x.code, x.cancel_number, \
          x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, \
          x.claim_number, x.concurrency_key, \
-         x.prefer_until, x.concurrency_limit, x.concurrency_slot"
+         x.prefer_until, x.concurrency_limit, x.concurrency_slot, x.children, x.depth, x.parent_id, x.root_id"
     };
 }
 pub(super) use run_columns;
@@ -38,7 +38,7 @@ macro_rules! execution_columns {
         concat!(
             $crate::storage::postgres::run::run_columns!(),
             ", x.kind, x.queue, x.priority, x.key, x.input_digest, x.limits, x.metadata, \
-             x.traceparent, x.usage, x.parent_id, x.root_id, x.forked_id, x.forked_segment, x.forked_sequence, \
+             x.traceparent, x.usage, x.forked_id, x.forked_segment, x.forked_sequence, \
              x.created_at, x.updated_at, x.ended_at, x.failure, x.input, x.output, \
              (SELECT commit_number FROM event WHERE org_id = x.org_id AND run = x.run AND number >= x.claim_number \
              AND commit_number IS NOT NULL ORDER BY number DESC LIMIT 1), \
@@ -65,7 +65,7 @@ static SAVED: Set = Set::update(
      step_count int, step_limit int, tail_limit bigint, leaf uuid, code text, cancel_number bigint, cancel_mode smallint, \
      cancel_grace bigint, cancel_until bigint, begins_at bigint, ends_at bigint, wait text, due_at bigint, \
      updated_at bigint, quarantined boolean, claim_number bigint, host_timer boolean, prefer_until bigint, \
-     concurrency_slot int",
+     concurrency_slot int, children int",
 );
 static PROGRESS: Set = Set::update(
     "agent_execution",
@@ -147,6 +147,10 @@ impl Run {
             prefer_until: row.get(30)?,
             concurrency_limit: row.get(31)?,
             concurrency_slot: row.get(32)?,
+            children: row.get(33)?,
+            depth: row.get(34)?,
+            parent: row.get::<Option<Uuid>>(35)?.map(ExecutionId),
+            root: ExecutionId(row.get(36)?),
         })
     }
 
@@ -204,9 +208,10 @@ impl Runs for Tx<'_> {
         let made = self.execute_returning(
             "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
              queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, forked_id, \
-             forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, concurrency_limit) \
-             VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $2, $18, $19, $20, $21, \
-             $22, $23, $24, $24, $25, $26) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
+             forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, concurrency_limit, \
+             parent_id, depth) \
+             VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $29, $18, $19, \
+             $20, $21, $22, $23, $24, $24, $25, $26, $27, $28) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
             row![
                 new.org.0,
                 new.id.0,
@@ -234,6 +239,9 @@ impl Runs for Tx<'_> {
                 self.now,
                 cell(&new.input)?,
                 new.concurrency_limit,
+                run.parent.map(|parent| parent.0),
+                run.depth,
+                run.root.0,
             ],
             |row| row.get(0),
         )?;
@@ -258,9 +266,12 @@ impl Runs for Tx<'_> {
         self.first(sql, row![run.home.key.org.0, run.home.key.run, end], |row| Ok(ExecutionId(row.get(0)?)))
     }
 
-    /// What was read with the run's lock.
-    fn parent(&self, run: &Run) -> Done<Option<ExecutionId>> {
-        Ok(run.home.last.as_ref().and_then(|last| last.parent))
+    fn open_children(&self, run: &Run) -> Done<Vec<ExecutionId>> {
+        self.all(
+            "SELECT id FROM agent_execution WHERE org_id = $1 AND parent_id = $2 AND ended_at IS NULL ORDER BY run",
+            row![run.home.key.org.0, run.id.0],
+            |row| Ok(ExecutionId(row.get(0)?)),
+        )
     }
 
     fn find_run(&self, org: OrgId, execution: ExecutionId) -> Done<Run> {
@@ -318,6 +329,7 @@ impl Runs for Tx<'_> {
                 run.status == Status::Waiting && run.wait().is_some_and(|wait| wait.host_timer),
                 run.prefer_until,
                 run.concurrency_slot,
+                run.children,
             ],
         );
         Ok(())
@@ -392,54 +404,55 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row) -> Done<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match row.get::<Option<Uuid>>(44)? {
+    let forked_from = match row.get::<Option<Uuid>>(46)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(45)?, sequence: row.get(46)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(47)?, sequence: row.get(48)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(47)?);
-    let updated_at: i64 = row.get(48)?;
-    let last_event: Option<i64> = row.get(54)?;
+    let created_at = Timestamp(row.get(49)?);
+    let updated_at: i64 = row.get(50)?;
+    let last_event: Option<i64> = row.get(56)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.key.org,
             id: run.id,
-            kind: row.get(33)?,
-            queue: row.get(34)?,
-            priority: row.get(35)?,
-            key: row.get(36)?,
-            input_digest: Digest(row.get(37)?),
-            limits: json_column(row, 38)?,
-            metadata: json_column(row, 39)?,
+            kind: row.get(37)?,
+            queue: row.get(38)?,
+            priority: row.get(39)?,
+            key: row.get(40)?,
+            input_digest: Digest(row.get(41)?),
+            limits: json_column(row, 42)?,
+            metadata: json_column(row, 43)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(40)?,
-            input: payload(row, 51)?,
+            traceparent: row.get(44)?,
+            input: payload(row, 53)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 52)?,
-        failure: json_opt(row, 50)?,
+        output: payload_opt(row, 54)?,
+        failure: json_opt(row, 52)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<Option<u64>>(53)?.unwrap_or(0)),
+        base: run.base.max(row.get::<Option<u64>>(55)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 41)?,
-        parent: row.get::<Option<Uuid>>(42)?.map(ExecutionId),
-        root: ExecutionId(row.get(43)?),
+        usage: json_column(row, 45)?,
+        parent: run.parent,
+        root: run.root,
+        depth: run.depth,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<Option<i64>>(49)?.map(Timestamp),
+        ended_at: row.get::<Option<i64>>(51)?.map(Timestamp),
     })
 }

@@ -117,6 +117,8 @@ CREATE TABLE agent_execution (
     failure text,
     input bytea NOT NULL,
     output bytea,
+    children integer NOT NULL DEFAULT 0,
+    depth integer NOT NULL DEFAULT 0,
     FOREIGN KEY (org_id, forked_run) REFERENCES agent_execution(org_id, run),
     FOREIGN KEY (org_id, parent_id) REFERENCES agent_execution(org_id, id),
     PRIMARY KEY (org_id, run),

@@ -303,6 +303,7 @@ impl RemoteStorage {
         let of_ops = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
             OpBody::Entry(entry) => Some(&mut entry.content),
             OpBody::Task(task) => Some(&mut task.input),
+            OpBody::Child(child) => Some(&mut child.input),
             OpBody::Once { value, .. } => Some(value),
             _ => None,
         });

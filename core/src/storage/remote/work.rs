@@ -4,7 +4,7 @@ use super::RemoteStorage;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::model::{AttemptResult, Claim, ClaimedTask, Lease, TaskReport};
-use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkSource, WorkerInfo};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, Only, WorkSource, WorkerInfo};
 use crate::wire::{OfOrg, error_of_status, id, micros, raw, v2};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,7 +16,8 @@ fn poll(claim: &ClaimRequest) -> v2::PollRequest {
         kinds: claim.kinds.to_vec(),
         limit: claim.limit.try_into().unwrap_or(u32::MAX),
         ttl: micros(claim.ttl),
-        only: claim.only.map(|only| raw(only.0)).unwrap_or_default(),
+        only: claim.only.map(|only| raw(only.run().0)).unwrap_or_default(),
+        family: claim.only.is_some_and(Only::is_family),
         wait: 0,
     }
 }

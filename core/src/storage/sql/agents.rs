@@ -97,8 +97,10 @@ impl<B: Backend> AgentStorage for B {
     }
 
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
-        self.write("cancel a run", org, execution, move |tx| executions::request_cancel(tx, org, execution, cancel))
-            .await
+        self.write("cancel a run", org, execution, move |tx| {
+            executions::request_cancel(tx, org, execution, cancel, false)
+        })
+        .await
     }
 
     async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {

@@ -4,6 +4,8 @@
 //! came with the lock, and the rows travel with the COMMIT. A check may come after some of the writes, where its data
 //! is at hand: whoever runs the transaction undoes it when the commit is refused.
 
+use super::executions::request_cancel;
+use super::family;
 use super::log::Log;
 use super::op;
 use super::request::Request;
@@ -18,8 +20,8 @@ use crate::error::{Code, Error};
 use crate::id::{Slot, WorkerId};
 use crate::journal::retry::{Verdict, after_loss};
 use crate::model::{
-    AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
-    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, WaitReason,
+    AttemptReport, Batch, BatchEnd, CancelMode, Cancellation, Checkpoint, CommitAnswer, CommitRequest, Committed,
+    Consumed, EventKind, Fact, NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, WaitReason,
 };
 use crate::storage::limits::{may_open_too_many, too_many_open};
 use serde_json::json;
@@ -71,7 +73,7 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
     }
     batch.check()?;
     let saved = (run.leaf, run.step_count, run.losses);
-    let quarantined = run.quarantined;
+    let (quarantined, children) = (run.quarantined, run.children);
     if regained {
         if run.status != Status::Cancelling {
             if !tx.take_slot(&mut run)? {
@@ -108,7 +110,7 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
         fact_high = fact_high.max(fact.number);
     }
     let moved = regained
-        || quarantined != run.quarantined
+        || (quarantined, children) != (run.quarantined, run.children)
         || !matches!((committed, &batch.end), (Committed::Continue, BatchEnd::Continue | BatchEnd::Suspend(_)));
     if moved {
         run.save(tx)?;
@@ -248,6 +250,7 @@ impl<'a, T: Statements> Writing<'a, T> {
                 tx.put_usage(run, &totals)?;
                 log.about(EventKind::Usage, slot, json!({ "model": model, "usage": usage }).to_string())?;
             }
+            OpBody::Child(child) => family::bear(tx, run, child)?,
             OpBody::StepMark => run.step_count = run.step_count.saturating_add(1),
             _ => {}
         }
@@ -345,6 +348,13 @@ impl<'a, T: Statements> Writing<'a, T> {
         if let Some(mut task) = self.tx.task_at(place)?.filter(|task| !task.task.status.is_terminal()) {
             task.cancel(&mut self.run, &mut self.log)?;
             self.found.extend(task.fact());
+        }
+        if self.run.children > 0
+            && let Some(child) = self.tx.child_at(place)?
+        {
+            let usual = Cancellation { mode: CancelMode::Graceful, grace: Cancellation::USUAL_GRACE };
+            let child = request_cancel(self.tx, T::org(&self.run.home), child, usual, true)?;
+            self.run.children = self.run.children.saturating_sub(child.status.is_terminal().into());
         }
         Ok(())
     }

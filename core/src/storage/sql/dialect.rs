@@ -108,8 +108,8 @@ pub(in crate::storage) trait Runs: Dialect {
     fn origin(&self, key: Self::Key) -> Result<Option<Origin<Self::Key>>, Self::Fault>;
     /// A fork that was made of the run since its end. `end` is the number of the event of the end.
     fn forked_since(&self, run: &RunOf<Self>, end: u64) -> Result<Option<ExecutionId>, Self::Fault>;
-    /// The run that spawned it.
-    fn parent(&self, run: &RunOf<Self>) -> Result<Option<ExecutionId>, Self::Fault>;
+    /// The children of a run that have not ended, in the order in which they were started.
+    fn open_children(&self, run: &RunOf<Self>) -> Result<Vec<ExecutionId>, Self::Fault>;
     /// Writes all columns that may have changed.
     fn save_run(&self, run: &RunOf<Self>) -> Result<(), Self::Fault>;
     /// Writes only the columns that change with a commit that changes no status.
@@ -168,7 +168,7 @@ pub(in crate::storage) struct OpRow<'a> {
     pub count: Option<u32>,
     /// Of a usage: the model and the usage, as JSON.
     pub data: Option<String>,
-    /// Of an attach: the task. Of a `once`: the digest of its input.
+    /// Of an attach: the task. Of a spawn: the child. Of a `once`: the digest of its input.
     pub target: Option<&'a [u8]>,
     /// Of a read: the answer. Of a `once`: the result.
     pub value: Option<&'a Payload>,
@@ -181,6 +181,8 @@ pub(in crate::storage) trait Ops: Dialect {
     /// The label of the op at a place, of whatever kind. None if the place is free. A fork's inherited ops are not
     /// looked at.
     fn label_at(&self, place: Self::Place) -> Result<Option<Label>, Self::Fault>;
+    /// The child, not ended yet, that the op at a place started.
+    fn child_at(&self, place: Self::Place) -> Result<Option<ExecutionId>, Self::Fault>;
     /// Writes an op that has no other row.
     fn put_op(&self, run: &RunOf<Self>, slot: Slot, op: &NewOp, row: OpRow<'_>) -> Result<(), Self::Fault>;
     /// Writes how often a read has given its answer.

@@ -5,7 +5,7 @@ use super::fork;
 use super::log::Log;
 use super::op::append;
 use super::request::position;
-use super::run::{Cause, Ending, Origin, Run, Stop};
+use super::run::{BY_PARENT, Cause, Ending, Origin, Run, Stop};
 use super::{RunOf, Statements};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, Slot};
@@ -22,9 +22,18 @@ use std::time::Duration;
 
 /// Starts a run.
 pub(in crate::storage) fn create<T: Statements>(tx: &T, new: &NewExecution) -> Result<Created, T::Fault> {
-    let Some(run) = insert(tx, new, None)? else {
+    create_below(tx, new, None)
+}
+
+/// Starts a run as the child of another one, where a parent is given.
+pub(super) fn create_below<T: Statements>(
+    tx: &T,
+    new: &NewExecution,
+    parent: Option<&RunOf<T>>,
+) -> Result<Created, T::Fault> {
+    let Some(run) = insert(tx, new, None, parent)? else {
         let execution = tx.execution_of(new.org, new.id)?;
-        if execution.new.kind == new.kind && execution.new.input_digest == new.input_digest {
+        if execution.is_of(new) {
             return Ok(Created { execution, existing: true });
         }
         return Err(execution.is_in_the_way().into());
@@ -40,6 +49,7 @@ pub(super) fn insert<T: Statements>(
     tx: &T,
     new: &NewExecution,
     origin: Option<&Origin<T::Key>>,
+    parent: Option<&RunOf<T>>,
 ) -> Result<Option<RunOf<T>>, T::Fault> {
     let mut limits = new.limits.clone();
     if limits.max_steps.is_some() {
@@ -47,6 +57,9 @@ pub(super) fn insert<T: Statements>(
     }
     let mut run = Run::new(T::home(new.org), new, tx.now());
     run.forked = origin.is_some();
+    if let Some(parent) = parent {
+        (run.parent, run.root, run.depth) = (Some(parent.id), parent.root, parent.depth + 1);
+    }
     if !tx.insert_run(&mut run, new, &limits, origin)? {
         return Ok(None);
     }
@@ -87,12 +100,13 @@ pub(in crate::storage) fn store_signal<T: Statements>(tx: &T, new: &NewSignal) -
     Ok(SignalStored { id: new.id, repeated: false, resumed })
 }
 
-/// Records a request to stop.
+/// Records a request to stop, of its own or because its parent ends.
 pub(in crate::storage) fn request_cancel<T: Statements>(
     tx: &T,
     org: OrgId,
     id: ExecutionId,
     cancellation: Cancellation,
+    by_parent: bool,
 ) -> Result<Execution, T::Fault> {
     let mut run = tx.find_run(org, id)?;
     let never_claimed = run.status == Status::Pending && run.epoch == 0;
@@ -104,10 +118,10 @@ pub(in crate::storage) fn request_cancel<T: Statements>(
     if !graceful {
         run.stop = Some(Stop { number: 0, cancellation, until: tx.now().0 });
         run.epoch += 1;
-        run.finish(&mut log, Ending::Cancelled(None, "hard"))?;
+        run.finish(&mut log, Ending::Cancelled(None, if by_parent { BY_PARENT } else { "hard" }))?;
     } else if never_claimed || run.status == Status::Paused {
         run.stop = Some(Stop { number: 0, cancellation, until: tx.now().0 });
-        run.finish(&mut log, Ending::Cancelled(None, "graceful"))?;
+        run.finish(&mut log, Ending::Cancelled(None, if by_parent { BY_PARENT } else { "graceful" }))?;
     } else {
         run.end_wait(tx.now());
         run.status = Status::Cancelling;
@@ -119,7 +133,15 @@ pub(in crate::storage) fn request_cancel<T: Statements>(
         }
     }
     run.save(tx)?;
-    tx.execution(T::key(&run.home))
+    let home = T::key(&run.home);
+    if !run.status.is_terminal() && run.children > 0 {
+        // A child that ends at once writes to its parent's rows.
+        drop(log);
+        for child in tx.open_children(&run)? {
+            request_cancel(tx, org, child, cancellation, false)?;
+        }
+    }
+    tx.execution(home)
 }
 
 /// Continues a paused run.

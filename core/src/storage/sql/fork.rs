@@ -58,7 +58,7 @@ pub(in crate::storage) fn fork<T: Statements>(
         new.input = input.clone();
     }
     let origin = Origin { parent: T::key(&parent.home), id: parent.id, point };
-    let Some(mut run) = insert(tx, &new, Some(&origin))? else {
+    let Some(mut run) = insert(tx, &new, Some(&origin), None)? else {
         return Err(tx.execution_of(request.org, request.id)?.is_in_the_way().into());
     };
     run.segment = at.segment;

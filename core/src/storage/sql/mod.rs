@@ -16,6 +16,7 @@ pub(super) mod dialect;
 pub(super) mod directory;
 pub(super) mod executions;
 pub(super) mod facts;
+mod family;
 pub(super) mod fork;
 pub(super) mod group;
 pub(super) mod log;

@@ -82,6 +82,10 @@ pub(super) fn insert<T: Statements>(tx: &T, run: &Run<T::Home>, slot: Slot, op: 
             (target, value) = (Some(&digest.0[..]), Some(result));
             OpKind::Once
         }
+        OpBody::Child(child) => {
+            target = Some(child.id.0.as_bytes());
+            OpKind::Child
+        }
         OpBody::StepMark => OpKind::StepMark,
         OpBody::Flush | OpBody::Entry(_) | OpBody::Task(_) => OpKind::Flush,
     };

@@ -10,6 +10,7 @@ pub(in crate::storage) fn payloads_of(request: &mut CommitRequest) -> impl Itera
     let of_ops = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
         OpBody::Entry(entry) => Some(&mut entry.content),
         OpBody::Task(task) => Some(&mut task.input),
+        OpBody::Child(child) => Some(&mut child.input),
         OpBody::Read { answer, .. } => Some(answer),
         OpBody::Once { value, .. } => Some(value),
         _ => None,

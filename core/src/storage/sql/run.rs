@@ -2,18 +2,18 @@
 //!
 //! A transition changes the row in memory and writes its event. The caller writes the row, with [`Run::save`].
 
-use super::executions::store_signal;
+use super::family::tell_parent;
 use super::log::Log;
 use super::tail::Point;
 use super::values::{micros, text_of};
-use super::{Dialect, RunOf, Runs, Statements, if_there};
+use super::{Dialect, Runs, Statements};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, WorkerId};
 use crate::journal::retry::{MAX_LOSSES, quarantined, run_quarantined};
 use crate::model::{
-    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, NewExecution, NewSignal, OpBody, Status,
-    Task, TaskStatus, Wait, WaitReason, runners,
+    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, NewExecution, OpBody, Status, Task,
+    TaskStatus, Wait, WaitReason, runners,
 };
 use crate::payload::Payload;
 use crate::storage::limits::DEFAULT_TAIL;
@@ -85,6 +85,14 @@ pub(in crate::storage) struct Run<H> {
     pub concurrency_slot: u32,
     /// Until when only its last worker may claim it.
     pub prefer_until: Option<i64>,
+    /// How many of its children have not ended.
+    pub children: u32,
+    /// How many runs are above it.
+    pub depth: u32,
+    /// The run that started it.
+    pub parent: Option<ExecutionId>,
+    /// The run at the top of its family; itself if it has no parent.
+    pub root: ExecutionId,
 }
 
 /// Where a fork comes from: its parent, and the place there.
@@ -128,6 +136,10 @@ impl<H> Run<H> {
             concurrency_limit: new.concurrency_limit,
             concurrency_slot: 0,
             prefer_until: None,
+            children: 0,
+            depth: 0,
+            parent: None,
+            root: new.id,
         }
     }
 
@@ -267,6 +279,7 @@ impl<H> Run<H> {
         log: &mut Log<'_, T>,
         end: Ending<'_>,
     ) -> Result<Vec<Fact>, T::Fault> {
+        let by_parent = matches!(&end, Ending::Cancelled(_, by) if *by == BY_PARENT);
         let (status, kind, output, failure, data) = match end {
             Ending::Completed(output) => (Status::Completed, EventKind::Completed, Some(output), None, json!({})),
             Ending::Failed(failure) => {
@@ -284,6 +297,7 @@ impl<H> Run<H> {
             task.cancel(self, log)?;
             facts.extend(task.fact());
         }
+        self.take_children_along(log.tx)?;
         log.tx.disarm_all(self)?;
         self.drop_holder();
         self.status = status;
@@ -292,7 +306,9 @@ impl<H> Run<H> {
             log.tx.refer(self, output)?;
         }
         log.tx.put_end(self, output, failure)?;
-        tell_parent(log.tx, self)?;
+        if !by_parent {
+            tell_parent(log.tx, self, output, failure)?;
+        }
         Ok(facts)
     }
 
@@ -471,22 +487,15 @@ pub(in crate::storage) enum Ending<'a> {
     Cancelled(Option<&'a Payload>, &'static str),
 }
 
+/// Who ended a run that its parent has taken along. It tells its parent nothing.
+pub(in crate::storage) const BY_PARENT: &str = "parent";
+
 /// What may wake a waiting run.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::storage) enum Cause<'a> {
     Task(&'a Task),
     Timer,
     Signal(&'a str),
-}
-
-/// Tells a run's parent of its end, by a signal. On PostgreSQL this locks the parent's row after the child's, out of
-/// the order of keys. If that makes two transactions wait for each other, the database ends one of them, and its
-/// commands are run again.
-fn tell_parent<T: Statements>(tx: &T, run: &RunOf<T>) -> Result<(), T::Fault> {
-    let Some(parent) = tx.parent(run)? else { return Ok(()) };
-    // A parent that has ended or is gone takes no signal, which is no error here.
-    if_there(store_signal(tx, &NewSignal::of_child(T::org(&run.home), parent, run.id, run.status)))?;
-    Ok(())
 }
 
 /// The error for an unknown run.

@@ -208,6 +208,7 @@ impl Point {
         let fired = self.has_passed(op.fact);
         match &op.op.body {
             RecordedBody::Task { .. } | RecordedBody::Timer => fired,
+            RecordedBody::Child { .. } => consumed.iter().any(|signal| signal.consumed_by == Some(op.slot())),
             RecordedBody::Signal => fired || consumed.iter().any(|signal| signal.consumed_by == Some(op.slot())),
             RecordedBody::Attach { task } => {
                 tasks.values().find(|row| row.task.new.id == *task).is_none_or(|row| self.has_passed(row.ended_number))

@@ -2,7 +2,7 @@
 
 use super::backend::Backend;
 use super::database_error::unknown;
-use super::executions::create;
+use super::executions::create_below;
 use super::log::Log;
 use super::tables::json_opt;
 use super::values::{micros, row, text_of};
@@ -99,16 +99,7 @@ impl<B: Backend> Unfenced for B {
         self.settle(new.org, &mut new.input).await?;
         self.write_new("start a child", new.id, move |tx| {
             let above = tx.find_run(new.org, parent)?;
-            let root = tx.execution(B::Tx::key(&above.home))?.root;
-            let mut created = create(tx, &new)?;
-            if !created.existing {
-                tx.apply(
-                    "UPDATE agent_execution SET parent_id = $1, root_id = $2 WHERE org_id = $3 AND id = $4",
-                    row![parent.0, root.0, new.org.0, new.id.0],
-                )?;
-                (created.execution.parent, created.execution.root) = (Some(parent), root);
-            }
-            Ok(created)
+            create_below(tx, &new, Some(&above))
         })
         .await
     }

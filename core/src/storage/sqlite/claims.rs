@@ -7,7 +7,7 @@ use super::queues;
 use super::run::Run;
 use super::task::{TaskRow, select_task};
 use super::tx::{Log, Tx};
-use super::values::{blob, id, span, text_of};
+use super::values::{blob, id, text_of};
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Claim, ClaimedTask, EventKind, Lease, Placement, Status, TaskReport, TaskStatus};
@@ -17,7 +17,7 @@ use crate::storage::sql::request::forget_requests;
 use crate::storage::sql::workers::{self, superseded};
 use crate::storage::sql::{Dialect, Events, Runs, Tasks, Workers};
 use crate::storage::unfenced::Work;
-use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, WorkerInfo, fair_claims};
+use crate::storage::{ClaimRequest, Heartbeat, HeartbeatAnswer, Only, WorkerInfo, fair_claims};
 use crate::streaming::OpKey;
 use rusqlite::params;
 use serde_json::json;
@@ -175,12 +175,13 @@ pub(super) fn give_up_preference(tx: &Tx, org: OrgId, worker: WorkerId) -> Done<
 
 /// The next runs that may be claimed, in the order of claims.
 fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
+    let only = claim.only.map(Only::run);
     let limit_each = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut found: Vec<(i32, usize, (i64, uuid::Uuid, i64))> = Vec::new();
     for (place, kind) in fair_claims::kinds(claim).into_iter().enumerate() {
         found.extend(tx.all(
             "SELECT priority, created_at, id, run FROM agent_execution x WHERE ready = 1 AND org_id = ?1 AND queue = ?2 \
-             AND kind = ?3 AND (?5 IS NULL OR id = ?5) AND (concurrency_key IS NULL OR status <> 0 OR (SELECT count(*) \
+             AND kind = ?3 AND (?5 IS NULL OR id = ?5 OR (?8 AND root_id = ?5)) AND (concurrency_key IS NULL OR status <> 0 OR (SELECT count(*) \
              FROM agent_execution y WHERE y.org_id = x.org_id AND y.concurrency_key = x.concurrency_key \
              AND y.status = 1) < max(coalesce(concurrency_limit, 1), 1)) AND (prefer_until IS NULL OR prefer_until <= ?7 OR last_worker = ?6 \
              OR NOT EXISTS (SELECT 1 FROM worker w WHERE w.org_id = x.org_id AND w.id = x.last_worker AND w.alive_until > ?7)) \
@@ -190,9 +191,10 @@ fn claimable(tx: &Tx, claim: &ClaimRequest, limit: usize) -> Done<Vec<i64>> {
                 claim.queue,
                 kind,
                 limit_each,
-                claim.only.as_ref().map(|only| blob(&only.0)),
+                only.as_ref().map(|only| blob(&only.0)),
                 blob(&claim.worker.0),
                 tx.now.0,
+                claim.only.is_some_and(Only::is_family),
             ],
             |row| Ok((row.get(0)?, place, (row.get(1)?, id(row, 2)?, row.get(3)?))),
         )?);
@@ -228,14 +230,7 @@ fn take(tx: &Tx, mut run: Run, claim: &ClaimRequest) -> Done<Option<Claim>> {
 pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask>> {
     saw(tx, claim)?;
     let limit = i64::try_from(claim.limit).unwrap_or(i64::MAX);
-    let only = match claim.only {
-        Some(only) => match tx.find_run(claim.org, only) {
-            Ok(run) => Some(span(run.home.run)),
-            Err(super::fault::Fault::Domain(_)) => return Ok(Vec::new()),
-            Err(fault) => return Err(fault),
-        },
-        None => None,
-    };
+    let only = claim.only.map(Only::run);
     let mut found: Vec<(i64, i64, uuid::Uuid, i64)> = Vec::new();
     let kinds: BTreeSet<&String> = claim.kinds.iter().collect();
     for kind in kinds {
@@ -243,7 +238,7 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
             "SELECT t.visible_at, t.created_at, t.id, t.place FROM task_execution t \
              JOIN agent_execution x ON x.run = t.place >> 31 \
              WHERE t.status = 0 AND t.org_id = ?1 AND t.queue = ?2 AND t.kind = ?3 AND t.visible_at <= ?4 \
-             AND x.status < 5 AND (?6 IS NULL OR t.place BETWEEN ?6 AND ?7) \
+             AND x.status < 5 AND (?6 IS NULL OR x.id = ?6 OR (?7 AND x.root_id = ?6)) \
              ORDER BY t.visible_at, t.created_at, t.id LIMIT ?5",
             params![
                 blob(&claim.org.0),
@@ -251,8 +246,8 @@ pub(super) fn claim_tasks(tx: &Tx, claim: &ClaimRequest) -> Done<Vec<ClaimedTask
                 kind,
                 tx.now.0,
                 limit,
-                only.map(|only| only.0),
-                only.map(|only| only.1)
+                only.as_ref().map(|only| blob(&only.0)),
+                claim.only.is_some_and(Only::is_family),
             ],
             |row| Ok((row.get(0)?, row.get(1)?, id(row, 2)?, row.get(3)?)),
         )?);

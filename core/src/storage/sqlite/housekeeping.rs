@@ -224,7 +224,8 @@ fn sweep(tx: &Tx) -> Done<()> {
     begin_delayed(tx)?;
     queues::open(tx)?;
     let mut runs = tx.all(
-        "SELECT run FROM agent_execution WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
+        // A parent comes before its children.
+        "SELECT run FROM (SELECT run FROM agent_execution WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2) ORDER BY run",
         [tx.now.0, SHARE],
         |row| row.get::<_, i64>(0),
     )?;

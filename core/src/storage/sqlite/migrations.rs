@@ -10,7 +10,8 @@ use crate::error::{Code, Error, Result};
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Every step in order; the first brings an empty file to version 1.
-pub(super) const STEPS: &[&str] = &[include_str!("migrations/0001_initial.sql")];
+pub(super) const STEPS: &[&str] =
+    &[include_str!("migrations/0001_initial.sql"), include_str!("migrations/0002_children.sql")];
 
 /// Marks the file as ours ("FLVN").
 const APPLICATION_ID: i64 = 0x464c_564e;

@@ -8,7 +8,7 @@ use super::tx::Tx;
 use super::values::{
     Cell, id, id_opt, key, label_key, payload, read_label_key, read_once, read_seen, seen_bytes, span,
 };
-use crate::id::{EntryId, Slot, TaskId};
+use crate::id::{EntryId, ExecutionId, Slot, TaskId};
 use crate::model::{Label, NewOp, OnceResult, OpKind, RecordedBody, RecordedOp, Seen, UNDONE};
 use crate::payload::Digest;
 use crate::storage::sql::tail::Recorded;
@@ -23,6 +23,16 @@ impl Ops for Tx<'_> {
 
     fn label_at(&self, place: i64) -> Done<Option<Label>> {
         Ok(between(self, place, place)?.into_iter().next().map(|op| op.op.label))
+    }
+
+    fn child_at(&self, place: i64) -> Done<Option<ExecutionId>> {
+        self.first(
+            "SELECT o.task_id FROM agent_op o JOIN agent_execution p ON p.run = o.run \
+             JOIN agent_execution c ON c.org_id = p.org_id AND c.id = o.task_id \
+             WHERE o.place = ?1 AND o.kind = 12 AND c.ended_at IS NULL",
+            [place],
+            |row| id(row, 0).map(ExecutionId),
+        )
     }
 
     fn put_op(&self, run: &Run, slot: Slot, op: &NewOp, row: OpRow<'_>) -> Done<()> {
@@ -153,6 +163,7 @@ fn read_op(row: &Row<'_>) -> rusqlite::Result<Recorded> {
         OpKind::Read => RecordedBody::Read { answer: payload(row, 13)?, count: row.get(11)? },
         OpKind::Abandon => RecordedBody::Abandon { target: row.get(11)? },
         OpKind::Attach => RecordedBody::Attach { task: TaskId(id(row, 12)?) },
+        OpKind::Child => RecordedBody::Child { id: ExecutionId(id(row, 12)?) },
         OpKind::Usage => RecordedBody::Usage,
         OpKind::StepMark => RecordedBody::StepMark,
         OpKind::Once => RecordedBody::Once { value: payload(row, 13)? },

@@ -25,7 +25,7 @@ macro_rules! run_columns {
         "x.run, x.org_id, x.id, x.status, x.ready, x.epoch, x.worker, x.last_worker, x.lease_expires, x.lease_ttl, \
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
          x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key, \
-         x.prefer_until, x.concurrency_limit"
+         x.prefer_until, x.concurrency_limit, x.children, x.depth, x.parent_id, x.root_id"
     };
 }
 pub(super) use run_columns;
@@ -37,7 +37,7 @@ macro_rules! select_execution {
             "SELECT ",
             super::run::run_columns!(),
             ", x.kind, x.queue, x.priority, x.key, x.input_digest, x.limits, x.metadata, \
-             x.traceparent, x.usage, x.parent_id, x.root_id, x.forked_id, x.forked_segment, x.forked_sequence, \
+             x.traceparent, x.usage, x.forked_id, x.forked_segment, x.forked_sequence, \
              x.created_at, x.updated_at, x.ended_at, x.failure, x.input, x.output, \
              (SELECT commit_number FROM event WHERE key BETWEEN x.run << 31 | x.claim_number AND x.run << 31 | 2147483647 \
              AND commit_number IS NOT NULL ORDER BY key DESC LIMIT 1), \
@@ -110,6 +110,10 @@ impl Run {
             prefer_until: row.get(32)?,
             concurrency_limit: row.get(33)?,
             concurrency_slot: 0,
+            children: row.get(34)?,
+            depth: row.get(35)?,
+            parent: id_opt(row, 36)?.map(ExecutionId),
+            root: ExecutionId(id(row, 37)?),
         })
     }
 }
@@ -155,8 +159,8 @@ impl Runs for Tx<'_> {
             "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
              queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, \
              forked_id, forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, \
-             concurrency_limit) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?2, \
-             ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26) ON CONFLICT (org_id, id) DO NOTHING",
+             concurrency_limit, parent_id, depth) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
+             ?16, ?17, ?29, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26, ?27, ?28) ON CONFLICT (org_id, id) DO NOTHING",
             params![
                 blob(&new.org.0),
                 blob(&new.id.0),
@@ -184,6 +188,9 @@ impl Runs for Tx<'_> {
                 self.now.0,
                 Cell(&new.input),
                 new.concurrency_limit,
+                run.parent.as_ref().map(|parent| blob(&parent.0)),
+                run.depth,
+                blob(&run.root.0),
             ],
         )?;
         if made == 0 {
@@ -215,9 +222,12 @@ impl Runs for Tx<'_> {
         self.first(sql, params![run.home.run, end], |row| id(row, 0).map(ExecutionId))
     }
 
-    fn parent(&self, run: &Run) -> Done<Option<ExecutionId>> {
-        let sql = "SELECT parent_id FROM agent_execution WHERE run = ?1 AND parent_id IS NOT NULL";
-        self.first(sql, [run.home.run], |row| id(row, 0).map(ExecutionId))
+    fn open_children(&self, run: &Run) -> Done<Vec<ExecutionId>> {
+        self.all(
+            "SELECT id FROM agent_execution WHERE parent_id = ?1 AND org_id = ?2 AND ended_at IS NULL ORDER BY run",
+            [blob(&run.id.0), blob(&run.home.org.0)],
+            |row| id(row, 0).map(ExecutionId),
+        )
     }
 
     fn find_run(&self, org: OrgId, execution: ExecutionId) -> Done<Run> {
@@ -236,7 +246,8 @@ impl Runs for Tx<'_> {
              lease_expires = ?7, lease_ttl = ?8, segment = ?9, start = ?10, base = ?11, top = ?12, fact_high = ?13, \
              losses = ?14, step_count = ?15, step_limit = ?16, tail_limit = ?17, leaf = ?18, code = ?19, \
              cancel_number = ?20, cancel_mode = ?21, cancel_grace = ?22, cancel_until = ?23, begins_at = ?24, \
-             ends_at = ?25, wait = ?26, due_at = ?27, updated_at = ?28, quarantined = ?29, claim_number = ?30, prefer_until = ?31 \
+             ends_at = ?25, wait = ?26, due_at = ?27, updated_at = ?28, quarantined = ?29, claim_number = ?30, prefer_until = ?31, \
+             children = ?32 \
              WHERE run = ?1",
             params![
                 run.home.run,
@@ -270,6 +281,7 @@ impl Runs for Tx<'_> {
                 run.quarantined,
                 run.claim_number,
                 run.prefer_until,
+                run.children,
             ],
         )?;
         Ok(())
@@ -339,54 +351,55 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match id_opt(row, 45)? {
+    let forked_from = match id_opt(row, 47)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(46)?, sequence: row.get(47)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(48)?, sequence: row.get(49)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(48)?);
-    let updated_at: i64 = row.get(49)?;
-    let last_event: Option<i64> = row.get(55)?;
+    let created_at = Timestamp(row.get(50)?);
+    let updated_at: i64 = row.get(51)?;
+    let last_event: Option<i64> = row.get(57)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.org,
             id: run.id,
-            kind: row.get(34)?,
-            queue: row.get(35)?,
-            priority: row.get(36)?,
-            key: row.get(37)?,
-            input_digest: Digest(row.get(38)?),
-            limits: json_column(row, 39)?,
-            metadata: json_column(row, 40)?,
+            kind: row.get(38)?,
+            queue: row.get(39)?,
+            priority: row.get(40)?,
+            key: row.get(41)?,
+            input_digest: Digest(row.get(42)?),
+            limits: json_column(row, 43)?,
+            metadata: json_column(row, 44)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(41)?,
-            input: payload(row, 52)?,
+            traceparent: row.get(45)?,
+            input: payload(row, 54)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 53)?,
-        failure: json_opt(row, 51)?,
+        output: payload_opt(row, 55)?,
+        failure: json_opt(row, 53)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<_, Option<u64>>(54)?.unwrap_or(0)),
+        base: run.base.max(row.get::<_, Option<u64>>(56)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 42)?,
-        parent: id_opt(row, 43)?.map(ExecutionId),
-        root: ExecutionId(id(row, 44)?),
+        usage: json_column(row, 46)?,
+        parent: run.parent,
+        root: run.root,
+        depth: run.depth,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<_, Option<i64>>(50)?.map(Timestamp),
+        ended_at: row.get::<_, Option<i64>>(52)?.map(Timestamp),
     })
 }

@@ -3,10 +3,11 @@
 use super::super::random::Random;
 use super::super::rig::{Holder, json};
 use crate::error::Code;
-use crate::id::{EntryId, OnceSlot, TaskId};
+use crate::id::{EntryId, ExecutionId, OnceSlot, TaskId};
 use crate::model::{
     AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, EventKind, Failure, NewCheckpoint, NewEvent, NewOp,
     OpBody, Placement, RetryPolicy, Seen, SideEffects, Signal, Task, TaskOptions, TaskStatus, Usage, Wait, WaitReason,
+    child_signal,
 };
 use crate::payload::Payload;
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ pub(super) struct Known {
     pub tasks: Vec<Task>,
     pub signals: Vec<Signal>,
     pub entries: Vec<EntryId>,
+    /// Children that the run has started in the current segment.
+    pub children: Vec<ExecutionId>,
     /// Recorded waits for signals of the current segment.
     pub waits: Vec<u32>,
     /// Numbers of facts, in order.
@@ -81,8 +84,10 @@ pub(super) fn result(random: &mut Random) -> AttemptResult {
     }
 }
 
-fn wait(random: &mut Random) -> Wait {
-    let signals = NAMES.iter().filter(|_| random.percent(30)).map(|name| (*name).to_owned()).collect();
+fn wait(random: &mut Random, children: &[ExecutionId]) -> Wait {
+    let names = NAMES.iter().map(|name| (*name).to_owned());
+    let names = names.chain(children.iter().map(|child| child_signal(*child)));
+    let signals = names.filter(|_| random.percent(30)).collect();
     let reason = [None, Some(WaitReason::Task), Some(WaitReason::Signal), Some(WaitReason::Timer)];
     let reason = random.pick(&reason).copied().flatten();
     Wait {
@@ -96,11 +101,11 @@ fn wait(random: &mut Random) -> Wait {
     }
 }
 
-fn end(random: &mut Random, holder: &Holder<'_>) -> BatchEnd {
+fn end(random: &mut Random, holder: &Holder<'_>, known: &Known) -> BatchEnd {
     let failure = || Failure::new(Code::AgentFailed, "E", "it failed");
     match random.below(100) {
         0..45 => BatchEnd::Continue,
-        45..72 => BatchEnd::Suspend(wait(random)),
+        45..72 => BatchEnd::Suspend(wait(random, &known.children)),
         72..88 => BatchEnd::Checkpoint(NewCheckpoint {
             state: payload(random),
             leaves: holder.leaf.map(|leaf| (String::new(), leaf)).into_iter().collect::<BTreeMap<_, _>>(),
@@ -122,7 +127,7 @@ fn op(random: &mut Random, holder: &mut Holder<'_>, known: &Known) -> NewOp {
     let target = random.below(holder.next as usize + 1) as u32;
     let detached = known.tasks.iter().filter(|task| task.new.options.detached);
     let tasks: Vec<TaskId> = detached.map(|task| task.new.id).collect();
-    let mut op = match random.below(22) {
+    let mut op = match random.below(24) {
         0..4 => holder.entry("said"),
         4 => {
             let parent = random.pick(&known.entries).copied();
@@ -157,6 +162,10 @@ fn op(random: &mut Random, holder: &mut Holder<'_>, known: &Known) -> NewOp {
             holder.usage("m", Usage { calls: 1, input_tokens: target.into(), cost_micros: Some(7), ..Usage::default() })
         }
         20 => holder.step(),
+        21 | 22 => {
+            let input = payload(random);
+            holder.child(input)
+        }
         _ => {
             let value = payload(random);
             let name = format!("once-{}", random.below(4));
@@ -182,7 +191,7 @@ pub(super) fn batch(random: &mut Random, holder: &mut Holder<'_>, known: &Known)
     if ops.iter().all(|op| !matches!(op.body, OpBody::Entry(_))) {
         holder.leaf = leaf;
     }
-    let end = end(random, holder);
+    let end = end(random, holder, known);
     let mut batch = holder.batch(ops, end);
     let report = |random: &mut Random, sequence, attempt| AttemptReport {
         sequence,

@@ -7,11 +7,11 @@ use super::{Pair, both};
 use crate::id::{EntryId, ExecutionId, OpId, RequestId, Slot, WorkerId};
 use crate::model::{
     AttemptResult, BatchEnd, ClaimedTask, CommitRequest, Delivery, Divergence, EventKind, ExecutionFilter, Failure,
-    ForkFrom, ForkRequest, Page, PageRequest, RecordedBody, RecordedOp, Resolution, ResumeRequest, Segment, Status,
-    TaskReport,
+    ForkFrom, ForkRequest, OpBody, Page, PageRequest, RecordedBody, RecordedOp, Resolution, ResumeRequest, Segment,
+    Status, TaskReport,
 };
 use crate::payload::{Body, Digest, Payload};
-use crate::storage::{ClaimRequest, Heartbeat, WorkerInfo};
+use crate::storage::{ClaimRequest, Heartbeat, Only, WorkerInfo};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -106,6 +106,11 @@ impl<'p> Script<'p> {
         self.random.pick(from).copied().unwrap_or_default()
     }
 
+    fn only(&mut self) -> Only {
+        let run = self.id();
+        if self.random.percent(50) { Only::Family(run) } else { Only::Run(run) }
+    }
+
     fn worker(&mut self) -> WorkerId {
         self.random.pick(&self.workers).copied().unwrap_or_default()
     }
@@ -140,7 +145,7 @@ impl<'p> Script<'p> {
     }
 
     async fn claim(&mut self) {
-        let only = if self.random.percent(50) { Some(self.id()) } else { None };
+        let only = if self.random.percent(50) { Some(self.only()) } else { None };
         let worker = self.worker();
         let limit = self.random.below(4);
         let request = ClaimRequest { only, limit, ..self.pair.rig.asking(worker, AGENT) };
@@ -178,6 +183,7 @@ impl<'p> Script<'p> {
         let storage = &self.pair.rig.storage;
         let (id, segment) = (self.holders[place].id, self.holders[place].segment);
         let page = || PageRequest { limit: 1_000, after: None };
+        let journal = storage.journal(ORG, id, segment).await.unwrap_or_default();
         let known = Known {
             tasks: storage.tasks(ORG, id, page()).await.map_or_else(|_| vec![], |page| page.items),
             signals: storage.signals(ORG, id, page()).await.map_or_else(|_| vec![], |page| page.items),
@@ -185,10 +191,11 @@ impl<'p> Script<'p> {
                 .entries(ORG, id, page())
                 .await
                 .map_or_else(|_| vec![], |page| page.items.iter().map(|entry| entry.new.id).collect()),
-            waits: storage.journal(ORG, id, segment).await.map_or_else(
-                |_| vec![],
-                |ops| ops.iter().filter(|op| op.body == RecordedBody::Signal).map(|op| op.sequence).collect(),
-            ),
+            children: journal.iter().filter_map(child_of).collect(),
+            waits: {
+                let takes = |op: &&RecordedOp| matches!(op.body, RecordedBody::Signal | RecordedBody::Child { .. });
+                journal.iter().filter(takes).map(|op| op.sequence).collect()
+            },
             facts: storage.events(ORG, id, 0, 100_000).await.map_or_else(
                 |_| vec![],
                 |events| events.iter().filter(|event| is_fact(event.kind)).map(|event| event.number).collect(),
@@ -220,6 +227,11 @@ impl<'p> Script<'p> {
                 if matches!(request.batch.end, BatchEnd::Checkpoint(_)) {
                     holder.segment += 1;
                     holder.next = 0;
+                }
+                for op in &request.batch.ops {
+                    if let OpBody::Child(child) = &op.body {
+                        self.add(child.id);
+                    }
                 }
             }
             Err(_) => (holder.next, holder.leaf) = (next, leaf),
@@ -257,7 +269,7 @@ impl<'p> Script<'p> {
     }
 
     async fn claim_tasks(&mut self) {
-        let only = if self.random.percent(20) { Some(self.id()) } else { None };
+        let only = if self.random.percent(20) { Some(self.only()) } else { None };
         let worker = self.worker();
         let limit = self.random.below(4);
         let request = ClaimRequest { only, limit, ..self.pair.rig.asking(worker, TASK) };
@@ -494,4 +506,12 @@ fn catch_up(holder: &mut Holder<'_>, segment: &Segment) {
 fn is_fact(kind: EventKind) -> bool {
     use EventKind::*;
     matches!(kind, TaskCompleted | TaskFailed | TaskCancelled | Signal | Timer | Cancelling)
+}
+
+/// The child that an op has started.
+fn child_of(op: &RecordedOp) -> Option<ExecutionId> {
+    match op.body {
+        RecordedBody::Child { id } => Some(id),
+        _ => None,
+    }
 }

@@ -1,0 +1,122 @@
+// Children: agents that start other agents and wait for them.
+
+import {
+  agent,
+  AgentCancelled,
+  ChildCancelled,
+  ChildFailed,
+  connect,
+  InvalidArgument,
+  run,
+  task,
+} from "@flovyn/sdk";
+import { expect, test } from "vitest";
+
+import { onEveryBackend } from "./backends.js";
+import { disposing, until } from "./support.js";
+
+const double = task("double", async (x: number) => x * 2);
+const doubles = agent("doubles", { tasks: [double] }, async (_, x: number) => double(x));
+const fails = agent("fails", async (_, why: string): Promise<number> => {
+  throw new RangeError(why);
+});
+const waits = agent("waits", async (ctx) => ctx.waitForSignal("go"));
+
+onEveryBackend((backend) => {
+  test("a parent waits for its children, also after the worker has gone", async () => {
+    const parent = agent("parent", { children: [doubles] }, async (ctx, count: number) => {
+      const children = Array.from({ length: count }, (_, n) => ctx.spawnAgent(doubles, n));
+      const found = await Promise.all(children);
+      await ctx.waitForSignal("go on");
+      return [...found, await ctx.spawnAgent(doubles, 100)];
+    });
+    const client = disposing(await connect(await backend.open()));
+    const first = await client.worker({ agents: [parent] }).start();
+    const handle = await client.start(parent, 3);
+    await until(async () => (await handle.describe()).waitsFor.includes("go on"));
+    await first.close();
+    await handle.signal("go on", null);
+    await client.worker({ agents: [parent], maxParked: 0 }).start();
+    expect(await handle.result({ timeoutMs: 60_000 })).toEqual([0, 2, 4, 200]);
+    const kinds: string[] = [];
+    for await (const child of client.runs({ parent: handle.id })) kinds.push(child.kind);
+    expect(kinds).toEqual(["doubles", "doubles", "doubles", "doubles"]);
+    await client.close();
+  });
+
+  test("a child that ends otherwise is told where it is awaited", async () => {
+    const parent = agent("parent", { children: [fails, waits] }, async (ctx) => {
+      const told: unknown[] = [];
+      try {
+        await ctx.spawnAgent(fails, "no otters");
+      } catch (error) {
+        if (!(error instanceof ChildFailed)) throw error;
+        told.push(error.kind, error.type, error.reason);
+      }
+      const child = ctx.spawnAgent(waits);
+      try {
+        await child;
+      } catch (error) {
+        if (!(error instanceof ChildCancelled)) throw error;
+        told.push(error.message);
+      }
+      return told;
+    });
+    const client = disposing(await connect(await backend.open()));
+    await client.worker({ agents: [parent] }).start();
+    const handle = await client.start(parent);
+    const waiting = await until(async () => {
+      for await (const child of client.runs({ parent: handle.id, status: "WAITING" })) return child;
+      return undefined;
+    });
+    await (await client.handle(waiting.id)).cancel();
+    const told = await handle.result({ timeoutMs: 60_000 });
+    expect(told).toEqual(["fails", "RangeError", "no otters", 'child "waits" was cancelled']);
+    await client.close();
+  });
+
+  test("children end with their parent", async () => {
+    const parent = agent("parent", { children: [waits] }, async (ctx) => {
+      ctx.spawnAgent(waits);
+      await ctx.waitForSignal("leave");
+      return "left";
+    });
+    const client = disposing(await connect(await backend.open()));
+    await client.worker({ agents: [parent] }).start();
+    const handle = await client.start(parent);
+    const waiting = await until(async () => {
+      for await (const child of client.runs({ parent: handle.id, status: "WAITING" })) return child;
+      return undefined;
+    });
+    await handle.signal("leave", null);
+    expect(await handle.result({ timeoutMs: 60_000 })).toBe("left");
+    await expect((await client.handle(waiting.id)).result({ timeoutMs: 60_000 })).rejects.toThrow(AgentCancelled);
+    await client.close();
+  });
+});
+
+test("run() serves the children that the code hands over", async () => {
+  const parent = agent("parent", async (ctx, x: number) => {
+    const child = ctx.spawnAgent(doubles, x, { key: "one", metadata: { of: "otters" } });
+    expect(child.id).toMatch(/^[0-9a-f-]{36}$/);
+    return child;
+  });
+  expect(await run(parent, 21, { url: "memory:" })).toBe(42);
+});
+
+test("what cannot be a child is refused", async () => {
+  const parent = agent("parent", (ctx) => {
+    const spawn = ctx.spawnAgent.bind(ctx) as (...args: unknown[]) => unknown;
+    const told = [double, undefined, 7].map((given) => {
+      try {
+        spawn(given, 1);
+      } catch (error) {
+        if (error instanceof InvalidArgument) return error.message;
+      }
+      return "taken";
+    });
+    return told;
+  });
+  const message = "spawnAgent takes what agent(…) gave, or a kind";
+  expect(await run(parent, undefined, { url: "memory:" })).toEqual([message, message, message]);
+});

@@ -1,0 +1,32 @@
+// Children: runs of other agents that an agent starts and waits for.
+
+import { Step } from "./step.js";
+
+/** How a child is to be started. */
+export interface SpawnOptions {
+  /** Names the call among identical ones. */
+  key?: string;
+  /** The queue whose workers serve it; that of this run unless given. */
+  queue?: string;
+  /** Its limit of steps. */
+  maxSteps?: number;
+  /** The limit of its run. */
+  timeoutMs?: number;
+  /** Runs with a higher priority are claimed first. */
+  priority?: number;
+  /** For filters. */
+  metadata?: Record<string, string>;
+}
+
+/** A run that an agent has started: await it for its output. Its `id` is the id of the run. */
+export class Child<R> extends Step<R> {
+  /** @internal */
+  override get named(): string {
+    return `child "${this.what}"`;
+  }
+
+  /** @internal */
+  override get canOutlive(): boolean {
+    return false;
+  }
+}

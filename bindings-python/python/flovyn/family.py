@@ -1,0 +1,67 @@
+"""Children: runs of other agents that an agent starts and waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+
+from .errors import InvalidArgument
+from .inputs import NOT_GIVEN
+from .scope import once_name
+from .serde import checked
+from .step import Step
+
+if TYPE_CHECKING:
+    from .activation import Activation
+
+R = TypeVar("R")
+
+
+class SpawnOptions(TypedDict, total=False):
+    """How a child is to be started; see ``ctx.spawn_agent``."""
+
+    key: str | None
+    queue: str | None
+    max_steps: int | None
+    timeout: float | None
+    priority: int
+    metadata: Mapping[str, str] | None
+
+
+class Child(Step[R]):
+    """A run that an agent has started: await it for its output. Its ``id`` is the id of the run."""
+
+    __slots__ = ()
+
+    @property
+    def named(self) -> str:
+        return f"child {self._what!r}"
+
+    @property
+    def can_outlive(self) -> bool:
+        return False
+
+
+def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, Any]) -> Child[Any]:
+    """Start a child of an agent's run."""
+    from .agent import Agent
+
+    unknown = sorted(options.keys() - SpawnOptions.__annotations__)
+    if unknown:
+        known = ", ".join(SpawnOptions.__annotations__)
+        raise InvalidArgument(f"spawn_agent has no option {', '.join(unknown)}; known are {known}")
+    if isinstance(agent, Agent):
+        declared = cast("Agent[Any, Any]", agent)
+        kind, value, rebuild = declared.kind, declared.wire(input), declared.rebuild
+        options.setdefault("timeout", declared.timeout)
+        if options.get("queue") is None:
+            activation.worker.meet_agent(declared)
+    elif isinstance(agent, str):
+        kind, value, rebuild = agent, checked(None if input is NOT_GIVEN else input), None
+    else:
+        raise InvalidArgument(f"spawn_agent takes a function declared with @agent, or a kind, not {agent!r}")
+    metadata = options.pop("metadata", None)
+    op, uuid = activation.session.call_child(
+        kind, value, metadata=dict(metadata) if metadata else None, once=once_name.get(), **options
+    )
+    return activation.keep(Child(activation, op, uuid, what=kind, rebuild=rebuild))

@@ -1,0 +1,194 @@
+"""Children: agents that start other agents and wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import flovyn
+import pytest
+from family_victim import lead
+from flovyn import AgentContext, SyncAgentContext, agent, task
+
+VICTIM = Path(__file__).parent / "family_victim.py"
+ENDED = "OTTERS 1 + OTTERS 2, SEALS 1 + SEALS 2, LAST 1 + LAST 2"
+
+
+@task
+async def double(x: int) -> int:
+    return 2 * x
+
+
+@agent
+async def doubles(ctx: AgentContext, x: int) -> int:
+    return await double(x)
+
+
+@agent
+async def fails(ctx: AgentContext, why: str) -> None:
+    raise LookupError(why)
+
+
+@agent
+async def waits(ctx: AgentContext) -> Any:
+    return await ctx.wait_for_signal("go")
+
+
+def test_a_parent_waits_for_its_child() -> None:
+    @agent
+    async def parent(ctx: AgentContext, x: int) -> list[int]:
+        child = ctx.spawn_agent(doubles, x)
+        return [await child, await child, await double(1)]
+
+    assert flovyn.run(parent, 21, url="memory:") == [42, 42, 2]
+
+
+@pytest.mark.parametrize("kill_at", range(1, 7))
+def test_a_killed_family_goes_on_where_it_was(tmp_path: Path, kill_at: int) -> None:
+    url, log = f"sqlite:{tmp_path / 'runs.db'}", tmp_path / "log"
+
+    def life(kill_at: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(VICTIM), url, "family", str(log), str(kill_at)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    killed = life(kill_at)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = life(0)
+    assert again.stdout == f"{ENDED}\n", again.stderr
+    # What was under way when the process was killed may have been done and is done again; nothing else is.
+    times = Counter(log.read_text().splitlines())
+    assert set(times) == {f"{topic} {n}" for topic in ("otters", "seals", "last") for n in (1, 2)}
+    assert sum(times.values()) <= 7
+    assert life(0).stdout == f"{ENDED}\n"
+    assert sum(Counter(log.read_text().splitlines()).values()) == sum(times.values())
+
+
+async def test_a_worker_serves_the_children_of_its_agents() -> None:
+    async with flovyn.connect("memory:") as client, client.worker(agents=[lead]):
+        handle = await client.start(lead, ["otters", "seals"])
+        assert await handle.result() == ENDED
+        children = [run async for run in client.runs(parent=handle.id)]
+        assert [run["kind"] for run in children] == ["researcher"] * 3
+        assert {run["root"] for run in children} == {str(handle.id)}
+
+
+async def test_a_child_that_is_handed_over_at_run_time_is_served() -> None:
+    @agent
+    async def parent(ctx: AgentContext, x: int) -> list[int]:
+        return [await ctx.spawn_agent(one, x) for one in table()]
+
+    def table() -> list[flovyn.Agent[int, int]]:
+        return [globals()["doubles"]]
+
+    async with flovyn.connect("memory:") as client, client.worker(agents=[parent], tasks=[double]):
+        assert await (await client.start(parent, 4)).result(timeout=20) == [8]
+
+
+async def test_a_child_by_its_kind_is_served_by_another_worker() -> None:
+    @agent
+    async def parent(ctx: AgentContext, x: int) -> Any:
+        return await ctx.spawn_agent("doubles", x, queue="far", priority=3, metadata={"of": "otters"})
+
+    async with flovyn.connect("memory:") as client, client.worker(agents=[parent]):
+        handle = await client.start(parent, 5)
+        async with client.worker(agents=[doubles], queue="far"):
+            assert await handle.result(timeout=20) == 10
+        (child,) = [run async for run in client.runs(parent=handle.id)]
+        assert (child["queue"], child["priority"], child["metadata"]) == ("far", 3, {"of": "otters"})
+
+
+def test_a_failed_child_raises_in_its_parent() -> None:
+    @agent
+    async def parent(ctx: AgentContext) -> list[Any]:
+        try:
+            await ctx.spawn_agent(fails, "no otters")
+        except flovyn.ChildFailed as error:
+            return [error.kind, error.type, error.message, str(error)]
+        return []
+
+    told = flovyn.run(parent, url="memory:")
+    assert told == ["fails", "LookupError", "no otters", 'child "fails" failed: LookupError: no otters']
+
+
+async def test_a_cancelled_child_raises_in_its_parent_which_goes_on() -> None:
+    @agent
+    async def parent(ctx: AgentContext) -> str:
+        child = ctx.spawn_agent(waits)
+        try:
+            await child
+        except flovyn.ChildCancelled as error:
+            return f"{error} {child.id}"
+        return "not cancelled"
+
+    async with flovyn.connect("memory:") as client, client.worker(agents=[parent]):
+        handle = await client.start(parent)
+        while not (children := [run async for run in client.runs(parent=handle.id, status="WAITING")]):
+            await asyncio.sleep(0.01)
+        child = await client.handle(children[0]["id"])
+        await child.cancel()
+        assert await handle.result(timeout=20) == f'child "waits" was cancelled {child.id}'
+
+
+async def test_children_end_with_their_parent() -> None:
+    @agent
+    async def parent(ctx: AgentContext) -> str:
+        ctx.spawn_agent(waits)
+        await ctx.wait_for_signal("leave")
+        return "left"
+
+    async with flovyn.connect("memory:") as client, client.worker(agents=[parent]):
+        handle = await client.start(parent)
+        while not (children := [run async for run in client.runs(parent=handle.id, status="WAITING")]):
+            await asyncio.sleep(0.01)
+        await handle.signal("leave", None)
+        assert await handle.result(timeout=20) == "left"
+        child = await client.handle(children[0]["id"])
+        with pytest.raises(flovyn.AgentCancelled):
+            await child.result(timeout=20)
+
+
+def test_a_plain_function_has_children_too() -> None:
+    @agent
+    def parent(ctx: SyncAgentContext, x: int) -> list[int]:
+        children = [ctx.spawn_agent(doubles, x + n) for n in range(3)]
+        return [child.result() for child in children]
+
+    assert flovyn.run(parent, 1, url="memory:") == [2, 4, 6]
+
+
+def test_many_children_fan_out_and_in() -> None:
+    @agent
+    async def parent(ctx: AgentContext, count: int) -> int:
+        return sum(await asyncio.gather(*(ctx.spawn_agent(doubles, x) for x in range(count))))
+
+    assert flovyn.run(parent, 100, url="memory:") == 9900
+
+
+def test_what_cannot_be_a_child_is_refused() -> None:
+    @agent
+    async def parent(ctx: AgentContext) -> list[str]:
+        told: list[str] = []
+        spawn: Any = ctx.spawn_agent
+        for given, options in (
+            (double, {}),
+            (doubles, {}),
+            ("doubles", {"colour": "red"}),
+            (doubles, {"key": "x" * 5_000}),
+        ):
+            try:
+                spawn(given, *([] if given is doubles and not options else [1]), **options)
+            except flovyn.InvalidArgument as error:
+                told.append(error.message)
+        return told
+
+    told = flovyn.run(parent, url="memory:")
+    assert len(told) == 4, told
+    assert "declared with @agent" in told[0]
+    assert "'doubles'" in told[1] or '"doubles"' in told[1]
+    assert "colour" in told[2] and "queue" in told[2]
+    assert "key" in told[3]

@@ -1,0 +1,137 @@
+//! What a run is told of the runs that it has started.
+//!
+//! The end of a child is stored as a signal of its parent, in the transaction that ends the child. So there is no
+//! moment at which a child has ended and its parent could not know of it.
+
+use crate::error::Code;
+use crate::id::{ExecutionId, OrgId, SignalId};
+use crate::model::{Delivery, Failure, NewSignal, Status};
+use crate::payload::{Body, ContentHash, Encoding, Payload};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The name of the signal that tells a run of the end of a run it has started.
+pub fn child_signal(child: ExecutionId) -> String {
+    format!("{CHILD_SIGNALS}{child}")
+}
+
+/// The prefix of the names of such signals.
+pub const CHILD_SIGNALS: &str = "flovyn.child.";
+
+/// How a child ended, as its parent's signal has it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ChildEnd {
+    child: ExecutionId,
+    status: Status,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output: Option<Output>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure: Option<Failure>,
+}
+
+/// The output of a child: in the signal where it is small, else the name of the stored bytes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Output {
+    Json(Box<RawValue>),
+    Bytes { encoding: Encoding, bytes: Vec<u8> },
+    Stored { encoding: Encoding, hash: [u8; 32], size: u64 },
+}
+
+impl Output {
+    fn of(payload: &Payload) -> Option<Self> {
+        let encoding = payload.encoding;
+        if let Some((ContentHash(hash), size)) = payload.stored() {
+            return Some(Self::Stored { encoding, hash, size });
+        }
+        let bytes = payload.bytes().ok()?.to_vec();
+        let json = || RawValue::from_string(String::from_utf8(bytes.clone()).ok()?).ok();
+        let json = (encoding == Encoding::Json).then(json).flatten();
+        Some(json.map_or(Self::Bytes { encoding, bytes }, Self::Json))
+    }
+
+    fn payload(self) -> Payload {
+        match self {
+            Self::Json(json) => Payload::json(String::from(Box::<str>::from(json))),
+            Self::Bytes { encoding, bytes } => Payload { encoding, body: Body::Inline(bytes.into()) },
+            Self::Stored { encoding, hash, size } => {
+                Payload { encoding, body: Body::Stored { hash: ContentHash(hash), size } }
+            }
+        }
+    }
+}
+
+impl ChildEnd {
+    /// The signal that tells a parent of the end of a child.
+    pub(crate) fn signal(
+        org: OrgId,
+        parent: ExecutionId,
+        child: ExecutionId,
+        status: Status,
+        output: Option<&Payload>,
+        failure: Option<&Failure>,
+    ) -> NewSignal {
+        let end = Self { child, status, output: output.and_then(Output::of), failure: failure.cloned() };
+        NewSignal {
+            org,
+            execution: parent,
+            id: SignalId(uuid::Uuid::new_v5(&child.0, b"ended")),
+            name: child_signal(child),
+            payload: Payload::of(&end).unwrap_or_else(|_| Payload::null()),
+            delivery: Delivery::NextStep,
+            idempotency_key: None,
+        }
+    }
+
+    /// What the await of a child ends with: its output, or why there is none. `kind` is what the child is.
+    pub(crate) fn result(signal: &Payload, kind: &str) -> Result<Payload, Failure> {
+        let end: Self = signal.parse().map_err(|error| Failure::new(error.code(), "ChildFailed", error.message()))?;
+        let failure = match (end.status, end.failure) {
+            (Status::Completed, _) => return Ok(end.output.map_or_else(Payload::null, Output::payload)),
+            (Status::Failed, Some(failure)) => Failure { code: Code::ChildFailed, task: None, ..failure },
+            (Status::Failed, None) => Failure::new(Code::ChildFailed, "ChildFailed", "it left no error"),
+            _ => Failure::new(Code::ChildCancelled, "ChildCancelled", "it was asked to stop"),
+        };
+        Err(Failure { kind: Some(kind.to_owned()), ..failure })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(status: Status, output: Option<Payload>, failure: Option<Failure>) -> Result<Payload, Failure> {
+        let child = ExecutionId(uuid::Uuid::from_u128(7));
+        let signal =
+            ChildEnd::signal(OrgId::DEFAULT, ExecutionId::default(), child, status, output.as_ref(), failure.as_ref());
+        assert_eq!(signal.name, "flovyn.child.00000000-0000-0000-0000-000000000007");
+        ChildEnd::result(&signal.payload, "researcher")
+    }
+
+    #[test]
+    fn a_parent_is_told_the_output_that_its_child_has() {
+        let stored =
+            Payload { encoding: Encoding::Raw, body: Body::Stored { hash: ContentHash([9; 32]), size: 90_000 } };
+        for output in [
+            Payload::json("{\"a\": [1, \"\\u0000\u{2028}\"]}"),
+            Payload::raw(vec![0, 255, 10]),
+            Payload::json(""),
+            stored,
+        ] {
+            let told = told(Status::Completed, Some(output.clone()), None).expect("an output");
+            assert_eq!(told, output);
+            assert_eq!(told.encoding, output.encoding);
+        }
+        assert_eq!(told(Status::Completed, None, None), Ok(Payload::null()));
+    }
+
+    #[test]
+    fn a_parent_is_told_why_its_child_has_no_output() {
+        let failed = told(Status::Failed, None, Some(Failure::new(Code::AgentFailed, "ValueError", "no otters")));
+        let failure = failed.expect_err("a failure");
+        assert_eq!((failure.code, failure.error_type.as_str()), (Code::ChildFailed, "ValueError"));
+        assert_eq!((failure.kind.as_deref(), failure.message.as_str()), (Some("researcher"), "no otters"));
+        let failure = told(Status::Cancelled, Some(Payload::json("1")), None).expect_err("a failure");
+        assert_eq!(failure.code, Code::ChildCancelled);
+    }
+}

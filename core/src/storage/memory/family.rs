@@ -1,0 +1,146 @@
+//! What ties a run to the run that started it: its birth, the news of its end, and that an end takes children along.
+
+use super::executions::fresh;
+use super::rows::{Cause, FactOf, Run};
+use super::state::{RunKey, State, not_found};
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{ExecutionId, OrgId, Slot};
+use crate::model::{
+    Batch, CancelMode, Cancellation, ChildEnd, Created, EventKind, NewExecution, NewSignal, OpBody, RecordedBody,
+    Signal, Status,
+};
+use crate::storage::limits::check_family;
+use serde_json::json;
+
+/// Who ended a run that its parent has taken along.
+pub(super) const BY_PARENT: &str = "parent";
+
+impl State {
+    /// Refuses a batch whose children may not be started.
+    pub(super) fn check_children(&self, org: OrgId, parent: &Run, batch: &Batch) -> Result<()> {
+        let mut alive = parent.children.len();
+        for op in &batch.ops {
+            let OpBody::Child(child) = &op.body else { continue };
+            check_family(parent.exec.new.id, parent.exec.depth, alive)?;
+            alive += 1;
+            if let Some(there) = self.runs.get(&(org, child.id))
+                && !there.exec.is_of(child)
+            {
+                return Err(there.exec.is_in_the_way());
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the children of a batch.
+    pub(super) fn bear_children(&mut self, (org, parent): RunKey, batch: &Batch, now: Timestamp) -> Result<()> {
+        for op in &batch.ops {
+            let OpBody::Child(child) = &op.body else { continue };
+            let child = NewExecution { org, ..(**child).clone() };
+            let id = child.id;
+            if !self.create_below(child, Some(parent), now)?.existing {
+                self.run_mut(org, parent)?.children.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a run as the child of another one, where a parent is given.
+    pub(super) fn create_below(
+        &mut self,
+        mut new: NewExecution,
+        parent: Option<ExecutionId>,
+        now: Timestamp,
+    ) -> Result<Created> {
+        if let Some(run) = self.runs.get(&(new.org, new.id)) {
+            if run.exec.is_of(&new) {
+                return Ok(Created { execution: run.exec.clone(), existing: true });
+            }
+            return Err(run.exec.is_in_the_way());
+        }
+        let org = new.org;
+        let above = parent.map(|parent| self.runs.get(&(org, parent)).ok_or_else(|| not_found("run", parent)));
+        let above = above.transpose()?.map(|above| (above.exec.new.id, above.exec.root, above.exec.depth));
+        self.payloads.store(org, &mut new.input)?;
+        let mut run = Run::new(fresh(new, now));
+        if let Some((parent, root, depth)) = above {
+            (run.exec.parent, run.exec.root, run.exec.depth) = (Some(parent), root, depth + 1);
+        }
+        let data = json!({ "kind": run.exec.new.kind, "queue": run.exec.new.queue });
+        run.emit(now, EventKind::Created, None, data);
+        let execution = run.exec.clone();
+        self.add(run, now);
+        Ok(Created { execution, existing: false })
+    }
+
+    /// Cancels the children of ops that a batch has orphaned. They tell their parent nothing.
+    pub(super) fn cancel_orphans(&mut self, (org, parent): RunKey, orphaned: &(u32, Vec<u32>), now: Timestamp) {
+        let orphans = self.run(org, parent).map_or_else(|_| Vec::new(), |run| run.orphaned_children(orphaned));
+        let usual = Cancellation { mode: CancelMode::Graceful, grace: Cancellation::USUAL_GRACE };
+        for child in orphans {
+            let ended = self.request_cancel(org, child, usual, true, now).is_ok_and(|run| run.status.is_terminal());
+            if ended && let Ok(run) = self.run_mut(org, parent) {
+                run.children.retain(|open| *open != child);
+            }
+        }
+    }
+
+    /// After a write to a run that has ended: tells its parent, once, and takes its children along.
+    pub(super) fn settle_family(&mut self, (org, id): RunKey, now: Timestamp) {
+        let Some(run) = self.runs.get_mut(&(org, id)) else { return };
+        if !run.exec.status.is_terminal() {
+            return;
+        }
+        let children = std::mem::take(&mut run.children);
+        let usual = Cancellation { mode: CancelMode::Graceful, grace: Cancellation::USUAL_GRACE };
+        let how = run.exec.cancel.map_or(usual, |(cancellation, _)| cancellation);
+        self.tell_parent(org, id, now);
+        for child in children {
+            // It has not ended, and nothing else can be wrong with the request.
+            let _ = self.request_cancel(org, child, how, true, now);
+        }
+    }
+
+    fn tell_parent(&mut self, org: OrgId, child: ExecutionId, now: Timestamp) {
+        let Some(run) = self.runs.get_mut(&(org, child)) else { return };
+        if std::mem::replace(&mut run.told_parent, true) {
+            return;
+        }
+        let Some(parent) = run.exec.parent else { return };
+        let exec = &run.exec;
+        let output = exec.output.as_ref().filter(|_| exec.status != Status::Failed);
+        let signal = ChildEnd::signal(org, parent, child, exec.status, output, exec.failure.as_ref());
+        let Ok(above) = self.run_mut(org, parent) else { return };
+        // A parent that has ended takes nothing.
+        if !above.exec.status.is_terminal() {
+            above.children.retain(|open| *open != child);
+            above.take_signal(signal, now);
+            self.refresh((org, parent), now);
+        }
+    }
+}
+
+impl Run {
+    /// The children of the ops that a batch orphans.
+    fn orphaned_children(&self, (segment, orphaned): &(u32, Vec<u32>)) -> Vec<ExecutionId> {
+        let ops = orphaned.iter().filter_map(|sequence| self.ops.get(&Slot { segment: *segment, sequence: *sequence }));
+        let children = ops.filter_map(|op| match op.body {
+            RecordedBody::Child { id } => Some(id),
+            _ => None,
+        });
+        children.filter(|child| self.children.contains(child)).collect()
+    }
+
+    /// Puts a signal into the mailbox. Returns whether it woke the run.
+    pub(super) fn take_signal(&mut self, new: NewSignal, now: Timestamp) -> bool {
+        let number = self.emit(now, EventKind::Signal, None, json!({ "signal": new.id.to_string(), "name": new.name }));
+        self.fact(number, now, FactOf::Signal);
+        self.signal_ids.insert(new.id, number);
+        let resumed = self.wake(now, Cause::Signal(&new.name));
+        let NewSignal { id, name, payload, delivery, .. } = new;
+        let signal = Signal { id, name, payload, delivery, number, consumed_by: None, created_at: now };
+        self.signals.insert(number, signal);
+        resumed
+    }
+}
