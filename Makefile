@@ -19,7 +19,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
+.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -131,9 +131,17 @@ rust-build:
 	@echo "==> building the Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run
 
+# Many suites wait more than they compute, so two of them run at a time.
 rust-test: system $(MCP_SERVERS)/node_modules/.installed
 	@echo "==> Rust suites"
-	@cargo test $(FEATURES) --features flovyn-core/testing --quiet
+	$(call beside,rust-test-to-f,rust-test-from-g)
+
+rust-test-to-f:
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --lib --bins --examples --test '[a-f]*'
+
+rust-test-from-g:
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --test '[g-z]*'
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --doc
 
 python-test: $(VENV)/.flovyn
 	@echo "==> Python suites"
