@@ -89,6 +89,23 @@ async def test_a_child_that_is_handed_over_at_run_time_is_served() -> None:
         assert await (await client.start(parent, 4)).result(timeout=20) == [8]
 
 
+async def test_a_shared_worker_serves_the_children_of_agents_that_come_later() -> None:
+    @agent
+    async def first(ctx: AgentContext) -> int:
+        return await ctx.spawn_agent(doubles, 1)
+
+    @agent
+    async def second(ctx: AgentContext) -> int:
+        return await ctx.spawn_agent(doubles, 2)
+
+    async with flovyn.connect("memory:") as client:
+        worker = client.worker(agents=[first])
+        async with worker:
+            await worker.replace([second], [])
+            assert await (await client.start(second)).result(timeout=20) == 4
+            assert await (await client.start(first)).result(timeout=20) == 2
+
+
 async def test_a_child_by_its_kind_is_served_by_another_worker() -> None:
     @agent
     async def parent(ctx: AgentContext, x: int) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import sys
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import _native
@@ -170,12 +170,13 @@ class Worker:
             if old.fn is not task.fn:
                 self._add(self._tasks, task)
 
-    def _know_children(self) -> None:
+    def _know_children(self, taken: Container[str] = ()) -> None:
         """Serve the agents of children that the code of its agents hands over, unless others have their kinds."""
         for agent in self._served():
             for child in agent.own_agents():
                 for name in (child.kind, *child.aliases):
-                    self._agents.setdefault(name, child)
+                    if name not in taken:
+                        self._agents.setdefault(name, child)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,6 +219,7 @@ class Worker:
     async def replace(self, agents: Iterable[Agent[Any, Any]], tasks: Iterable[Task[..., Any]]) -> None:
         """Serve agents and tasks from now on, in the place of what it serves under the same kinds; see ``shared``."""
         new = Worker(self._client, agents, tasks)
+        new._know_children(self._agents)
         for agent in new._served():
             old = self._agents.get(agent.kind)
             if old is not None and old.is_native != agent.is_native:

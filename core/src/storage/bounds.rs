@@ -5,8 +5,8 @@ use super::unfenced::Serves;
 use super::{ClaimRequest, Heartbeat, WorkerInfo};
 use crate::error::{Code, Error, Result};
 use crate::model::{
-    Batch, ForkRequest, LabelKey, NewExecution, NewOp, NewSignal, OpBody, ScheduleSpec, check_concurrency, check_id,
-    check_name, check_text,
+    Batch, CHILD_SIGNALS, ForkRequest, LabelKey, NewExecution, NewOp, NewSignal, OpBody, ScheduleSpec,
+    check_concurrency, check_id, check_name, check_text,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,9 +33,18 @@ impl NewExecution {
 }
 
 impl NewSignal {
-    /// Errors: `InvalidArgument` for a name or a key that no backend takes.
+    /// Errors: `InvalidArgument` for a name or a key that no backend takes, and for a name by which the store tells of the
+    /// end of a child: nobody else may.
     pub(crate) fn check(&self) -> Result<()> {
         check_name("the signal", &self.name)?;
+        if self.name.starts_with(CHILD_SIGNALS) {
+            let message = format!(
+                "the signal {:?} was not sent: names that begin with {CHILD_SIGNALS:?} tell of the ends of children; choose \
+                 another",
+                self.name
+            );
+            return Err(Error::new(Code::InvalidArgument, message));
+        }
         optional("the idempotency key", self.idempotency_key.as_deref())
     }
 }

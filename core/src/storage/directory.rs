@@ -69,11 +69,12 @@ pub(super) fn removals(orgs: impl IntoIterator<Item = OrgId>) -> Vec<(OrgId, Str
     removed.into_iter().map(|(org, runs)| (org, format!("ended runs: {runs}"))).collect()
 }
 
-/// Refuses to remove a run that has not ended, that a fork needs, or that has an open task.
-pub(super) fn check_removable(id: ExecutionId, status: Status, forked: bool, open: bool) -> Result<()> {
-    let (why, what) = match (status.is_terminal(), forked, open) {
+/// Refuses to remove a run that has not ended, that a fork or a child needs, or that has an open task.
+pub(super) fn check_removable(id: ExecutionId, status: Status, forked: bool, parent: bool, open: bool) -> Result<()> {
+    let (why, what) = match (status.is_terminal(), forked, parent, open) {
         (false, ..) => (format!("it is {status}"), "cancel it first, or wait for its end"),
-        (_, true, _) => ("a fork of it reads its history".to_owned(), "remove the fork first"),
+        (_, true, ..) => ("a fork of it reads its history".to_owned(), "remove the fork first"),
+        (_, _, true, _) => ("it has a child".to_owned(), "remove its children first"),
         (.., true) => ("a detached task of it runs".to_owned(), "wait for the task's end"),
         _ => return Ok(()),
     };

@@ -140,7 +140,7 @@ pub trait AgentStorage: Send + Sync {
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution>;
 
     /// Removes a run that has ended, with all its rows. Its id is free again. Fails as `InvalidTransition` while the
-    /// run has not ended, while a fork reads its history, or while one of its detached tasks runs.
+    /// run has not ended, while a fork reads its history, while it has children, or while one of its detached tasks runs.
     async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()>;
 
     /// Continues a PAUSED run. Fails as `InvalidTransition` for any other, and as `StepLimitReached` past the

@@ -171,7 +171,8 @@ macro_rules! conformance_cases {
                 equal_content_is_one too_large_is_refused a_long_tail_stays_in_its_rows
             }
             retention {
-                ended_runs_are_removed one_run_is_removed what_others_need_is_kept what_nobody_started_is_not_kept
+                ended_runs_are_removed one_run_is_removed what_others_need_is_kept a_parent_outlives_its_children
+                the_end_of_a_child_cannot_be_made_up what_nobody_started_is_not_kept
             }
             schedules {
                 a_schedule_is_kept a_paused_schedule_rests each_tick_starts_one_run a_tick_that_cannot_start_is_passed_over

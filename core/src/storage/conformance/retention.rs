@@ -3,8 +3,10 @@
 use super::Factory;
 use super::rig::{Holder, ORG, Rig, TASK, at_once, done, gracefully, json, refused};
 use crate::error::Code;
-use crate::id::ExecutionId;
-use crate::model::{BatchEnd, ForkFrom, ForkRequest, PageRequest, Status, TaskOptions, TaskStatus};
+use crate::id::{ExecutionId, SignalId};
+use crate::model::{
+    BatchEnd, Delivery, ForkFrom, ForkRequest, NewSignal, PageRequest, Status, TaskOptions, TaskStatus, child_signal,
+};
 use crate::storage::ClaimRequest;
 use std::time::Duration;
 
@@ -86,6 +88,42 @@ pub async fn one_run_is_removed(factory: &dyn Factory) {
     assert_eq!(left.iter().map(|run| run.new.id).collect::<Vec<_>>(), [other.id, living]);
     rig.start_as(|new| new.id = origin.id).await;
     assert_eq!(rig.claim(origin.id).await.load().await.tail.len(), 0);
+}
+
+/// A run stays as long as its children do. Its end has cancelled the one that nobody had claimed.
+pub async fn a_parent_outlives_its_children(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut parent = rig.running().await;
+    let op = parent.child(json(&1));
+    let child = ExecutionId(parent.task_id(op.sequence).0);
+    parent.commit(vec![op]).await;
+    parent.commit_batch(parent.batch(vec![], BatchEnd::Complete(json(&1)))).await;
+    assert_eq!(rig.status(child).await, Status::Cancelled);
+    assert_eq!(refused(rig.storage.remove_execution(ORG, parent.id).await), Code::InvalidTransition);
+    assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(refused(rig.storage.execution(ORG, child).await), Code::ExecutionNotFound);
+    assert_eq!(rig.keeper().remove_ended(Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(refused(rig.storage.execution(ORG, parent.id).await), Code::ExecutionNotFound);
+}
+
+/// Nobody but the store tells a run of the end of a child.
+pub async fn the_end_of_a_child_cannot_be_made_up(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut parent = rig.running().await;
+    let op = parent.child(json(&1));
+    let child = ExecutionId(parent.task_id(op.sequence).0);
+    parent.commit(vec![op]).await;
+    let signal = NewSignal {
+        org: ORG,
+        execution: parent.id,
+        id: SignalId(rig.uuid()),
+        name: child_signal(child),
+        payload: json(&serde_json::json!({ "child": child, "status": "COMPLETED", "output": { "json": "made up" } })),
+        delivery: Delivery::NextStep,
+        idempotency_key: None,
+    };
+    assert_eq!(refused(rig.storage.store_signal(signal).await), Code::InvalidArgument);
+    assert!(rig.storage.signals(ORG, parent.id, PageRequest::default()).await.unwrap().items.is_empty());
 }
 
 /// A run stays as long as its forks do, and as long as a detached task of it runs.

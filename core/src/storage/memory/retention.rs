@@ -1,5 +1,6 @@
 //! Removes runs that ended long ago.
 
+use super::rows::Run;
 use super::state::{RunKey, State};
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -12,13 +13,13 @@ use std::time::Duration;
 const SHARE: usize = 256;
 
 impl State {
-    /// Removes runs that ended at least `keep` ago. Runs that have forks or open tasks stay.
+    /// Removes runs that ended at least `keep` ago. Runs that have forks, children or open tasks stay.
     pub(super) fn remove_ended(&mut self, keep: Duration, now: Timestamp) -> usize {
-        let origins: BTreeSet<RunKey> = self
-            .runs
-            .iter()
-            .filter_map(|((org, _), run)| run.exec.forked_from.map(|point| (*org, point.execution)))
-            .collect();
+        let refers = |((org, _), run): (&RunKey, &Run)| {
+            let origin = run.exec.forked_from.map(|point| point.execution);
+            origin.into_iter().chain(run.exec.parent).map(|id| (*org, id)).collect::<Vec<_>>()
+        };
+        let origins: BTreeSet<RunKey> = self.runs.iter().flat_map(refers).collect();
         let ended = self.runs.iter().filter_map(|(key, run)| {
             let ended = run.exec.ended_at.filter(|at| at.after(keep) <= now)?;
             (run.open.is_empty() && !origins.contains(key)).then_some((ended, *key))
@@ -35,13 +36,14 @@ impl State {
         ended.len()
     }
 
-    /// Removes a run. Refused if it has not ended, or has forks or open tasks.
+    /// Removes a run. Refused if it has not ended, or has forks, children or open tasks.
     pub(super) fn remove_one(&mut self, org: OrgId, id: ExecutionId) -> Result<()> {
         let run = self.run(org, id)?;
         let forked = self.runs.iter().any(|((of, _), other)| {
             *of == org && other.exec.forked_from.as_ref().is_some_and(|point| point.execution == id)
         });
-        check_removable(id, run.exec.status, forked, !run.open.is_empty())?;
+        let parent = self.runs.iter().any(|((of, _), other)| *of == org && other.exec.parent == Some(id));
+        check_removable(id, run.exec.status, forked, parent, !run.open.is_empty())?;
         self.remove((org, id));
         Ok(())
     }

@@ -21,6 +21,7 @@ const ENDED: &str = concat!(
     run_columns!(),
     " FROM agent_execution x WHERE x.ended_at <= $1 \
      AND NOT EXISTS (SELECT FROM agent_execution f WHERE f.org_id = x.org_id AND f.forked_run = x.run) \
+     AND NOT EXISTS (SELECT FROM agent_execution c WHERE c.org_id = x.org_id AND c.parent_id = x.id) \
      AND NOT EXISTS (SELECT FROM task_execution t WHERE t.org_id = x.org_id AND t.run = x.run AND t.ended_at IS NULL) \
      ORDER BY x.ended_at LIMIT $2 FOR UPDATE OF x SKIP LOCKED"
 );
@@ -36,7 +37,7 @@ macro_rules! delete {
     };
 }
 
-/// Removes runs that ended at least `keep` ago. Runs that have forks or open tasks stay.
+/// Removes runs that ended at least `keep` ago. Runs that have forks, children or open tasks stay.
 pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     let runs = tx.all(ENDED, row![tx.now.0.saturating_sub(micros(keep)), SHARE], Run::read)?;
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();
@@ -47,20 +48,22 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     Ok(keys.len())
 }
 
-/// Removes a run. Refused if it has not ended, or has forks or open tasks.
+/// Removes a run. Refused if it has not ended, or has forks, children or open tasks.
 pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
     let run = tx.find_run(org, id)?;
     let key = run.home.key;
     let is_there = |sql| Ok::<_, Fault>(tx.first(sql, row![org.0, key.run], |row| row.get::<bool>(0))?.is_some());
     let forked = is_there("SELECT true FROM agent_execution WHERE org_id = $1 AND forked_run = $2 LIMIT 1")?;
+    let parent = "SELECT true FROM agent_execution WHERE org_id = $1 AND parent_id = $2 LIMIT 1";
+    let parent = tx.first(parent, row![org.0, id.0], |row| row.get::<bool>(0))?.is_some();
     let open = is_there("SELECT true FROM task_execution WHERE org_id = $1 AND run = $2 AND ended_at IS NULL LIMIT 1")?;
-    check_removable(id, run.status, forked, open)?;
+    check_removable(id, run.status, forked, parent, open)?;
     remove(tx, &[key])
 }
 
-/// Removes some runs of an organization that is being removed, and returns how many.
+/// Removes some runs of an organization that is being removed, and returns how many: those first that refer to others.
 pub(super) fn remove_some(tx: &Tx, org: OrgId) -> Done<usize> {
-    let sql = "SELECT org_id, run FROM agent_execution WHERE org_id = $1 ORDER BY run LIMIT $2 FOR UPDATE";
+    let sql = "SELECT org_id, run FROM agent_execution WHERE org_id = $1 ORDER BY run DESC LIMIT $2 FOR UPDATE";
     let keys = tx.all(sql, row![org.0, SHARE], |row| Ok(Key { org: OrgId(row.get(0)?), run: row.get(1)? }))?;
     remove(tx, &keys)?;
     Ok(keys.len())

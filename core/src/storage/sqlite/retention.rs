@@ -14,11 +14,12 @@ use std::time::Duration;
 /// The most runs that one transaction removes.
 const SHARE: i64 = 256;
 
-/// Removes runs that ended at least `keep` ago. Runs that have forks or open tasks stay.
+/// Removes runs that ended at least `keep` ago. Runs that have forks, children or open tasks stay.
 pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     let ended = tx.all(
         "SELECT x.run, x.org_id FROM agent_execution x WHERE x.ended_at <= ?1 \
          AND NOT EXISTS (SELECT 1 FROM agent_execution f WHERE f.forked_run = x.run) \
+         AND NOT EXISTS (SELECT 1 FROM agent_execution c WHERE c.parent_id = x.id AND c.org_id = x.org_id) \
          AND NOT EXISTS (SELECT 1 FROM task_execution t WHERE t.ended_at IS NULL \
          AND t.place BETWEEN x.run << 31 AND x.run << 31 | 2147483647) ORDER BY x.ended_at LIMIT ?2",
         [tx.now.0.saturating_sub(micros(keep)), SHARE],
@@ -33,18 +34,20 @@ pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     Ok(ended.len())
 }
 
-/// Removes a run. Refused if it has not ended, or has forks or open tasks.
+/// Removes a run. Refused if it has not ended, or has forks, children or open tasks.
 pub(super) fn remove_one(tx: &Tx, org: OrgId, id: ExecutionId) -> Done<()> {
     let run = tx.find_run(org, id)?;
     let (first, last) = span(run.home.run);
     let is_there = |sql, given: [i64; 2]| Ok::<_, Fault>(!tx.all(sql, given, |row| row.get::<_, i64>(0))?.is_empty());
     let forked =
         is_there("SELECT run FROM agent_execution WHERE forked_run = ?1 AND ?2 > 0 LIMIT 1", [run.home.run, 1])?;
+    let parent = "SELECT 1 FROM agent_execution WHERE parent_id = ?1 AND org_id = ?2 LIMIT 1";
+    let parent = tx.first(parent, [blob(&id.0), blob(&org.0)], |_| Ok(()))?.is_some();
     let open = is_there(
         "SELECT place FROM task_execution WHERE place BETWEEN ?1 AND ?2 AND ended_at IS NULL LIMIT 1",
         [first, last],
     )?;
-    check_removable(id, run.status, forked, open)?;
+    check_removable(id, run.status, forked, parent, open)?;
     remove(tx, run.home.run)
 }
 
