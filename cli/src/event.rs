@@ -1,7 +1,7 @@
 //! Durable events as text for people.
 
 use crate::print::{short, word};
-use flovyn_core::model::{Event, EventKind};
+use flovyn_core::model::{CHILD_SIGNALS, Event, EventKind};
 use serde_json::Value;
 
 /// An event on one line of at most `limit` characters; ids that mean nothing to people are left out.
@@ -16,7 +16,7 @@ pub(crate) fn describe(event: &Event, limit: usize) -> String {
         EventKind::Created => format!("{} in queue {}", text("kind"), text("queue")),
         EventKind::Resumed => format!("epoch {}", text("epoch")),
         EventKind::Waiting => match data["signals"].as_array() {
-            Some(names) if !names.is_empty() => format!("for signal {}", list(names)),
+            Some(names) if !names.is_empty() => awaited(names),
             _ => format!("for {}", text("reason")),
         },
         EventKind::Woken | EventKind::Continued => text(if data["reason"].is_null() { "from" } else { "reason" }),
@@ -25,7 +25,10 @@ pub(crate) fn describe(event: &Event, limit: usize) -> String {
             Some(content) => format!("{}: {}", text("role"), content_text(content)),
             None => text("role"),
         },
-        EventKind::Signal => text("name"),
+        EventKind::Signal => match text("name").strip_prefix(CHILD_SIGNALS) {
+            Some(child) => format!("the end of child {child}"),
+            None => text("name"),
+        },
         EventKind::Usage => {
             let usage = &data["usage"];
             format!("{}: {} in, {} out", text("model"), usage["input_tokens"], usage["output_tokens"])
@@ -44,8 +47,14 @@ pub(crate) fn describe(event: &Event, limit: usize) -> String {
     short(&line, limit)
 }
 
-fn list(names: &[Value]) -> String {
-    names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+/// What a run waits for, by the names of signals: some of them report the ends of children.
+fn awaited(names: &[Value]) -> String {
+    let names = || names.iter().filter_map(Value::as_str);
+    let signals: Vec<_> = names().filter(|name| !name.starts_with(CHILD_SIGNALS)).collect();
+    let children: Vec<_> = names().filter_map(|name| name.strip_prefix(CHILD_SIGNALS)).collect();
+    let parts = [("for signal ", signals), ("for child ", children)];
+    let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+    parts.map(|(what, names)| format!("{what}{}", names.join(", "))).collect::<Vec<_>>().join(" and ")
 }
 
 /// The text of a content; its JSON where it has none.
@@ -57,5 +66,18 @@ pub(crate) fn content_text(content: &Value) -> String {
             _ => content.to_string(),
         },
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn signals_and_children_are_told_apart() {
+        let names = json!(["flovyn.child.7", "go", "flovyn.child.8"]);
+        assert_eq!(awaited(names.as_array().unwrap()), "for signal go and for child 7, 8");
+        assert_eq!(awaited(&[json!("go")]), "for signal go");
     }
 }

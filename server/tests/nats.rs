@@ -209,6 +209,8 @@ async fn converse(echo: &Echo, [one, two]: &[House; 2], id: &str, rounds: usize)
             match event.expect("the run goes on") {
                 StreamEvent::Durable(event) => entries += usize::from(event.data.get("entry").is_some()),
                 StreamEvent::Chunk(_, chunk) => said.push_str(&chunk.data),
+                // On a busy machine the worker may lose its lease: whoever has it then says all again.
+                StreamEvent::Retract { .. } => said.clear(),
                 _ => {}
             }
         }
