@@ -110,7 +110,9 @@ test simulate: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY
 test: format system rust-build ## Lint, tidy and every suite
 	$(call beside,packages,rust-test)
 	$(call beside,node-suites,python-test)
-	@$(MAKE) --no-print-directory scenarios lives views evaluation openapi examples readme reference
+	@$(MAKE) --no-print-directory scenarios lives views
+	$(call beside,reference,evaluation openapi)
+	@$(MAKE) --no-print-directory examples readme
 	@echo "==> all suites passed"
 
 format: $(VENV)/.tools
