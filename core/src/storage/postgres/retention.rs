@@ -16,12 +16,13 @@ use std::time::Duration;
 /// The most runs that one transaction removes.
 const SHARE: i64 = 256;
 
+// The children are looked up run by run: as an anti-join the planner may read all the children there are.
 const ENDED: &str = concat!(
     "SELECT ",
     run_columns!(),
     " FROM agent_execution x WHERE x.ended_at <= $1 \
      AND NOT EXISTS (SELECT FROM agent_execution f WHERE f.org_id = x.org_id AND f.forked_run = x.run) \
-     AND NOT EXISTS (SELECT FROM agent_execution c WHERE c.org_id = x.org_id AND c.parent_id = x.id) \
+     AND (SELECT c.run FROM agent_execution c WHERE c.org_id = x.org_id AND c.parent_id = x.id LIMIT 1) IS NULL \
      AND NOT EXISTS (SELECT FROM task_execution t WHERE t.org_id = x.org_id AND t.run = x.run AND t.ended_at IS NULL) \
      ORDER BY x.ended_at LIMIT $2 FOR UPDATE OF x SKIP LOCKED"
 );
