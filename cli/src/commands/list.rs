@@ -11,13 +11,15 @@ use serde_json::json;
 
 pub(super) async fn list(args: List, out: &mut Output) -> Result {
     let target = Target::parse(args.words.words, &[])?;
+    let statuses = args.status.iter().map(|word| status_of(word)).collect::<Result<_>>()?;
+    let metadata = metadata(&args.metadata)?;
     let runtime = target.open().await?;
     let run = |named: Option<String>| named.map(|named| ExecutionId::of_key(runtime.client().org(), &named));
     let filter = ExecutionFilter {
-        statuses: args.status.iter().map(|word| status_of(word)).collect::<Result<_>>()?,
+        statuses,
         kind: args.kind,
         queue: args.queue,
-        metadata: metadata(&args.metadata)?,
+        metadata,
         parent: run(args.parent),
         root: run(args.root),
         ..ExecutionFilter::default()
