@@ -212,6 +212,8 @@ pub struct Cancellation {
 impl Cancellation {
     /// How long a run may tidy up where nothing else is said.
     pub const USUAL_GRACE: Duration = Duration::from_secs(30);
+    /// How a run is stopped where nothing else is said.
+    pub const USUAL: Self = Self { mode: CancelMode::Graceful, grace: Self::USUAL_GRACE };
 }
 
 /// The point a fork starts from.

@@ -7,8 +7,10 @@ use flovyn_core::client::Handle;
 use flovyn_core::context::AgentContextExt;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
-use flovyn_core::model::{CancelMode, Cancellation, ExecutionFilter, PageRequest, Status, child_signal};
+use flovyn_core::model::{CancelMode, Cancellation, ExecutionFilter, PageRequest, ResumeRequest, Status, child_signal};
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A parent that starts a child, tells of it and waits for it.
@@ -133,6 +135,37 @@ rule!(family_07_a_parent_that_ends_takes_its_children_along, world, {
     assert_eq!(result(&handle).await, json!(child.id()));
     has_status(&child, Status::Cancelled).await;
     has_status(&below, Status::Cancelled).await;
+});
+
+rule!(family_07_a_parent_that_is_tried_again_hears_of_the_children_its_end_has_stopped, world, {
+    let mended = Arc::new(AtomicBool::new(false));
+    let works = mended.clone();
+    let parent = agent("breaks", move |ctx| {
+        let works = works.load(Ordering::Relaxed);
+        Box::pin(async move {
+            // Nobody serves the second: it is stopped in the transaction that ends its parent.
+            let children = ["waits", "unserved"].map(|kind| ctx.spawn_agent::<Value>(kind, &1));
+            say(ctx, "before").await?;
+            if !works {
+                return Err(Error::new(Code::InvalidArgument, "a bug"));
+            }
+            let mut told = Vec::new();
+            for child in children {
+                told.push(child?.await.unwrap_err().code().as_str());
+            }
+            Ok(json!(told))
+        })
+    });
+    let child = agent("waits", |ctx| Box::pin(async move { ctx.wait_for_signal::<Value>("never")?.await }));
+    world.worker(parent.host().agent(child).unwrap().task(echo()).unwrap()).await;
+    let handle = world.start("breaks").await;
+    has_status(&handle, Status::Failed).await;
+    for child in children(&world, &handle).await {
+        has_status(&world.client().handle(&child.to_string()).await.unwrap(), Status::Cancelled).await;
+    }
+    mended.store(true, Ordering::Relaxed);
+    handle.retry(ResumeRequest::default()).await.unwrap();
+    assert_eq!(result(&handle).await, json!(["ChildCancelled", "ChildCancelled"]));
 });
 
 rule!(family_08_cancelling_goes_down_the_tree, world, {

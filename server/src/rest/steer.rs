@@ -115,7 +115,7 @@ pub(super) async fn cancel(caller: Caller, Json(body): Json<Cancel>) -> RunRespo
     responses((status = 200, body = ExecutionView))
 )]
 pub(super) async fn delete(caller: Caller) -> RunResponse {
-    stop(&caller, Cancellation { mode: CancelMode::Graceful, grace: Cancellation::USUAL_GRACE }).await
+    stop(&caller, Cancellation::USUAL).await
 }
 
 async fn stop(caller: &Caller, how: Cancellation) -> RunResponse {

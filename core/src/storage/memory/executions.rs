@@ -193,13 +193,17 @@ impl State {
         }
         let from = reason.map_or_else(|| json!(Status::Failed.as_str()), |reason| json!(reason));
         run.unpause(now, EventKind::Continued, json!({ "from": from }));
-        if failed || reason == Some(WaitReason::Error) {
+        let again = failed || reason == Some(WaitReason::Error);
+        if again {
             run.retry_unheard(now);
         }
-        let execution = run.exec.clone();
         if let Some((entry, slot)) = appended {
             self.entries.insert((org, entry), (id, slot));
         }
+        if again {
+            self.meet_children((org, id), now)?;
+        }
+        let execution = self.run(org, id)?.exec.clone();
         self.refresh((org, id), now);
         Ok(execution)
     }
@@ -292,9 +296,7 @@ impl Run {
     /// Opens the tasks again that failed before the error or were cancelled by it, arms the timers that it disarmed,
     /// and takes back the awaits that were given up while the error ended the code.
     fn retry_unheard(&mut self, now: Timestamp) {
-        let counts = |slot: &Slot| slot.segment >= self.exec.segment || self.in_unfinished_once(*slot);
-        let ops: Vec<RecordedOp> =
-            self.ops.iter().filter(|(slot, _)| counts(slot)).map(|(slot, op)| self.recorded(*slot, op)).collect();
+        let ops: Vec<RecordedOp> = self.own_tail().map(|(slot, op)| self.recorded(*slot, op)).collect();
         let unheard = unheard(&ops.iter().collect::<Vec<_>>());
         for slot in unheard.undone {
             if let Some(op) = self.ops.get_mut(&slot) {

@@ -7,8 +7,8 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, Slot};
 use crate::model::{
-    Batch, CancelMode, Cancellation, ChildEnd, Created, EventKind, NewExecution, NewSignal, OpBody, RecordedBody,
-    Signal, Status,
+    Batch, Cancellation, ChildEnd, Created, EventKind, Execution, NewExecution, NewSignal, OpBody, RecordedBody,
+    RecordedOp, Signal, Status,
 };
 use crate::storage::limits::check_family;
 use serde_json::json;
@@ -77,9 +77,10 @@ impl State {
     /// Cancels the children of ops that a batch has orphaned. They tell their parent nothing.
     pub(super) fn cancel_orphans(&mut self, (org, parent): RunKey, orphaned: &(u32, Vec<u32>), now: Timestamp) {
         let orphans = self.run(org, parent).map_or_else(|_| Vec::new(), |run| run.orphaned_children(orphaned));
-        let usual = Cancellation { mode: CancelMode::Graceful, grace: Cancellation::USUAL_GRACE };
         for child in orphans {
-            let ended = self.request_cancel(org, child, usual, true, now).is_ok_and(|run| run.status.is_terminal());
+            let ended = self
+                .request_cancel(org, child, Cancellation::USUAL, true, now)
+                .is_ok_and(|run| run.status.is_terminal());
             if ended && let Ok(run) = self.run_mut(org, parent) {
                 run.children.retain(|open| *open != child);
             }
@@ -93,13 +94,34 @@ impl State {
             return;
         }
         let children = std::mem::take(&mut run.children);
-        let usual = Cancellation { mode: CancelMode::Graceful, grace: Cancellation::USUAL_GRACE };
-        let how = run.exec.cancel.map_or(usual, |(cancellation, _)| cancellation);
+        let how = run.exec.cancel.map_or(Cancellation::USUAL, |(cancellation, _)| cancellation);
         self.tell_parent(org, id, now);
         for child in children {
             // It has not ended, and nothing else can be wrong with the request.
             let _ = self.request_cancel(org, child, how, true, now);
         }
+    }
+
+    /// After a run was opened again: it takes the ends of those of its children that ended while it had ended itself,
+    /// and were told nobody. A child that is gone was cancelled by the end of this run.
+    pub(super) fn meet_children(&mut self, (org, parent): RunKey, now: Timestamp) -> Result<()> {
+        let of = |run: &Run| run.exec.new.org == org && run.exec.parent == Some(parent);
+        let open = self.runs.values().filter(|run| of(run) && !run.exec.status.is_terminal());
+        let open: Vec<_> = open.map(|run| run.exec.new.id).collect();
+        let awaited = self.run(org, parent)?.own_tail().filter_map(|(_, op)| child_of(op)).collect::<Vec<_>>();
+        for child in awaited {
+            let end = match self.runs.get(&(org, child)).map(|child| &child.exec) {
+                Some(child) if !child.status.is_terminal() => continue,
+                Some(child) => end_of(child, parent),
+                None => ChildEnd::signal(org, parent, child, Status::Cancelled, None, None),
+            };
+            let run = self.run_mut(org, parent)?;
+            if !run.signal_ids.contains_key(&end.id) {
+                run.take_signal(end, now);
+            }
+        }
+        self.run_mut(org, parent)?.children = open;
+        Ok(())
     }
 
     fn tell_parent(&mut self, org: OrgId, child: ExecutionId, now: Timestamp) {
@@ -108,9 +130,7 @@ impl State {
             return;
         }
         let Some(parent) = run.exec.parent else { return };
-        let exec = &run.exec;
-        let output = exec.output.as_ref().filter(|_| exec.status != Status::Failed);
-        let signal = ChildEnd::signal(org, parent, child, exec.status, output, exec.failure.as_ref());
+        let signal = end_of(&run.exec, parent);
         let Ok(above) = self.run_mut(org, parent) else { return };
         // A parent that has ended takes nothing.
         if !above.exec.status.is_terminal() {
@@ -125,11 +145,7 @@ impl Run {
     /// The children of the ops that a batch orphans.
     fn orphaned_children(&self, (segment, orphaned): &(u32, Vec<u32>)) -> Vec<ExecutionId> {
         let ops = orphaned.iter().filter_map(|sequence| self.ops.get(&Slot { segment: *segment, sequence: *sequence }));
-        let children = ops.filter_map(|op| match op.body {
-            RecordedBody::Child { id } => Some(id),
-            _ => None,
-        });
-        children.filter(|child| self.children.contains(child)).collect()
+        ops.filter_map(child_of).filter(|child| self.children.contains(child)).collect()
     }
 
     /// Puts a signal into the mailbox. Returns whether it woke the run.
@@ -143,4 +159,18 @@ impl Run {
         self.signals.insert(number, signal);
         resumed
     }
+}
+
+/// The run that an op has started.
+fn child_of(op: &RecordedOp) -> Option<ExecutionId> {
+    match op.body {
+        RecordedBody::Child { id } => Some(id),
+        _ => None,
+    }
+}
+
+/// The news of a run's end for its parent.
+fn end_of(child: &Execution, parent: ExecutionId) -> NewSignal {
+    let output = child.output.as_ref().filter(|_| child.status != Status::Failed);
+    ChildEnd::signal(child.new.org, parent, child.new.id, child.status, output, child.failure.as_ref())
 }

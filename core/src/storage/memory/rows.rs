@@ -346,6 +346,11 @@ impl Run {
             .is_some_and(|once| !self.once.contains_key(&once.name) && !self.inherited.once.contains_key(&once.name))
     }
 
+    /// Its own ops that its code runs over again.
+    pub(super) fn own_tail(&self) -> impl Iterator<Item = (&Slot, &RecordedOp)> {
+        self.ops.iter().filter(|(slot, _)| slot.segment >= self.exec.segment || self.in_unfinished_once(**slot))
+    }
+
     /// Its own facts with a number above `after`, in order. With `from`, only those that matter from that segment on.
     pub(super) fn facts_after(&self, after: u64, from: Option<u32>) -> Vec<Fact> {
         let counts = |slot: Slot| from.is_none_or(|from| slot.segment >= from || self.in_unfinished_once(slot));

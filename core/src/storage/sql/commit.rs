@@ -4,7 +4,6 @@
 //! came with the lock, and the rows travel with the COMMIT. A check may come after some of the writes, where its data
 //! is at hand: whoever runs the transaction undoes it when the commit is refused.
 
-use super::executions::request_cancel;
 use super::family;
 use super::log::Log;
 use super::op;
@@ -20,8 +19,8 @@ use crate::error::{Code, Error};
 use crate::id::{Slot, WorkerId};
 use crate::journal::retry::{Verdict, after_loss};
 use crate::model::{
-    AttemptReport, Batch, BatchEnd, CancelMode, Cancellation, Checkpoint, CommitAnswer, CommitRequest, Committed,
-    Consumed, EventKind, Fact, NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, WaitReason,
+    AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
+    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, WaitReason,
 };
 use crate::storage::limits::{may_open_too_many, too_many_open};
 use serde_json::json;
@@ -352,9 +351,7 @@ impl<'a, T: Statements> Writing<'a, T> {
         if self.run.children > 0
             && let Some(child) = self.tx.child_at(place)?
         {
-            let usual = Cancellation { mode: CancelMode::Graceful, grace: Cancellation::USUAL_GRACE };
-            let child = request_cancel(self.tx, T::org(&self.run.home), child, usual, true)?;
-            self.run.children = self.run.children.saturating_sub(child.status.is_terminal().into());
+            self.run.give_child_up(self.tx, child)?;
         }
         Ok(())
     }

@@ -7,8 +7,10 @@
 use super::executions::{create_below, request_cancel};
 use super::log::Log;
 use super::run::{Cause, Run};
+use super::tail::Recorded;
 use super::{RunOf, Statements, if_there};
-use crate::model::{CancelMode, Cancellation, ChildEnd, EventKind, Failure, NewExecution};
+use crate::id::ExecutionId;
+use crate::model::{Cancellation, ChildEnd, EventKind, Failure, NewExecution, NewSignal, RecordedBody, Status};
 use crate::payload::Payload;
 use crate::storage::limits::check_family;
 use serde_json::json;
@@ -38,24 +40,72 @@ pub(super) fn tell_parent<T: Statements>(
         return Ok(());
     }
     let mut log = Log::open(tx, &above)?;
-    let number = log.event(EventKind::Signal, &json!({ "signal": signal.id, "name": signal.name }))?;
-    if let Some(output) = output {
-        tx.refer(&above, output)?;
-    }
-    tx.put_signal(&above, number, &signal)?;
-    above.wake(&mut log, Cause::Signal(&signal.name))?;
+    above.hear(&mut log, &signal, output)?;
     above.children = above.children.saturating_sub(1);
     above.save(tx)
 }
 
 impl<H> Run<H> {
+    /// Takes the news of a child's end.
+    fn hear<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        end: &NewSignal,
+        output: Option<&Payload>,
+    ) -> Result<(), T::Fault> {
+        let number = log.event(EventKind::Signal, &json!({ "signal": end.id, "name": end.name }))?;
+        if let Some(output) = output {
+            log.tx.refer(self, output)?;
+        }
+        log.tx.put_signal(self, number, end)?;
+        self.wake(log, Cause::Signal(&end.name))?;
+        Ok(())
+    }
+
+    /// After the run was opened again: takes the ends of those of its children that ended while it had ended itself,
+    /// and were told nobody. A child that is gone was cancelled by the end of this run.
+    pub(super) fn meet_children<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        tail: &[Recorded],
+    ) -> Result<(), T::Fault> {
+        let (tx, org) = (log.tx, T::org(&self.home));
+        self.children = tx.open_children(self)?.len() as u32;
+        for op in tail {
+            let RecordedBody::Child { id } = op.op.body else { continue };
+            let child = if_there(tx.find_run(org, id))?.map(|child| tx.execution(T::key(&child.home))).transpose()?;
+            let (status, output, failure) = match child {
+                Some(child) => (child.status, child.output, child.failure),
+                None => (Status::Cancelled, None, None),
+            };
+            if !status.is_terminal() {
+                continue;
+            }
+            let end = ChildEnd::signal(org, self.id, id, status, output.as_ref(), failure.as_ref());
+            if tx.known_signal(self, &end)?.is_none() {
+                self.hear(log, &end, output.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops a child that nobody will await any more. It tells nothing of its end.
+    pub(super) fn give_child_up<T: Statements<Home = H>>(
+        &mut self,
+        tx: &T,
+        child: ExecutionId,
+    ) -> Result<(), T::Fault> {
+        let child = request_cancel(tx, T::org(&self.home), child, Cancellation::USUAL, true)?;
+        self.children = self.children.saturating_sub(child.status.is_terminal().into());
+        Ok(())
+    }
+
     /// Asks its children to stop in the way in which it stops itself. They tell it nothing of their ends.
     pub(super) fn take_children_along<T: Statements<Home = H>>(&mut self, tx: &T) -> Result<(), T::Fault> {
         if std::mem::take(&mut self.children) == 0 {
             return Ok(());
         }
-        let usual = Cancellation { mode: CancelMode::Graceful, grace: Cancellation::USUAL_GRACE };
-        let how = self.stop.map_or(usual, |stop| stop.cancellation);
+        let how = self.stop.map_or(Cancellation::USUAL, |stop| stop.cancellation);
         for child in tx.open_children(self)? {
             request_cancel(tx, T::org(&self.home), child, how, true)?;
         }

@@ -21,7 +21,8 @@ impl<H> Run<H> {
     }
 
     /// Opens the tasks again that failed before the error or were cancelled by it, arms the timers that it disarmed,
-    /// and takes back the awaits that were given up while the error ended the code. The run must be open.
+    /// takes back the awaits that were given up while the error ended the code, and hears of children that ended
+    /// meanwhile. The run must be open.
     pub(in crate::storage) fn retry_unheard<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
@@ -43,6 +44,7 @@ impl<H> Run<H> {
             row.carry_out(self, log, verdict, None)?;
             row.save(log.tx)?;
         }
+        self.meet_children(log, &tail)?;
         log.tx.due(log.tx.now().0);
         Ok(())
     }
