@@ -217,6 +217,17 @@ async def test_a_step_is_scheduled_without_an_await_and_can_be_awaited_twice(url
     assert sorted(ran) == [1, 2]
 
 
+async def test_several_asyncio_tasks_can_await_one_step(url: str) -> None:
+    @agent
+    async def looking(ctx: AgentContext) -> list[Any]:
+        slow, quick = ctx.sleep(0.2), double(2)
+        first = await asyncio.gather(ctx.select(slow, quick), ctx.join_all(quick), asyncio.create_task(quick))
+        later = await asyncio.gather(quick, return_exceptions=True)
+        return [*first, *later, await quick, await asyncio.wait_for(quick, 1)]
+
+    assert await run(looking, url=url) == [[1, 4], [4], 4, 4, 4, 4]
+
+
 async def test_select_and_sleep(url: str) -> None:
     @agent
     async def selecting(ctx: AgentContext) -> Any:

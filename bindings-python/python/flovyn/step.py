@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -33,7 +33,8 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
     """One op of an agent on its way to its outcome.
 
     It is a coroutine: ``await`` it, or pass it to ``create_task``, ``gather``, ``wait_for`` or a ``TaskGroup``.
-    It takes its place in the journal when it is made, awaited or not. Awaiting it again gives the same outcome.
+    It takes its place in the journal when it is made, awaited or not. Awaiting it again gives the same
+    outcome, unless the await was given up: then it raises ``InvalidTransition``.
     """
 
     __slots__ = (
@@ -41,12 +42,12 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         "_activation",
         "_args",
         "_context",
+        "_driven",
         "_error",
         "_key",
         "_kwargs",
         "_native_op",
         "_rebuild",
-        "_running",
         "_settled",
         "_task",
         "_uuid",
@@ -69,7 +70,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         self._value: Any = None
         self._error: BaseException | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        self._running: Generator[Any, Any, R] | None = None
+        self._driven: dict[asyncio.Task[Any] | None, Generator[Any, Any, R]] = {}
         self._task: Task[..., Any] | None = None
         self._args: tuple[Any, ...] = ()
         self._kwargs: dict[str, Any] = {}
@@ -152,22 +153,31 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
 
     def send(self, value: Any) -> Any:
         """Go on, as the event loop asks."""
-        if self._running is None:
-            self._running = self.__await__()
-        return self._running.send(value)
+        return self._drive(lambda awaiting: awaiting.send(value))
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> Any:
         """Raise inside the await, as the event loop asks."""
-        if self._running is None:
-            self._running = self.__await__()
         if val is None and tb is None:
-            return self._running.throw(typ)
-        return self._running.throw(typ, val, tb)
+            return self._drive(lambda awaiting: awaiting.throw(typ))
+        return self._drive(lambda awaiting: awaiting.throw(typ, val, tb))
+
+    def _drive(self, go_on: Callable[[Generator[Any, Any, R]], Any]) -> Any:
+        """Go on in the await of the task that asks: several may drive one step, at once or one after the other."""
+        task = asyncio.current_task(self._activation.loop)
+        awaiting = self._driven.get(task)
+        if awaiting is None:
+            awaiting = self._driven[task] = self.__await__()
+        try:
+            return go_on(awaiting)
+        except BaseException:
+            self._driven.pop(task, None)
+            raise
 
     def close(self) -> None:
-        """Give up the await."""
-        if self._running is not None:
-            self._running.close()
+        """Give up the awaits."""
+        driven, self._driven = self._driven, {}
+        for awaiting in driven.values():
+            awaiting.close()
 
     def _outcome(self) -> R:
         if self._error is not None:
