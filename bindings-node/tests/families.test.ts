@@ -7,6 +7,7 @@ import {
   ChildFailed,
   connect,
   InvalidArgument,
+  InvalidTransition,
   run,
   task,
 } from "@flovyn/sdk";
@@ -72,6 +73,22 @@ onEveryBackend((backend) => {
     await (await client.handle(waiting.id)).cancel();
     const told = await handle.result({ timeoutMs: 60_000 });
     expect(told).toEqual(["fails", "RangeError", "no otters", 'child "waits" was cancelled']);
+    await client.close();
+  });
+
+  test("a child that a race was lost by is not waited for without end", async () => {
+    const parent = agent("parent", { children: [waits], tasks: [double] }, async (ctx) => {
+      const child = ctx.spawnAgent(waits);
+      await ctx.select([child, double(1)]);
+      const told = await child.catch((error: unknown) => error);
+      const raced = ctx.spawnAgent(waits);
+      await Promise.race([raced, double(2)]);
+      return [told instanceof InvalidTransition, (told as Error).message, raced.id !== child.id];
+    });
+    const client = disposing(await connect(await backend.open()));
+    await client.worker({ agents: [parent] }).start();
+    const told = await (await client.start(parent)).result({ timeoutMs: 60_000 });
+    expect(told).toEqual([true, expect.stringContaining('child "waits"'), true]);
     await client.close();
   });
 

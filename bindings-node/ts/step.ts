@@ -33,7 +33,8 @@ type Outcome = { ok: true; value: unknown } | { ok: false; error: unknown };
 
 /**
  * One op of an agent on its way to its outcome: a promise. It takes its place in the journal when it is made, awaited or
- * not; awaiting it again gives the same outcome.
+ * not; awaiting it again gives the same outcome, unless a `select` has given it up: then it rejects with
+ * `InvalidTransition`.
  */
 export class Step<R> implements Promise<R> {
   readonly [Symbol.toStringTag] = "Step";

@@ -48,6 +48,67 @@ def test_a_parent_waits_for_its_child() -> None:
     assert flovyn.run(parent, 21, url="memory:") == [42, 42, 2]
 
 
+def test_a_child_whose_await_was_given_up_is_not_waited_for_without_end() -> None:
+    @agent
+    async def parent(ctx: AgentContext) -> list[str]:
+        told: list[str] = []
+        child = ctx.spawn_agent(waits)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(child, 0.05)
+        for again in (child, ctx.select(child, ctx.sleep(60))):
+            with pytest.raises(flovyn.InvalidTransition) as refused:
+                await again
+            told.append(str(refused.value))
+        return told
+
+    @agent
+    def blocking(ctx: SyncAgentContext) -> list[str]:
+        child = ctx.spawn_agent(waits)
+        assert ctx.select(child, double(1)) == (1, 2)
+        with pytest.raises(flovyn.InvalidTransition) as refused:
+            child.result()
+        return [str(refused.value)]
+
+    for told in (flovyn.run(parent, url="memory:"), flovyn.run(blocking, url="memory:")):
+        assert all("child 'waits'" in each or 'child "waits"' in each for each in told), told
+        assert all("asyncio.shield" in each for each in told)
+
+
+def test_a_child_can_be_looked_at_several_times() -> None:
+    @agent
+    async def parent(ctx: AgentContext) -> list[Any]:
+        child = asyncio.ensure_future(ctx.spawn_agent(doubles, 4))
+        looks = 0
+        while not child.done():
+            looks += 1
+            await asyncio.wait({child}, timeout=0.001)
+        return [looks > 0, await child]
+
+    assert flovyn.run(parent, url="memory:") == [True, 8]
+
+
+async def test_a_parent_that_is_tried_again_goes_on_without_the_children_it_had() -> None:
+    lives: list[int] = []
+
+    @agent
+    async def parent(ctx: AgentContext) -> str:
+        child = ctx.spawn_agent(waits)
+        await ctx.flush()
+        lives.append(1)
+        if len(lives) == 1:
+            raise RuntimeError("a bug")
+        with pytest.raises(flovyn.ChildCancelled) as stopped:
+            await child
+        return str(stopped.value)
+
+    async with flovyn.connect("memory:") as client, client.worker(agents=[parent]):
+        handle = await client.start(parent)
+        with pytest.raises(flovyn.AgentFailed):
+            await handle.result(timeout=30)
+        await handle.retry()
+        assert "waits" in await handle.result(timeout=30)
+
+
 @pytest.mark.parametrize("kill_at", range(1, 7))
 def test_a_killed_family_goes_on_where_it_was(tmp_path: Path, kill_at: int) -> None:
     url, log = f"sqlite:{tmp_path / 'runs.db'}", tmp_path / "log"

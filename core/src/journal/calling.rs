@@ -59,6 +59,19 @@ impl Machine {
                 "this step was scheduled before the last checkpoint; schedule it with detached=True, keep its ref in the state and join it with ctx.attach(ref)",
             ));
         };
+        let op = &self.segment.ops[index];
+        // A request to stop gives up what is awaited: then the error that tells of it is on its way.
+        if op.is_abandoned() && !self.run.stop.is_requested() {
+            return Err(Error::new(
+                Code::InvalidTransition,
+                format!(
+                    "the await of {} was given up, by a timeout, a cancel or a select that another step won, and its \
+                     outcome is not handed over any more; for several looks at one step, await it where nothing gives \
+                     it up (asyncio.shield, Promise.race)",
+                    op.label
+                ),
+            ));
+        }
         self.host.quiet = false;
         if self.segment.ops[index].begin_await() {
             self.segment.awaited.push(index);

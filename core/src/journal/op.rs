@@ -227,6 +227,11 @@ impl Op {
         matches!(self.awaiting, Awaiting::GivenUp | Awaiting::AwaitedInVain | Awaiting::Abandoned)
     }
 
+    /// Whether its await was given up in this life.
+    pub(super) fn is_abandoned(&self) -> bool {
+        matches!(self.awaiting, Awaiting::Abandoned)
+    }
+
     /// A branch begins to await it. False if some branch does already, or if it is settled.
     pub(super) fn begin_await(&mut self) -> bool {
         let begun = match self.awaiting {

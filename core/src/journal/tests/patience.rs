@@ -3,6 +3,7 @@
 
 use super::world::now;
 use crate::clock::{ManualClock, Timestamp};
+use crate::error::Code;
 use crate::id::{ExecutionId, OrgId, RequestId, SignalId, WorkerId};
 use crate::journal::{Call, CommitDraft, Effect, Machine, MachineConfig, OpRef, Outside};
 use crate::model::{
@@ -236,6 +237,27 @@ fn what_was_given_up_is_waited_for_for_seconds_and_never_pauses() {
     machine.divergence_elapsed(1);
     let told = asked(&mut machine);
     assert_eq!((told.handed, told.paused), (1, None));
+}
+
+#[test]
+fn an_await_that_was_given_up_is_not_begun_again() {
+    let store = Store::new();
+    let (lease, segment) = store.claim();
+    let mut machine = Machine::new(segment, config("1"));
+    let loses = |machine: &mut Machine| {
+        let loser = call(machine, "b");
+        machine.abandon(loser);
+        machine.await_op(loser).unwrap_err()
+    };
+    let first = loses(&mut machine);
+    assert_eq!(first.code(), Code::InvalidTransition);
+    assert!(first.message().contains("task \"b\"") && first.message().contains("given up"), "{first}");
+    machine.settle(true, Some(Outside::Nothing), true);
+    store.work(&mut machine, lease);
+    machine.seal();
+    store.give_back(lease);
+    let mut machine = store.enter("1");
+    assert_eq!(loses(&mut machine).message(), first.message(), "replay is told the same");
 }
 
 #[test]
