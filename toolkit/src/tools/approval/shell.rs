@@ -139,6 +139,8 @@ fn is_certain(line: &str) -> bool {
                 Some('\'') => false,
                 Some(_) => matches!(letter, '$' | '`' | '\\'),
                 None => match letter {
+                    // Two at once begin arithmetic, or something else where that does not fit.
+                    '(' => before == '(',
                     '$' | '`' | '\\' | '*' | '?' | '[' | ']' | '{' | '}' | '#' | '!' => true,
                     // Only a tilde at the beginning of a word, or of what is assigned, is a home directory.
                     '~' => !before.is_ascii_alphanumeric(),
@@ -227,10 +229,8 @@ fn is_harmless(redirect: &IoRedirect) -> bool {
     let is_nothing = |word: &str| literal(word).as_deref() == Some("/dev/null");
     match redirect {
         IoRedirect::File(_, IoFileRedirectKind::DuplicateOutput, target) => match target {
-            IoFileRedirectTarget::Fd(_) => true,
-            IoFileRedirectTarget::Duplicate(word) => {
-                !word.value.is_empty() && word.value.chars().all(|letter| letter.is_ascii_digit())
-            }
+            IoFileRedirectTarget::Fd(number) => (0..=2).contains(number),
+            IoFileRedirectTarget::Duplicate(word) => matches!(word.value.as_str(), "0" | "1" | "2"),
             _ => false,
         },
         IoRedirect::File(
