@@ -9,7 +9,7 @@ use crate::task::TaskSpec;
 use crate::value::{OrNull, Wire, WireOut, duration, payload, to_js};
 use flovyn_core::error::Code;
 use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
-use flovyn_core::journal::{Call, ChildCall, Ending, OnceBegin, OpRef, Outcome};
+use flovyn_core::journal::{Call, ChildCall, ChildOptions, Ending, OnceBegin, OpRef, Outcome};
 use flovyn_core::model::{AttemptResult, Entry, Failure, StartLimits, Usage};
 use flovyn_core::session::{HostEffect, Session as Core};
 use napi::Env;
@@ -42,8 +42,9 @@ pub struct UsageDraft {
 /// How a child is to be started.
 #[napi(object)]
 pub struct ChildSettings {
-    pub queue: Option<String>,
+    pub id: Option<String>,
     pub key: Option<String>,
+    pub queue: Option<String>,
     pub max_steps: Option<u32>,
     pub timeout_ms: Option<f64>,
     pub priority: Option<i32>,
@@ -157,17 +158,17 @@ impl Session {
         settings: ChildSettings,
         once: Option<String>,
     ) -> napi::Result<(u32, String)> {
-        let ChildSettings { queue, key, max_steps, timeout_ms, priority, metadata } = settings;
+        let ChildSettings { id, key, queue, max_steps, timeout_ms, priority, metadata } = settings;
         let timeout = timeout_ms.map(duration).transpose()?;
-        let call = ChildCall {
-            kind: kind.into(),
-            input: payload(input),
-            queue: queue.unwrap_or_else(|| self.0.core().execution().new.queue.clone()),
+        let options = ChildOptions {
+            id: id.map(Into::into),
             key: key.map(Into::into),
+            queue,
             limits: StartLimits { max_steps, timeout, ..StartLimits::default() },
             priority: priority.unwrap_or_default(),
             metadata: metadata.unwrap_or_default().into_iter().collect(),
         };
+        let call = ChildCall { kind: kind.into(), input: payload(input), options };
         let called = self.0.call(Call::Child(Box::new(call)), once.as_deref()).map_err(thrown)?;
         Ok((called.op.0, called.child.unwrap_or_default().to_string()))
     }

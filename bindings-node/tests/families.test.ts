@@ -92,6 +92,52 @@ onEveryBackend((backend) => {
     await client.close();
   });
 
+  test("the first child to end is told, and the others are not given up", async () => {
+    const slow = agent("slow", async (ctx, ms: number) => {
+      await ctx.sleep(ms);
+      return ms;
+    });
+    const parent = agent("parent", { children: [slow, waits] }, async (ctx) => {
+      let pending = [ctx.spawnAgent(slow, 300), ctx.spawnAgent(slow, 50)];
+      const told: unknown[] = [];
+      while (pending.length > 0) {
+        const [, first] = await ctx.selectChild(pending);
+        pending = pending.filter((child) => child !== first);
+        told.push(await first);
+      }
+      const [index] = await ctx.selectChild<unknown>([ctx.spawnAgent(waits), ctx.spawnAgent(slow, 0)]);
+      const refused = await ctx.selectChild([]).catch((error: unknown) => error);
+      return [told, index, refused instanceof InvalidArgument];
+    });
+    const client = disposing(await connect(await backend.open()));
+    await client.worker({ agents: [parent] }).start();
+    expect(await (await client.start(parent)).result({ timeoutMs: 60_000 })).toEqual([[50, 300], 1, true]);
+    await client.close();
+  });
+
+  test("a child with an id is waited for again, after a checkpoint too", async () => {
+    const desk = agent("desk", { children: [waits, doubles], state: (): { told: unknown[] } => ({ told: [] }) }, async (ctx) => {
+      const told = ctx.state.told;
+      while (told.length < 3) {
+        const child = ctx.spawnAgent(waits, undefined, { id: "one" });
+        told.push(told.length === 0 ? child.id : await child);
+        await ctx.checkpoint({ told });
+      }
+      const taken = await ctx.spawnAgent(doubles, 1, { id: "one" }).catch((error: unknown) => error);
+      return [...told, (taken as Error).name];
+    });
+    const client = disposing(await connect(await backend.open()));
+    await client.worker({ agents: [desk] }).start();
+    const handle = await client.start(desk);
+    const child = await until(async () => {
+      for await (const child of client.runs({ parent: handle.id })) return child;
+      return undefined;
+    });
+    await (await client.handle(child.id)).signal("go", 7);
+    expect(await handle.result({ timeoutMs: 60_000 })).toEqual([child.id, 7, 7, "ExecutionExists"]);
+    await client.close();
+  });
+
   test("children end with their parent", async () => {
     const parent = agent("parent", { children: [waits] }, async (ctx) => {
       ctx.spawnAgent(waits);

@@ -4,7 +4,12 @@ import { Step } from "./step.js";
 
 /** How a child is to be started. */
 export interface SpawnOptions {
-  /** Names the call among identical ones. */
+  /**
+   * Names the child among the children of this run. The same call again, with its id, agent and input, waits for the same
+   * child, also after a checkpoint.
+   */
+  id?: string;
+  /** Names the call among identical ones; the id does too. */
   key?: string;
   /** The queue whose workers serve it; that of this run unless given. */
   queue?: string;

@@ -287,13 +287,41 @@ export class AgentContext<S = unknown> {
    * Starts a run of another agent as a child; await it for its output. It takes its place now and is born with the next
    * commit, once, whatever crashes. The worker that serves this run serves an agent that is handed over as an object, and
    * after a crash those that the agent names as its `children`; a kind is served by whoever has it on the queue. The await
-   * throws `ChildFailed` or `ChildCancelled` where there is no output. Children that run when this run ends are cancelled.
+   * throws `ChildFailed` or `ChildCancelled` where there is no output, and `LimitReached` for a child too many. Children that
+   * run when this run ends are cancelled.
    */
   spawnAgent<I, R, C>(agent: Agent<I, R, C>, ...args: [...Arguments<I>, options?: SpawnOptions]): Child<R>;
   /** Starts a child of a kind that other workers serve. */
   spawnAgent<R = unknown>(agent: string, input?: unknown, options?: SpawnOptions): Child<R>;
   spawnAgent(agent: AnyAgent | string, input?: unknown, options: SpawnOptions = {}): Child<unknown> {
     return this.activation.spawn(agent, input, options);
+  }
+
+  /** Waits for a child; `await child` does the same. */
+  async waitForChild<R>(child: Child<R>): Promise<R> {
+    return await child;
+  }
+
+  /** Waits for all and gives their outputs; the first failure is thrown and the others go on. */
+  joinChildren<T extends Awaitables>(children: readonly [...T]): Promise<Results<T>> {
+    return this.joinAll(children);
+  }
+
+  /** Waits for all and gives how each ended, in order. */
+  joinChildrenSettled<T extends Awaitables>(
+    children: readonly [...T],
+  ): Promise<{ -readonly [K in keyof T]: PromiseSettledResult<Awaited<T[K]>> }> {
+    return this.joinAllSettled(children);
+  }
+
+  /** Waits until one has ended and gives its index and itself: await it for its output. The others are not given up. */
+  async selectChild<R>(children: readonly Child<R>[]): Promise<[index: number, child: Child<R>]> {
+    if (children.length === 0) {
+      throw new InvalidArgument("selectChild waits for one of some children, and was given none");
+    }
+    const ended = children.map((child, index) => child.then(() => index, () => index));
+    const index = await Promise.race(ended);
+    return [index, children[index] as Child<R>];
   }
 
   /** Joins a detached task by its `ref`. */

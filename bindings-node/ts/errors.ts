@@ -321,17 +321,25 @@ export interface FailureFacts {
 /** What fails a step, by its code; any other is that of a task. */
 const FAILURES = { TaskTimeout, ChildFailed, ChildCancelled } as const;
 
+/** What the engine refused, such as a child too many, belongs to no task and no child. */
+function refused({ code, message, kind }: FailureFacts): FlovynError | undefined {
+  const of = kind === undefined && code !== "TaskFailed" && code !== "TaskTimeout" ? byCode.get(code) : undefined;
+  return of && new of(message, {});
+}
+
 /** Makes the error of a failed task or child, whose step was made somewhere. */
-export function taskFailed(failure: FailureFacts, cause?: unknown, step?: Error): TaskFailed | ChildFailed | ChildCancelled {
+export function taskFailed(failure: FailureFacts, cause?: unknown, step?: Error): FlovynError {
   const of = FAILURES[failure.code as keyof typeof FAILURES] ?? TaskFailed;
-  const made = new of(failure.message, {
-    kind: failure.kind,
-    type: failure.error_type,
-    attempts: failure.attempts,
-    taskId: failure.task,
-    traceback: failure.traceback,
-    ...(cause === undefined ? {} : { cause }),
-  });
+  const made =
+    refused(failure) ??
+    new of(failure.message, {
+      kind: failure.kind,
+      type: failure.error_type,
+      attempts: failure.attempts,
+      taskId: failure.task,
+      traceback: failure.traceback,
+      ...(cause === undefined ? {} : { cause }),
+    });
   if (step?.stack !== undefined) made.stack = `${made.name}: ${made.message}\n${framesOf(step.stack).join("\n")}`;
   return shownFirst(made, stackOf(cause) ?? failure.traceback);
 }

@@ -11,7 +11,7 @@ use crate::task::TaskSpec;
 use crate::value::duration;
 use flovyn_core::error::Code;
 use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
-use flovyn_core::journal::{Call, ChildCall, Ending, OnceBegin, OpRef, Outcome};
+use flovyn_core::journal::{Call, ChildCall, ChildOptions, Ending, OnceBegin, OpRef, Outcome};
 use flovyn_core::model::{AttemptResult, Entry, StartLimits, Usage};
 use flovyn_core::payload::Payload;
 use flovyn_core::session::{HostEffect, Session as Core};
@@ -129,15 +129,16 @@ impl Session {
     }
 
     /// Starts a child: its op, and its id.
-    #[pyo3(signature = (kind, input, queue=None, key=None, max_steps=None, timeout=None, priority=0, metadata=None, once=None))]
+    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, priority=0, metadata=None, once=None))]
     #[allow(clippy::too_many_arguments)]
     fn call_child<'py>(
         &self,
         py: Python<'py>,
         kind: &str,
         input: &Bound<'py, PyAny>,
-        queue: Option<String>,
+        id: Option<&str>,
         key: Option<&str>,
+        queue: Option<String>,
         max_steps: Option<u32>,
         timeout: Option<f64>,
         priority: i32,
@@ -145,15 +146,15 @@ impl Session {
         once: Option<&str>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
         let timeout = timeout.map(duration).transpose()?;
-        let call = ChildCall {
-            kind: kind.into(),
-            input: encode::payload(input)?,
-            queue: queue.unwrap_or_else(|| self.0.core().execution().new.queue.clone()),
+        let options = ChildOptions {
+            id: id.map(Into::into),
             key: key.map(Into::into),
+            queue,
             limits: StartLimits { max_steps, timeout, ..StartLimits::default() },
             priority,
             metadata: metadata.unwrap_or_default(),
         };
+        let call = ChildCall { kind: kind.into(), input: encode::payload(input)?, options };
         let called = self.0.call(Call::Child(Box::new(call)), once).or_raise()?;
         Ok((called.op.0, PyBytes::new(py, called.child.unwrap_or_default().0.as_bytes())))
     }

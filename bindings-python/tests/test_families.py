@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,80 @@ def test_a_child_can_be_looked_at_several_times() -> None:
         return [looks > 0, await child]
 
     assert flovyn.run(parent, url="memory:") == [True, 8]
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+def test_the_first_child_to_end_is_told_and_the_others_are_not_given_up(backend: str, tmp_path: Path) -> None:
+    @agent
+    async def slow(ctx: AgentContext, seconds: float) -> float:
+        await ctx.sleep(seconds)
+        return seconds
+
+    @agent
+    async def parent(ctx: AgentContext) -> list[Any]:
+        pending: list[Any] = [ctx.spawn_agent(slow, seconds) for seconds in (0.4, 0.1)]
+        pending.append(ctx.spawn_agent(fails, "no otters"))
+        told: list[Any] = []
+        while pending:
+            first = await ctx.select_child(pending)
+            pending.remove(first)
+            try:
+                told.append(await first)
+            except flovyn.ChildFailed as error:
+                told.append(error.type)
+        left = ctx.spawn_agent(waits)
+        assert await ctx.select_child(left, ctx.spawn_agent(slow, 0)) is not left
+        with pytest.raises(flovyn.InvalidArgument):
+            await ctx.select_child([])
+        return told
+
+    @agent
+    def blocking(ctx: SyncAgentContext) -> list[Any]:
+        pending: list[Any] = [ctx.spawn_agent(slow, seconds) for seconds in (0.4, 0.1)]
+        told: list[Any] = []
+        while pending:
+            first = ctx.select_child(pending)
+            pending.remove(first)
+            told.append(first.result())
+        return [*told, *ctx.join_children(ctx.spawn_agent(slow, 0))]
+
+    url = "memory:" if backend == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
+    assert sorted(map(str, flovyn.run(parent, url=url))) == ["0.1", "0.4", "LookupError"]
+    assert flovyn.run(blocking, url=url) == [0.1, 0.4, 0.0]
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite"])
+async def test_a_child_with_an_id_is_waited_for_again(backend: str, tmp_path: Path) -> None:
+    @dataclass
+    class Desk:
+        told: list[Any] = field(default_factory=list[Any])
+
+    @agent(state=Desk)
+    async def desk(ctx: AgentContext[Desk]) -> list[Any]:
+        told = ctx.state.told
+        while len(told) < 3:
+            child = ctx.spawn_agent(waits, id="one")
+            if not told:
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(child, 0.05)
+                child = ctx.spawn_agent(waits, id="one")
+                told.append(str(child.id))
+            else:
+                told.append(await child)
+            await ctx.checkpoint()
+        with pytest.raises(flovyn.ExecutionExists, match="another input"):
+            await ctx.spawn_agent(doubles, 1, id="one")
+        return told
+
+    url = "memory:" if backend == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
+    async with flovyn.connect(url) as client, client.worker(agents=[desk]):
+        handle = await client.start(desk)
+        while not await handle.checkpoints():
+            await asyncio.sleep(0.01)
+        children = [child.id async for child in client.runs(parent=handle.id)]
+        await (await client.handle(children[0])).signal("go", 7)
+        assert await handle.result(timeout=30) == [children[0], 7, 7]
+        assert [child.id async for child in client.runs(parent=handle.id)] == children
 
 
 async def test_a_parent_that_is_tried_again_goes_on_without_the_children_it_had() -> None:

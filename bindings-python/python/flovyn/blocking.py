@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from . import _native
     from .agent import Agent
+    from .family import Child
     from .retry import Retry
     from .task import Task
     from .worker import Worker
@@ -327,6 +328,11 @@ class SyncAgentContext(Context[S]):
         self._activation.block_on(listed)
         return [_settled(step) for step in listed]
 
+    join_children = join_all
+    """As ``join_all``, of children."""
+    join_children_settled = join_all_settled
+    """As ``join_all_settled``, of children."""
+
     def select(self, *steps: Any) -> tuple[int, Any]:
         """Wait for the first and return its index and result; the others are given up."""
         listed = _listed(steps)
@@ -335,6 +341,18 @@ class SyncAgentContext(Context[S]):
         for step in listed:
             self._activation.forgo(step)
         return winner, listed[winner].result()
+
+    def wait_for_child(self, child: Child[R]) -> R:
+        """Wait for a child; ``child.result()`` does the same."""
+        return child.result()
+
+    def select_child(self, *children: Any) -> Child[Any]:
+        """Wait until one has ended, and return that one, as it does in an ``async def`` agent."""
+        listed: list[Child[Any]] = _listed(children)
+        if not listed:
+            raise InvalidArgument("select_child waits for one of some children, and was given none")
+        self._activation.wait(listed, lambda: any(child.done() for child in listed))
+        return next(child for child in listed if child.done())
 
     def sleep(self, seconds: float) -> None:
         """Sleep durably."""

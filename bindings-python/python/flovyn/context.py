@@ -229,8 +229,9 @@ class Context(Generic[S]):
         It takes its place now and is born with the next commit, once, whatever crashes. A worker that serves this run
         also serves an agent that the code hands over as an object; a kind is served by whoever has it on ``queue``,
         the queue of this run where none is given. The await raises ``ChildFailed`` or ``ChildCancelled`` where there
-        is no output. Children that run when this run ends are cancelled. ``key`` names the call among identical ones;
-        the other options are those of ``client.start``.
+        is no output, and ``LimitReached`` for a child too many. Children that run when this run ends are cancelled.
+        ``id`` names the child: the same call again, with its id, agent and input, waits for the same child, also after
+        a checkpoint. ``key`` names the call among identical ones; the other options are those of ``client.start``.
         """
         self._activation.check_open()
         return spawned(self._activation, agent, input, options)
@@ -435,6 +436,11 @@ class AgentContext(Context[S]):
         """Wait for all and return results and exceptions in order."""
         return list(await asyncio.gather(*_listed(steps), return_exceptions=True))
 
+    join_children = join_all
+    """As ``join_all``, of children."""
+    join_children_settled = join_all_settled
+    """As ``join_all_settled``, of children."""
+
     async def select(self, *steps: Any) -> tuple[int, Any]:
         """Wait for the first and return its index and result; the others are given up."""
         tasks = [asyncio.ensure_future(step) for step in _listed(steps)]
@@ -446,6 +452,21 @@ class AgentContext(Context[S]):
         winner = next(index for index, task in enumerate(tasks) if task.done() and not task.cancelled())
         await asyncio.gather(*(task for index, task in enumerate(tasks) if index != winner), return_exceptions=True)
         return winner, tasks[winner].result()
+
+    async def wait_for_child(self, child: Child[R]) -> R:
+        """Wait for a child; ``await child`` does the same."""
+        return await child
+
+    async def select_child(self, *children: Any) -> Child[Any]:
+        """Wait until one has ended, and return that one: await it for its output. The others are not given up.
+
+        Where several have ended already it is the first in order.
+        """
+        listed: list[Child[Any]] = _listed(children)
+        if not listed:
+            raise InvalidArgument("select_child waits for one of some children, and was given none")
+        await asyncio.wait([child.watch() for child in listed], return_when=asyncio.FIRST_COMPLETED)
+        return next(child for child in listed if child.done())
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Sleep durably: the time goes on while no process runs."""

@@ -394,9 +394,11 @@ def from_native(code: str, message: str, context: Mapping[str, Any], retryable: 
     return cls(message, context=context, retryable=retryable)
 
 
-def task_failed(failure: tuple[str, str, str, str | None, str | None, int, str | None]) -> FlovynError:
+def task_failed(failure: tuple[str, str, str, str | None, str | None, int, str | None]) -> BaseException:
     """Make the exception of a failed task or child from ``(code, type, message, kind, task, attempts, traceback)``."""
     code, type_, message, kind, task_id, attempts, traceback = failure
+    if kind is None and code not in ("TaskFailed", "TaskTimeout"):
+        return from_native(code, message, {}, False)  # What the engine refused, such as a child too many.
     if code == "ChildFailed":
         return ChildFailed(message, kind=kind or "", type=type_, traceback=traceback)
     if code == "ChildCancelled":

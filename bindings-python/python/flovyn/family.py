@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
@@ -20,6 +21,7 @@ R = TypeVar("R")
 class SpawnOptions(TypedDict, total=False):
     """How a child is to be started; see ``ctx.spawn_agent``."""
 
+    id: str | None
     key: str | None
     queue: str | None
     max_steps: int | None
@@ -31,7 +33,16 @@ class SpawnOptions(TypedDict, total=False):
 class Child(Step[R]):
     """A run that an agent has started: await it for its output. Its ``id`` is the id of the run."""
 
-    __slots__ = ()
+    __slots__ = ("_watch",)
+
+    def watch(self) -> asyncio.Task[R]:
+        """Return the task by which its end is looked for and not given up: the same one each time."""
+        try:
+            return self._watch
+        except AttributeError:
+            self._watch: asyncio.Task[R] = asyncio.ensure_future(self)
+            self._watch.add_done_callback(lambda task: task.cancelled() or task.exception())
+            return self._watch
 
     @property
     def named(self) -> str:

@@ -4,7 +4,7 @@ use super::combine::mapped;
 use super::{AgentContext, Child, Context, Message, Step, StepOptions, TaskCall};
 use crate::error::{Code, Error, Result};
 use crate::id::EntryId;
-use crate::journal::{ChildCall, OnceBegin, Outcome};
+use crate::journal::{ChildCall, ChildOptions, OnceBegin, Outcome};
 use crate::model::{ChunkKind, Failure};
 use crate::payload::{Digest, Payload};
 use crate::task::{TaskDefinition, TaskFuture};
@@ -116,8 +116,18 @@ pub trait AgentContextExt: AgentContext {
     /// Starts a run of another agent as a child of this one, on this run's queue. It is born with the next commit, once,
     /// whatever crashes. When this run ends, its children are cancelled.
     fn spawn_agent<O>(&self, kind: &str, input: &(impl Serialize + ?Sized)) -> Result<Child<O>> {
-        let call = ChildCall::new(kind, Payload::of(input)?, self.queue());
-        let (id, step) = self.spawn_raw(call)?;
+        self.spawn_agent_with(kind, input, ChildOptions::default())
+    }
+
+    /// As [`spawn_agent`](Self::spawn_agent), with options. A child with an id can be left running over a checkpoint:
+    /// the same call again, with its id, agent and input, waits for the same child.
+    fn spawn_agent_with<O>(
+        &self,
+        kind: &str,
+        input: &(impl Serialize + ?Sized),
+        options: ChildOptions,
+    ) -> Result<Child<O>> {
+        let (id, step) = self.spawn_raw(ChildCall { kind: kind.into(), input: Payload::of(input)?, options })?;
         Ok(Child::new(id, step))
     }
 

@@ -82,24 +82,26 @@ pub struct ChildCall {
     pub kind: Arc<str>,
     /// Its argument.
     pub input: Payload,
-    /// The queue its workers poll.
-    pub queue: String,
-    /// Names this call among identical ones.
+    /// How it is started.
+    pub options: ChildOptions,
+}
+
+/// How a child is started.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ChildOptions {
+    /// Names the child among the children of this run. A later call with this id, this agent and this input waits for
+    /// the same child, also in a later segment.
+    pub id: Option<Arc<str>>,
+    /// Names this call among identical ones; the id does too.
     pub key: Option<Arc<str>>,
+    /// The queue its workers poll; that of this run unless given.
+    pub queue: Option<String>,
     /// Limits of the child.
     pub limits: StartLimits,
     /// Runs with a higher priority are claimed first.
     pub priority: i32,
     /// Small JSON object for filters.
     pub metadata: BTreeMap<String, String>,
-}
-
-impl ChildCall {
-    /// A child of a kind with an argument, and nothing else said of it.
-    pub fn new(kind: &str, input: Payload, queue: &str) -> Self {
-        let (limits, metadata) = (StartLimits::default(), BTreeMap::new());
-        Self { kind: kind.into(), input, queue: queue.to_owned(), key: None, limits, priority: 0, metadata }
-    }
 }
 
 /// A question about the outside of the run's code. The answer is recorded.

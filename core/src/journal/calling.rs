@@ -56,7 +56,7 @@ impl Machine {
         let Some(index) = self.index(op) else {
             return Err(Error::new(
                 Code::InvalidArgument,
-                "this step was scheduled before the last checkpoint; schedule it with detached=True, keep its ref in the state and join it with ctx.attach(ref)",
+                "this step was scheduled before the last checkpoint; schedule it with detached=True, keep its ref in the state and join it with ctx.attach(ref); or start a child with an id=, and start it again to wait for it",
             ));
         };
         let op = &self.segment.ops[index];

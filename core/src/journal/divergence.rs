@@ -331,7 +331,8 @@ impl Machine {
         if self.irrevocable().is_some() && !self.run.divergence_allowed {
             return Err(self.divergence());
         }
-        let orphaned: Vec<u32> = self.unclaimed().map(|index| self.segment.ops[index].sequence).collect();
+        let left = self.unclaimed().filter(|index| !self.has_twin_child(*index));
+        let orphaned: Vec<u32> = left.map(|index| self.segment.ops[index].sequence).collect();
         if !orphaned.is_empty() {
             let ops: Vec<String> = self.unclaimed().map(|index| self.segment.ops[index].label.to_string()).collect();
             self.draft.warn(None, "orphaned", serde_json::json!({"ops": ops}));

@@ -86,8 +86,12 @@ pub(super) enum Detail {
     Child {
         /// The child.
         id: ExecutionId,
+        /// Whether the code has given it an id, by which a later segment can wait for it.
+        named: bool,
         /// The place among the facts of the child's end, while that is in the mailbox.
         ended: Option<u64>,
+        /// The store has told why there is no child: its end would be that of another one.
+        refused: bool,
     },
     /// The result of a `once`, until it is durable.
     Once(Payload),
@@ -343,6 +347,7 @@ impl Op {
     /// Whether it outlives its segment.
     pub(super) fn is_detached(&self) -> bool {
         self.task().is_some_and(|task| task.options.detached)
+            || (matches!(self.detail, Detail::Child { named: true, .. }) && !self.is_awaited())
     }
 }
 

@@ -13,6 +13,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct RunState {
     pub execution: ExecutionId,
+    /// The queue on which its workers poll.
+    pub queue: String,
     pub forked_from: Option<ForkPoint>,
     /// The number of the last commit.
     pub base: u64,
@@ -79,6 +81,7 @@ impl RunState {
     pub(super) fn new(execution: &Execution, known: u64, time: Timestamp, once: Vec<OnceResult>) -> Self {
         Self {
             execution: execution.new.id,
+            queue: execution.new.queue.clone(),
             forked_from: execution.forked_from,
             base: execution.base,
             known,

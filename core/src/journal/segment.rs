@@ -4,8 +4,8 @@
 use super::code::CodeState;
 use super::op::Op;
 use super::replay::Script;
-use super::transition::Reads;
-use crate::id::{EntryId, OnceSlot, Slot, TaskId};
+use super::transition::{Reads, Tie};
+use crate::id::{EntryId, ExecutionId, OnceSlot, Slot, TaskId};
 use crate::model::{Label, Seen, Signal};
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,8 +19,7 @@ pub(super) struct SegmentState {
     pub first_ref: u32,
     pub by_sequence: HashMap<u32, usize>,
     pub by_task: HashMap<TaskId, Vec<usize>>,
-    /// The ops that started children, by the names of the signals of their ends.
-    pub by_child: HashMap<String, usize>,
+    pub by_child: HashMap<ExecutionId, Tie>,
     pub next_sequence: u32,
     /// The sequence of the op called last, recorded or new; 0 before the first.
     pub last_called: u32,

@@ -3,12 +3,13 @@
 //! The end of a child is stored as a signal of its parent, in the transaction that ends the child. So there is no
 //! moment at which a child has ended and its parent could not know of it.
 
-use crate::error::Code;
-use crate::id::{ExecutionId, OrgId, SignalId};
-use crate::model::{Delivery, Failure, NewSignal, Status};
+use crate::error::{Code, Error};
+use crate::id::{ExecutionId, OrgId, SignalId, Slot};
+use crate::model::{Delivery, Execution, Failure, NewSignal, Signal, Status};
 use crate::payload::{Body, ContentHash, Encoding, Payload};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 /// The name of the signal that tells a run of the end of a run it has started.
 pub fn child_signal(child: ExecutionId) -> String {
@@ -18,11 +19,36 @@ pub fn child_signal(child: ExecutionId) -> String {
 /// The prefix of the names of such signals.
 pub const CHILD_SIGNALS: &str = "flovyn.child.";
 
+/// The child that a signal tells of. With a slot it tells only the op there that its child was not started.
+pub(crate) fn told_of(signal: &str) -> Option<(ExecutionId, Option<Slot>)> {
+    let mut words = signal.strip_prefix(CHILD_SIGNALS)?.split('.');
+    let child = ExecutionId(words.next()?.parse().ok()?);
+    let Some(segment) = words.next() else { return Some((child, None)) };
+    let slot = Slot { segment: segment.parse().ok()?, sequence: words.next()?.parse().ok()? };
+    Some((child, Some(slot)))
+}
+
+/// A consumed signal, for a tail of which only some ops are kept: that of a kept op as it is, and the end of a child as
+/// consumed by a kept op of the same child.
+pub(crate) fn kept_signal(
+    signal: Signal,
+    is_kept: impl Fn(&Slot) -> bool,
+    children: &BTreeMap<ExecutionId, Slot>,
+) -> Option<Signal> {
+    if is_kept(&signal.consumed_by?) {
+        return Some(signal);
+    }
+    let (child, None) = told_of(&signal.name)? else { return None };
+    Some(Signal { consumed_by: Some(*children.get(&child)?), ..signal })
+}
+
 /// How a child ended, as its parent's signal has it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ChildEnd {
     child: ExecutionId,
-    status: Status,
+    /// None for a child that was not started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output: Option<Output>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,25 +97,48 @@ impl ChildEnd {
         output: Option<&Payload>,
         failure: Option<&Failure>,
     ) -> NewSignal {
-        let end = Self { child, status, output: output.and_then(Output::of), failure: failure.cloned() };
-        NewSignal {
-            org,
-            execution: parent,
-            id: SignalId(uuid::Uuid::new_v5(&child.0, b"ended")),
-            name: child_signal(child),
-            payload: Payload::of(&end).unwrap_or_else(|_| Payload::null()),
-            delivery: Delivery::NextStep,
-            idempotency_key: None,
-        }
+        let end = Self { child, status: Some(status), output: output.and_then(Output::of), failure: failure.cloned() };
+        end.told(org, parent, Self::id(child), child_signal(child))
+    }
+
+    /// The signal that tells a parent of the end of a child that has ended.
+    pub(crate) fn of(child: &Execution, parent: ExecutionId) -> NewSignal {
+        let (org, id) = (child.new.org, child.new.id);
+        Self::signal(org, parent, id, child.status, child.end_output(), child.failure.as_ref())
+    }
+
+    /// The id of the signal that tells of a child's end.
+    pub(crate) fn id(child: ExecutionId) -> SignalId {
+        SignalId(uuid::Uuid::new_v5(&child.0, b"ended"))
+    }
+
+    /// The id of the signal that tells of it once more, to a segment that begins to wait for the child again.
+    pub(crate) fn id_again(child: ExecutionId, segment: u32) -> SignalId {
+        SignalId(uuid::Uuid::new_v5(&child.0, format!("ended.{segment}").as_bytes()))
+    }
+
+    /// The signal that tells the op of a slot why its child was not started.
+    pub(crate) fn refusal(org: OrgId, parent: ExecutionId, child: ExecutionId, slot: Slot, error: &Error) -> NewSignal {
+        let failure = Failure::new(error.code(), error.code().as_str(), error.message());
+        let end = Self { child, status: None, output: None, failure: Some(failure) };
+        let at = format!("{}.{}", slot.segment, slot.sequence);
+        let id = SignalId(uuid::Uuid::new_v5(&child.0, format!("refused.{parent}.{at}").as_bytes()));
+        end.told(org, parent, id, format!("{}.{at}", child_signal(child)))
+    }
+
+    fn told(&self, org: OrgId, parent: ExecutionId, id: SignalId, name: String) -> NewSignal {
+        let payload = Payload::of(self).unwrap_or_else(|_| Payload::null());
+        NewSignal { org, execution: parent, id, name, payload, delivery: Delivery::NextStep, idempotency_key: None }
     }
 
     /// What the await of a child ends with: its output, or why there is none. `kind` is what the child is.
     pub(crate) fn result(signal: &Payload, kind: &str) -> Result<Payload, Failure> {
         let end: Self = signal.parse().map_err(|error| Failure::new(error.code(), "ChildFailed", error.message()))?;
         let failure = match (end.status, end.failure) {
-            (Status::Completed, _) => return Ok(end.output.map_or_else(Payload::null, Output::payload)),
-            (Status::Failed, Some(failure)) => Failure { code: Code::ChildFailed, task: None, ..failure },
-            (Status::Failed, None) => Failure::new(Code::ChildFailed, "ChildFailed", "it left no error"),
+            (Some(Status::Completed), _) => return Ok(end.output.map_or_else(Payload::null, Output::payload)),
+            (Some(Status::Failed), Some(failure)) => Failure { code: Code::ChildFailed, task: None, ..failure },
+            (None, Some(refused)) => return Err(refused),
+            (Some(Status::Failed), None) => Failure::new(Code::ChildFailed, "ChildFailed", "it left no error"),
             _ => Failure::new(Code::ChildCancelled, "ChildCancelled", "it was asked to stop"),
         };
         Err(Failure { kind: Some(kind.to_owned()), ..failure })
@@ -133,5 +182,20 @@ mod tests {
         assert_eq!((failure.kind.as_deref(), failure.message.as_str()), (Some("researcher"), "no otters"));
         let failure = told(Status::Cancelled, Some(Payload::json("1")), None).expect_err("a failure");
         assert_eq!(failure.code, Code::ChildCancelled);
+    }
+
+    #[test]
+    fn a_refusal_is_told_to_one_op() {
+        let (child, slot) = (ExecutionId(uuid::Uuid::from_u128(7)), Slot { segment: 2, sequence: 30 });
+        let error = Error::new(Code::LimitReached, "too many");
+        let refusal = ChildEnd::refusal(OrgId::DEFAULT, ExecutionId::default(), child, slot, &error);
+        assert_eq!(told_of(&refusal.name), Some((child, Some(slot))));
+        assert_eq!(told_of(&child_signal(child)), Some((child, None)));
+        let failure = ChildEnd::result(&refusal.payload, "researcher").expect_err("a failure");
+        assert_eq!((failure.code, failure.message.as_str()), (Code::LimitReached, "too many"));
+        for other in ["", "flovyn.child.", "flovyn.child.7", "flovyn.child.x.1.2", "progress"] {
+            assert_eq!(told_of(other), None, "{other}");
+        }
+        assert_eq!(told_of(&format!("{}.1", child_signal(child))), None);
     }
 }

@@ -467,6 +467,16 @@ impl Execution {
         self.new.kind == new.kind && self.new.input_digest == new.input_digest
     }
 
+    /// Whether it is the child that a run would start now.
+    pub(crate) fn is_child_of(&self, parent: ExecutionId, new: &NewExecution) -> bool {
+        self.parent == Some(parent) && self.is_of(new)
+    }
+
+    /// What it has left for whoever waits for its end.
+    pub(crate) fn end_output(&self) -> Option<&Payload> {
+        self.output.as_ref().filter(|_| self.status != Status::Failed)
+    }
+
     /// The error for a signal to a run that has ended.
     pub(crate) fn takes_no_signals(&self) -> Error {
         let message = format!("the run {:?} is {} and takes no more signals", self.name(), self.status);

@@ -67,7 +67,7 @@ pub use signal::{NewSignal, SignalStored};
 #[doc(hidden)]
 pub use task::{ClaimedTask, NewTask, TaskReport};
 
-pub(crate) use child::ChildEnd;
+pub(crate) use child::{ChildEnd, kept_signal, told_of};
 pub(crate) use execution::{check_concurrency, runners};
 pub(crate) use op::UNDONE;
 pub(crate) use task::Interruption;

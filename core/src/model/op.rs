@@ -233,6 +233,14 @@ impl RecordedOp {
         }
     }
 
+    /// The child that it has started or waits for.
+    pub(crate) fn child(&self) -> Option<ExecutionId> {
+        match self.body {
+            RecordedBody::Child { id } => Some(id),
+            _ => None,
+        }
+    }
+
     /// For a tail of which only the ops `kept` are copied: moves the `seen` of an op that is left out to the next op of
     /// its segment that is kept. So replay of the copy hands outcomes over in the order in which the code got them
     /// (rule 5). An outcome of an op that is not kept is dropped, and so is a request to stop: that one was for the

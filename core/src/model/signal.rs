@@ -39,6 +39,12 @@ pub struct NewSignal {
 }
 
 impl NewSignal {
+    /// The signal as it is stored under a fact's number.
+    pub(crate) fn stored(self, number: u64, at: Timestamp) -> Signal {
+        let Self { id, name, payload, delivery, .. } = self;
+        Signal { id, name, payload, delivery, number, consumed_by: None, created_at: at }
+    }
+
     /// Checks that this send repeats the signal which is stored under its idempotency key or its id.
     ///
     /// Errors: `AlreadyExists` if the stored signal has another name or value. Without the error the new one would be

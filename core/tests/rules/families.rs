@@ -3,11 +3,13 @@
 use crate::world::*;
 use crate::{rule, world};
 use flovyn_core::agent::NativeHost;
-use flovyn_core::client::Handle;
+use flovyn_core::client::{Handle, StartOptions};
 use flovyn_core::context::AgentContextExt;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
+use flovyn_core::journal::ChildOptions;
 use flovyn_core::model::{CancelMode, Cancellation, ExecutionFilter, PageRequest, ResumeRequest, Status, child_signal};
+use flovyn_core::payload::Payload;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +32,10 @@ fn pair() -> NativeHost {
         })
     });
     parent.host().agent(child).unwrap().task(echo()).unwrap()
+}
+
+fn named(id: &str) -> ChildOptions {
+    ChildOptions { id: Some(id.into()), ..ChildOptions::default() }
 }
 
 async fn children(world: &World, of: &Handle) -> Vec<ExecutionId> {
@@ -59,6 +65,46 @@ rule!(family_01_a_child_is_born_once_in_the_commit_of_its_parent, world, {
     let told = json!([child.id(), "before", { "input": "otters", "go": 7 }]);
     assert_eq!(result(&handle).await, told);
     assert_eq!(children(&world, &handle).await, [child.id()]);
+});
+
+rule!(family_01_an_id_names_one_child_whatever_the_code_does_to_wait_for_it, world, {
+    let parent = agent("asks", move |ctx| {
+        Box::pin(async move {
+            let first = ctx.spawn_agent_with::<Value>("adds", &1, named("one"))?;
+            let same = ctx.spawn_agent_with::<Value>("adds", &1, named("one"))?;
+            let other = ctx.spawn_agent_with::<Value>("adds", &2, named("two"))?;
+            let ids = json!([first.id() == same.id(), first.id() == other.id()]);
+            let ends = json!([first.await?, same.await?, other.await?]);
+            let later = ctx.spawn_agent_with::<Value>("adds", &1, named("one"))?.await?;
+            let taken = ctx.spawn_agent_with::<Value>("adds", &3, named("two"))?.await.expect_err("other input");
+            Ok(json!([ids, ends, later, taken.code().as_str(), say(ctx, "after").await?]))
+        })
+    });
+    let child = agent("adds", |ctx| Box::pin(async move { Ok(json!(10 + ctx.raw_input().parse::<u32>()?)) }));
+    world.forgetful(parent.host().agent(child).unwrap().task(echo()).unwrap()).await;
+    let handle = world.start("asks").await;
+    let told = result(&handle).await;
+    assert_eq!(told, json!([[true, false], [11, 11, 12], 11, "ExecutionExists", "after"]));
+    assert_eq!(children(&world, &handle).await.len(), 2);
+});
+
+rule!(family_01_a_child_that_may_not_be_started_is_refused_at_its_await, world, {
+    let nests = agent("nests", |ctx| {
+        Box::pin(async move {
+            let depth = ctx.raw_input().parse::<u32>()?;
+            match ctx.spawn_agent::<Value>("nests", &(depth + 1))?.await {
+                Err(error) if error.code() == Code::LimitReached => {
+                    Ok(json!([depth, error.message(), say(ctx, "went on").await?]))
+                }
+                other => other,
+            }
+        })
+    });
+    world.forgetful(nests.host().task(echo()).unwrap()).await;
+    let handle = world.client().start("nests", Payload::json("0"), StartOptions::default()).await.unwrap();
+    let told = result(&handle).await;
+    assert_eq!((&told[0], &told[2]), (&json!(8), &json!("went on")));
+    assert!(told[1].as_str().unwrap().contains("has 8 runs above it"), "{told}");
 });
 
 rule!(family_02_the_end_of_a_child_is_a_fact_of_its_parent, world, {
@@ -107,6 +153,58 @@ rule!(family_02_the_end_of_a_child_is_a_fact_of_its_parent, world, {
         result(&handle).await,
         json!(["ChildCancelled", "child \"ends\" was cancelled: ChildCancelled: it was asked to stop", "after"])
     );
+});
+
+rule!(family_02_a_child_outlives_checkpoints_and_every_segment_can_read_its_end, world, {
+    let keeps = || {
+        let keeps = stateful("keeps", |ctx| {
+            Box::pin(async move {
+                let mut told = ctx.state::<State>()?.0.as_array().cloned().unwrap_or_default();
+                while told.len() < 4 {
+                    let child = ctx.spawn_agent_with::<Value>("child", "otters", named("one"))?;
+                    if told.is_empty() {
+                        let nameless = ctx.spawn_agent::<Value>("child", "seals")?;
+                        let refused = ctx.checkpoint(&told).err().expect("nothing could join it again");
+                        told.push(json!(refused.code().as_str()));
+                        nameless.await?;
+                    } else {
+                        told.push(child.await?["input"].clone());
+                    }
+                    ctx.checkpoint(&told)?.await?;
+                }
+                Ok(json!(told))
+            })
+        });
+        let child = agent("child", |ctx| {
+            Box::pin(async move {
+                if ctx.raw_input().parse::<String>()? == "otters" {
+                    ctx.wait_for_signal::<Value>("go")?.await?;
+                }
+                Ok(json!({ "input": ctx.raw_input().parse::<Value>()? }))
+            })
+        });
+        keeps.agent(child).unwrap().task(echo()).unwrap()
+    };
+    let first = world.forgetful(keeps()).await;
+    let handle = world.start("keeps").await;
+    until("both are born", || async { children(&world, &handle).await.len() == 2 }).await;
+    let mut otters = None;
+    for id in children(&world, &handle).await {
+        let child = world.client().handle(&id.to_string()).await.unwrap();
+        let is_meant = child.describe().await.unwrap().new.input.parse::<String>().unwrap() == "otters";
+        otters = if is_meant { Some(child) } else { otters };
+    }
+    let otters = otters.expect("one of the two");
+    waits_for(&handle, &child_signal(otters.id())).await;
+    assert_eq!(handle.describe().await.unwrap().segment, 1);
+    world.kill(&first).await;
+    world.forgetful(keeps()).await;
+    send(&otters, "go", 7).await;
+    assert_eq!(result(&handle).await, json!(["OpenOperations", "otters", "otters", "otters"]));
+    assert_eq!(children(&world, &handle).await.len(), 2);
+    let page = PageRequest { limit: 100, after: None };
+    let ends = world.storage.signals(ORG, handle.id(), page).await.unwrap().items;
+    assert_eq!(ends.iter().filter(|end| end.consumed_by.is_none()).count(), 0, "a segment carries no ends along");
 });
 
 rule!(family_07_a_parent_that_ends_takes_its_children_along, world, {
@@ -182,25 +280,4 @@ rule!(family_08_cancelling_goes_down_the_tree, world, {
         world.kill(&worker).await;
     }
     // A child that is cancelled alone tells its parent, which goes on: `family_02`.
-});
-
-rule!(a_family_has_a_greatest_depth, world, {
-    let deep = agent("deep", |ctx| {
-        Box::pin(async move {
-            let child = ctx.spawn_agent::<Value>("deep", &0)?;
-            child.await
-        })
-    });
-    world.worker(deep.host()).await;
-    let handle = world.start("deep").await;
-    let filter = || ExecutionFilter { root: Some(handle.id()), ..ExecutionFilter::default() };
-    let page = || PageRequest { limit: 100, after: None };
-    let below = || async { world.storage.executions(ORG, filter(), page()).await.unwrap().items };
-    until("the deepest is refused another", || async {
-        below().await.iter().any(|run| run.depth == 8 && run.status == Status::Paused)
-    })
-    .await;
-    let deepest = below().await.into_iter().find(|run| run.depth == 8).unwrap();
-    assert_eq!(deepest.failure.unwrap().code, Code::LimitReached);
-    assert_eq!(below().await.len(), 8);
 });

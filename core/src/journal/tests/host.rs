@@ -4,7 +4,9 @@ use super::program::{Input, Op, Program, Site, Stmt, Trouble};
 use super::rng::Rng;
 use crate::error::Code;
 use crate::id::TaskId;
-use crate::journal::{Answer, Call, ChildCall, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Outside, Question};
+use crate::journal::{
+    Answer, Call, ChildCall, ChildOptions, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Outside, Question,
+};
 use crate::model::{Placement, RetryPolicy, SideEffects, TaskOptions};
 use crate::payload::{Digest, Payload};
 use std::collections::{HashMap, VecDeque};
@@ -310,6 +312,15 @@ impl Host {
                         return;
                     }
                 }
+                Stmt::Leave(site) => drop(self.named_child(index, site, site, machine)),
+                Stmt::Join(site, of) => {
+                    self.joined.insert(site, of);
+                    let op = self.named_child(index, site, of, machine);
+                    let ops = op.into_iter().map(|op| (op, site)).collect();
+                    if self.need(index, Need::Every(ops), machine) {
+                        return;
+                    }
+                }
                 Stmt::Has(site, name) => self.read(index, site, Question::HasSignal(name.into()), machine),
                 Stmt::Drain(site, name) => {
                     self.read(index, site, Question::Drain { name: name.into(), turn: true }, machine);
@@ -436,7 +447,7 @@ impl Host {
             },
             Op::Child => {
                 let input = Payload::json(format!("\"child {site}{}\"", self.suffix));
-                Call::Child(Box::new(ChildCall::new("child", input, "default")))
+                Call::Child(Box::new(ChildCall { kind: "child".into(), input, options: ChildOptions::default() }))
             }
             Op::Sleep(ticks) => Call::Timer { duration: Duration::from_millis(*ticks) },
             Op::Wait { name, timeout } => {
@@ -493,6 +504,14 @@ impl Host {
             self.detached.insert(site, *task);
             self.results.push((site, format!("task {}", task.0)));
         }
+    }
+
+    /// Starts the child of a site, or waits for it again.
+    fn named_child(&mut self, lane: usize, site: Site, of: Site, machine: &mut Machine) -> Option<OpRef> {
+        let input = Payload::json(format!("\"child {of}\""));
+        let options = ChildOptions { id: Some(format!("child {of}").into()), ..ChildOptions::default() };
+        let call = ChildCall { kind: "child".into(), input, options };
+        self.make(lane, site, Call::Child(Box::new(call)), machine)
     }
 
     fn entry(&mut self, lane: usize, site: Site, thread: &'static str, machine: &mut Machine) {

@@ -49,6 +49,10 @@ pub(super) enum Stmt {
     Detach(Site),
     /// Joins the detached task of the second site.
     Attach(Site, Site),
+    /// Starts a child with an id, which may outlive the segment.
+    Leave(Site),
+    /// Starts the child of the second site again, and so waits for it.
+    Join(Site, Site),
     /// Asks for a signal; the answer goes into later inputs.
     Has(Site, &'static str),
     /// Takes the signals that are there.
@@ -165,6 +169,7 @@ struct Maker<'a> {
     allow: Allow,
     sites: u32,
     detached: Vec<Site>,
+    left: Vec<Site>,
 }
 
 impl Program {
@@ -180,7 +185,7 @@ impl Program {
         let sequential = !allow.lanes || rng.chance(20);
         let count = if stateful { rng.range(2, 4) } else { 1 };
         let hops = (0..12).map(|_| [0, 0, 0, 1, 2][rng.below(5) as usize]).collect();
-        let mut maker = Maker { rng, allow, sites: 0, detached: Vec::new() };
+        let mut maker = Maker { rng, allow, sites: 0, detached: Vec::new(), left: Vec::new() };
         let preamble = (stateful && maker.rng.chance(50)).then(|| maker.once());
         let mut segments: Vec<_> = (0..count).map(|_| maker.body(if sequential { 0 } else { 2 }, true)).collect();
         // Whoever detached a task joins it at the end, whatever came between.
@@ -188,6 +193,12 @@ impl Program {
         for detached in joins {
             let join = Stmt::Attach(maker.site(), detached);
             segments.last_mut().expect("a program has a segment").push(join);
+        }
+        for left in std::mem::take(&mut maker.left) {
+            for _ in 0..maker.rng.range(1, 2) {
+                let join = Stmt::Join(maker.site(), left);
+                segments.last_mut().expect("a program has a segment").push(join);
+            }
         }
         let sites = maker.sites;
         Self { preamble, segments, stateful, hops, hidden, timeless: !timing, sequential, sites }
@@ -238,6 +249,10 @@ impl Maker<'_> {
             35..38 if self.allow.more => self.once(),
             38..41 if self.allow.more => {
                 let site = self.site();
+                if self.rng.chance(50) {
+                    self.left.push(site);
+                    return Stmt::Leave(site);
+                }
                 self.detached.push(site);
                 Stmt::Detach(site)
             }

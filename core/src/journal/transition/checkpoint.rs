@@ -24,7 +24,7 @@ impl Machine {
             return Err(Error::new(
                 Code::OpenOperations,
                 format!(
-                    "a checkpoint needs every op of its segment to be settled, but these are open: {}; await them, or schedule them with detached=True",
+                    "a checkpoint needs every op of its segment to be settled, but these are open: {}; await them, schedule tasks with detached=True, or start children with an id=",
                     open.join(", ")
                 ),
             ));
@@ -57,6 +57,7 @@ impl Machine {
             Ok(orphaned) => orphaned,
             Err(failure) => return self.pause_diverged(failure),
         };
+        self.forget_children();
         self.commit(BatchEnd::Checkpoint(saved), orphaned);
     }
 

@@ -3,26 +3,38 @@
 
 use super::Rewording;
 use crate::error::Result;
-use crate::id::{ExecutionId, OrgId};
-use crate::journal::call::ChildCall;
+use crate::id::{ExecutionId, OrgId, Slot};
+use crate::journal::call::{ChildCall, ChildOptions};
 use crate::journal::effect::Outcome;
 use crate::journal::machine::Machine;
 use crate::journal::op::{Detail, Op};
 use crate::model::{
-    ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name, child_signal,
+    ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name, child_signal, told_of,
 };
 use crate::payload::{Digest, Payload};
 
 pub(super) const REWORDING: Rewording = Rewording::OnceQuiet;
 
+/// The ops of a segment that wait for one child.
+#[derive(Debug, Default)]
+pub(in crate::journal) struct Tie {
+    ops: Vec<usize>,
+    /// The child's end, with its place among the facts, once it is out of the mailbox. Later ops for the same child end
+    /// with it too.
+    end: Option<(u64, Payload)>,
+}
+
 pub(super) fn check(call: &ChildCall) -> Result<()> {
     check_name("the agent", &call.kind)?;
-    check_name("the queue", &call.queue)?;
-    call.key.as_ref().map_or(Ok(()), |key| check_name("the key", key))
+    let ChildOptions { id, key, queue, .. } = &call.options;
+    for (what, name) in [("the id", id.as_deref()), ("the key", key.as_deref()), ("the queue", queue.as_deref())] {
+        name.map_or(Ok(()), |name| check_name(what, name))?;
+    }
+    Ok(())
 }
 
 pub(super) fn label(call: &ChildCall) -> Result<Label> {
-    let key = match &call.key {
+    let key = match call.options.key.as_ref().or(call.options.id.as_ref()) {
         Some(key) => LabelKey::Key(key.clone()),
         None => LabelKey::Digest(call.input.digest()?),
     };
@@ -30,16 +42,16 @@ pub(super) fn label(call: &ChildCall) -> Result<Label> {
 }
 
 pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call: ChildCall) -> OpBody {
-    machine.segment.ops[index].detail = Detail::Child { id, ended: None };
-    machine.segment.by_child.insert(child_signal(id), index);
-    let ChildCall { kind, input, queue, key: _, limits, priority, metadata } = call;
+    let ChildCall { kind, input, options } = call;
+    let ChildOptions { id: name, key: _, queue, limits, priority, metadata } = options;
+    machine.tie(index, id, name.is_some());
     OpBody::Child(Box::new(NewExecution {
         // The store knows the org of the batch.
         org: OrgId::DEFAULT,
         id,
         key: None,
         kind: kind.to_string(),
-        queue,
+        queue: queue.unwrap_or_else(|| machine.run.queue.clone()),
         input_digest: input.digest().unwrap_or(Digest::default()),
         input,
         limits,
@@ -52,44 +64,140 @@ pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call:
     }))
 }
 
+pub(super) fn repeat(machine: &mut Machine, index: usize, call: &ChildCall) -> Option<ExecutionId> {
+    if let Detail::Child { named, .. } = &mut machine.segment.ops[index].detail {
+        *named = call.options.id.is_some();
+    }
+    machine.segment.ops[index].child()
+}
+
 pub(super) fn recover(machine: &mut Machine, index: usize, op: &mut Op, id: ExecutionId) {
-    op.detail = Detail::Child { id, ended: None };
-    machine.segment.by_child.insert(child_signal(id), index);
+    op.detail = Detail::Child { id, named: false, ended: None, refused: false };
+    machine.segment.by_child.entry(id).or_default().ops.push(index);
 }
 
 pub(super) fn wait(op: &Op, wait: &mut Wait) {
     wait.signals.extend(op.child().map(child_signal));
 }
 
-/// The place among the facts of the child's end.
-pub(super) fn available(op: &Op) -> Option<u64> {
-    match op.detail {
-        Detail::Child { ended, .. } if !op.is_held() => ended,
-        _ => None,
+/// The place among the facts of the child's end, or of what tells why there is no child: the store says so in the commit
+/// that makes the op durable.
+pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
+    let Detail::Child { id, ended, refused, .. } = op.detail else { return None };
+    if !op.is_durable() {
+        return None;
     }
+    let end = || machine.segment.by_child.get(&id).and_then(|tie| tie.end.as_ref()).map(|(order, _)| *order);
+    ended.or_else(|| if refused { None } else { end() })
 }
 
-/// The outcome of a child by the fact of its end, which is taken out of the mailbox.
+/// That outcome. It is taken out of the mailbox, if no other op for the child has been handed it before.
 pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Option<Outcome> {
-    let at = machine.run.mailbox.binary_search_by_key(&order, |(place, _)| *place).ok()?;
-    let (_, signal) = machine.run.mailbox.remove(at)?;
     let op = &machine.segment.ops[index];
-    machine.draft.consumed.push(Consumed { signal: signal.id, by: op.slot() });
-    Some(outcome(op, &signal.payload))
+    let Ok(at) = machine.run.mailbox.binary_search_by_key(&order, |(place, _)| *place) else {
+        let (_, end) = machine.segment.by_child.get(&op.child()?)?.end.as_ref()?;
+        return Some(outcome(op, end));
+    };
+    let by = op.slot();
+    let (_, signal) = machine.run.mailbox.remove(at)?;
+    machine.draft.consumed.push(Consumed { signal: signal.id, by });
+    machine.share_child(order, &signal);
+    machine.segment.ops[index].outcome.take().map(|(_, outcome)| outcome)
 }
 
 /// What the await of a child ends with.
-pub(super) fn outcome(op: &Op, end: &Payload) -> Outcome {
+fn outcome(op: &Op, end: &Payload) -> Outcome {
     ChildEnd::result(end, &op.label.name).map_or_else(Outcome::Failed, Outcome::Value)
 }
 
+/// Whether a signal tells one op that its child was not started.
+fn is_refusal(signal: &Signal) -> bool {
+    matches!(told_of(&signal.name), Some((_, Some(_))))
+}
+
 impl Machine {
-    /// Notes that a signal in the mailbox is the end of a child of this segment.
-    pub(super) fn note_child_end(&mut self, order: u64, signal: &Signal) {
-        if let Some(index) = self.segment.by_child.get(&signal.name)
-            && let Detail::Child { ended, .. } = &mut self.segment.ops[*index].detail
-        {
-            *ended = Some(order);
+    /// The id of the child that a new op starts: of the op, or of the id that the code gives it.
+    pub(super) fn child_id(&self, index: usize, id: Option<&str>) -> ExecutionId {
+        ExecutionId(match id {
+            Some(id) => uuid::Uuid::new_v5(&self.run.execution.0, format!("child:{id}").as_bytes()),
+            None => self.id_of(index).uuid(),
+        })
+    }
+
+    /// Ties a new op to its child. The end of a child that another op has started may be known already.
+    fn tie(&mut self, index: usize, id: ExecutionId, named: bool) {
+        let tie = self.segment.by_child.entry(id).or_default();
+        tie.ops.push(index);
+        let op = &mut self.segment.ops[index];
+        let name = (named && tie.end.is_none()).then(|| child_signal(id));
+        let ended = name.and_then(|name| self.run.mailbox.iter().find(|(_, signal)| signal.name == name));
+        op.detail = Detail::Child { id, named, ended: ended.map(|(order, _)| *order), refused: false };
+    }
+
+    /// Whether the code, which no longer makes this call, still waits for the same child by another one.
+    pub(in crate::journal) fn has_twin_child(&self, index: usize) -> bool {
+        let tie = self.segment.ops[index].child().and_then(|child| self.segment.by_child.get(&child));
+        tie.is_some_and(|tie| tie.ops.iter().any(|other| !self.segment.ops[*other].is_unclaimed()))
+    }
+
+    /// The ops that a signal tells of their child.
+    fn told(&self, signal: &Signal) -> Vec<usize> {
+        let Some((child, only)) = told_of(&signal.name) else { return Vec::new() };
+        let Some(tie) = self.segment.by_child.get(&child) else { return Vec::new() };
+        let meant = |index: &usize| only.is_none_or(|slot| self.segment.ops[*index].slot() == slot);
+        tie.ops.iter().copied().filter(meant).collect()
+    }
+
+    /// Notes that a signal in the mailbox tells of a child of this segment.
+    pub(super) fn note_child(&mut self, order: u64, signal: &Signal) {
+        for index in self.told(signal) {
+            let op = &mut self.segment.ops[index];
+            let Detail::Child { ended, refused, .. } = &mut op.detail else { continue };
+            if is_refusal(signal) {
+                (*ended, *refused, op.outcome) = (Some(order), true, None);
+            } else if !*refused {
+                ended.get_or_insert(order);
+            }
         }
+    }
+
+    /// Gives what a signal tells, which is no longer in the mailbox, to the ops that it is told. An op that is not
+    /// durable waits: the store may refuse it.
+    pub(super) fn share_child(&mut self, order: u64, signal: &Signal) {
+        for index in self.told(signal) {
+            let op = &mut self.segment.ops[index];
+            let outcome = outcome(op, &signal.payload);
+            let is_durable = op.is_durable();
+            let Detail::Child { ended, refused, .. } = &mut op.detail else { continue };
+            if is_refusal(signal) {
+                (*ended, *refused, op.outcome) = (None, true, Some((order, outcome)));
+            } else if !*refused {
+                *ended = None;
+                if is_durable && op.outcome.is_none() {
+                    op.outcome = Some((order, outcome));
+                }
+            }
+        }
+        // Only an id that the code has given leads to one child again. Of a loaded op that is known once it is called.
+        let can_come_again = |op: &Op| op.is_unclaimed() || matches!(op.detail, Detail::Child { named: true, .. });
+        if let Some((child, None)) = told_of(&signal.name)
+            && let Some(tie) = self.segment.by_child.get_mut(&child)
+            && tie.ops.iter().any(|index| can_come_again(&self.segment.ops[*index]))
+        {
+            tie.end.get_or_insert_with(|| (order, signal.payload.clone()));
+        }
+    }
+
+    /// At the end of a segment: takes what tells of children out of the mailbox. A later segment that waits for one of
+    /// them is told anew, so that a run does not carry along the ends of all children that it ever had.
+    pub(super) fn forget_children(&mut self) {
+        let (segment, draft) = (&self.segment, &mut self.draft);
+        self.run.mailbox.retain(|(_, signal)| {
+            let Some((child, _)) = told_of(&signal.name) else { return true };
+            let op = segment.by_child.get(&child).and_then(|tie| tie.ops.first());
+            let by = op.map_or(Slot { segment: segment.number, sequence: 0 }, |index| segment.ops[*index].slot());
+            draft.consumed.push(Consumed { signal: signal.id, by });
+            false
+        });
     }
 }

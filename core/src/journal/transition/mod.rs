@@ -30,11 +30,12 @@ use super::effect::Outcome;
 use super::machine::Machine;
 use super::op::{Op, Place};
 use crate::error::Result;
-use crate::id::{EntryId, ExecutionId, TaskId};
+use crate::id::{EntryId, TaskId};
 use crate::model::{Label, LabelKey, NewEntry, NewTask, OpBody, OpKind, RecordedBody, RecordedOp, Wait};
 use crate::payload::Digest;
 use std::sync::Arc;
 
+pub(super) use child::Tie;
 pub(super) use once::finished as finished_onces;
 pub(super) use read::Reads;
 
@@ -179,7 +180,7 @@ impl Machine {
             }
             Call::Usage { model, usage } => usage::record(self, index, model, usage),
             Call::Child(call) => {
-                let id = ExecutionId(self.id_of(index).uuid());
+                let id = self.child_id(index, call.options.id.as_deref());
                 called.child = Some(id);
                 child::record(self, index, id, *call)
             }
@@ -195,7 +196,7 @@ impl Machine {
             Call::Entry { thread, .. } => called.entry = entry::repeat(self, index, thread),
             Call::Task { kind, options, .. } => called.task = task::repeat(self, index, kind, options),
             Call::Attach { task } => called.task = Some(task),
-            Call::Child(_) => called.child = self.segment.ops[index].child(),
+            Call::Child(call) => called.child = child::repeat(self, index, &call),
             Call::Signal { .. } | Call::Timer { .. } | Call::Usage { .. } | Call::StepMark | Call::Flush => {}
         }
         called
@@ -225,7 +226,7 @@ impl Machine {
 pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
     match op.label.kind {
         OpKind::Signal => signal::available(machine, op),
-        OpKind::Child => child::available(op),
+        OpKind::Child => child::available(machine, op),
         _ => None,
     }
 }

@@ -89,7 +89,7 @@ impl Machine {
                 if signal.delivery == Delivery::Now {
                     self.interrupt();
                 }
-                self.note_child_end(order, &signal);
+                self.note_child(order, &signal);
                 self.run.mailbox.push_back((order, signal));
             }
             None => {}
@@ -111,11 +111,11 @@ impl Machine {
             let op = &mut self.segment.ops[index];
             let outcome = match op.label.kind {
                 OpKind::Signal => Some(Outcome::Signal(signal.payload.clone())),
-                OpKind::Child => Some(super::child::outcome(op, &signal.payload)),
                 _ => None,
             };
             op.outcome = outcome.map(|outcome| (order, outcome)).or(op.outcome.take());
         }
+        self.share_child(order, &signal);
         self.segment.consumed.entry(slot).or_default().push((order, signal));
     }
 

@@ -354,7 +354,11 @@ impl<'a> Holder<'a> {
 
     /// A child, born with the commit.
     pub fn child(&mut self, input: Payload) -> NewOp {
-        let id = ExecutionId(self.task_id(self.next).0);
+        self.child_of_id(ExecutionId(self.task_id(self.next).0), input)
+    }
+
+    /// A child of an id, which may be there already.
+    pub fn child_of_id(&mut self, id: ExecutionId, input: Payload) -> NewOp {
         let mut new = self.rig.new_run();
         (new.id, new.input_digest, new.input) = (id, Digest::of_parts(&[id.0.as_bytes()]), input);
         self.op(OpKind::Child, AGENT, OpBody::Child(Box::new(new)))

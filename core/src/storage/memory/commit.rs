@@ -39,7 +39,6 @@ impl State {
         run.check_consumed(&request.batch)?;
         run.check_quiet(&request.batch)?;
         run.check_open(&request.batch)?;
-        self.check_children(org, run, &request.batch)?;
         let state_hash = match &request.batch.end {
             BatchEnd::Checkpoint(new) => self.payloads.content_hash(org, &new.state)?,
             _ => [0; 32],

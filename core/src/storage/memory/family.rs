@@ -5,10 +5,9 @@ use super::rows::{Cause, FactOf, Run};
 use super::state::{RunKey, State, not_found};
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::id::{ExecutionId, OrgId, Slot};
+use crate::id::{ExecutionId, OrgId, SignalId, Slot};
 use crate::model::{
-    Batch, Cancellation, ChildEnd, Created, EventKind, Execution, NewExecution, NewSignal, OpBody, RecordedBody,
-    RecordedOp, Signal, Status,
+    Batch, Cancellation, ChildEnd, Created, EventKind, NewExecution, NewSignal, OpBody, RecordedOp, Status,
 };
 use crate::storage::limits::check_family;
 use serde_json::json;
@@ -17,31 +16,34 @@ use serde_json::json;
 pub(super) const BY_PARENT: &str = "parent";
 
 impl State {
-    /// Refuses a batch whose children may not be started.
-    pub(super) fn check_children(&self, org: OrgId, parent: &Run, batch: &Batch) -> Result<()> {
-        let mut alive = parent.children.len();
-        for op in &batch.ops {
-            let OpBody::Child(child) = &op.body else { continue };
-            check_family(parent.exec.new.id, parent.exec.depth, alive)?;
-            alive += 1;
-            if let Some(there) = self.runs.get(&(org, child.id))
-                && !there.exec.is_of(child)
-            {
-                return Err(there.exec.is_in_the_way());
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts the children of a batch.
+    /// Starts the children of a batch. The parent is told at once of children that it may not start, and of those that it
+    /// has started before and that have ended.
     pub(super) fn bear_children(&mut self, (org, parent): RunKey, batch: &Batch, now: Timestamp) -> Result<()> {
         for op in &batch.ops {
             let OpBody::Child(child) = &op.body else { continue };
-            let child = NewExecution { org, ..(**child).clone() };
-            let id = child.id;
-            if !self.create_below(child, Some(parent), now)?.existing {
-                self.run_mut(org, parent)?.children.push(id);
-            }
+            let above = self.run(org, parent)?;
+            let room = check_family(parent, above.exec.depth, above.children.len());
+            let there = self.runs.get(&(org, child.id)).map(|run| &run.exec);
+            let refused = |error| {
+                let slot = Slot { segment: batch.segment, sequence: op.sequence };
+                ChildEnd::refusal(org, parent, child.id, slot, &error)
+            };
+            let end = match (there, room) {
+                (None, Ok(())) => {
+                    let new = NewExecution { org, ..(**child).clone() };
+                    self.create_below(new, Some(parent), now)?;
+                    self.run_mut(org, parent)?.children.push(child.id);
+                    continue;
+                }
+                (None, Err(error)) => refused(error),
+                (Some(there), _) if !there.is_child_of(parent, child) => refused(there.is_in_the_way()),
+                (Some(there), _) if !there.status.is_terminal() => continue,
+                (Some(there), _) => match above.untold(child.id, batch.segment) {
+                    Some(id) => NewSignal { id, ..ChildEnd::of(there, parent) },
+                    None => continue,
+                },
+            };
+            self.run_mut(org, parent)?.take_signal(end, now);
         }
         Ok(())
     }
@@ -108,11 +110,11 @@ impl State {
         let of = |run: &Run| run.exec.new.org == org && run.exec.parent == Some(parent);
         let open = self.runs.values().filter(|run| of(run) && !run.exec.status.is_terminal());
         let open: Vec<_> = open.map(|run| run.exec.new.id).collect();
-        let awaited = self.run(org, parent)?.own_tail().filter_map(|(_, op)| child_of(op)).collect::<Vec<_>>();
+        let awaited = self.run(org, parent)?.own_tail().filter_map(|(_, op)| op.child()).collect::<Vec<_>>();
         for child in awaited {
             let end = match self.runs.get(&(org, child)).map(|child| &child.exec) {
                 Some(child) if !child.status.is_terminal() => continue,
-                Some(child) => end_of(child, parent),
+                Some(child) => ChildEnd::of(child, parent),
                 None => ChildEnd::signal(org, parent, child, Status::Cancelled, None, None),
             };
             let run = self.run_mut(org, parent)?;
@@ -130,7 +132,7 @@ impl State {
             return;
         }
         let Some(parent) = run.exec.parent else { return };
-        let signal = end_of(&run.exec, parent);
+        let signal = ChildEnd::of(&run.exec, parent);
         let Ok(above) = self.run_mut(org, parent) else { return };
         // A parent that has ended takes nothing.
         if !above.exec.status.is_terminal() {
@@ -145,7 +147,16 @@ impl Run {
     /// The children of the ops that a batch orphans.
     fn orphaned_children(&self, (segment, orphaned): &(u32, Vec<u32>)) -> Vec<ExecutionId> {
         let ops = orphaned.iter().filter_map(|sequence| self.ops.get(&Slot { segment: *segment, sequence: *sequence }));
-        ops.filter_map(child_of).filter(|child| self.children.contains(child)).collect()
+        ops.filter_map(RecordedOp::child).filter(|child| self.children.contains(child)).collect()
+    }
+
+    /// The id under which it is told of the end of a child that it waits for in a segment. None where the end is in its
+    /// mailbox, or an op of the segment has had it.
+    fn untold(&self, child: ExecutionId, segment: u32) -> Option<SignalId> {
+        let (first, again) = (ChildEnd::id(child), ChildEnd::id_again(child, segment));
+        let Some(number) = self.signal_ids.get(&first) else { return Some(first) };
+        let by = self.signals.get(number)?.consumed_by?;
+        (by.segment != segment && !self.signal_ids.contains_key(&again)).then_some(again)
     }
 
     /// Puts a signal into the mailbox. Returns whether it woke the run.
@@ -154,23 +165,7 @@ impl Run {
         self.fact(number, now, FactOf::Signal);
         self.signal_ids.insert(new.id, number);
         let resumed = self.wake(now, Cause::Signal(&new.name));
-        let NewSignal { id, name, payload, delivery, .. } = new;
-        let signal = Signal { id, name, payload, delivery, number, consumed_by: None, created_at: now };
-        self.signals.insert(number, signal);
+        self.signals.insert(number, new.stored(number, now));
         resumed
     }
-}
-
-/// The run that an op has started.
-fn child_of(op: &RecordedOp) -> Option<ExecutionId> {
-    match op.body {
-        RecordedBody::Child { id } => Some(id),
-        _ => None,
-    }
-}
-
-/// The news of a run's end for its parent.
-fn end_of(child: &Execution, parent: ExecutionId) -> NewSignal {
-    let output = child.output.as_ref().filter(|_| child.status != Status::Failed);
-    ChildEnd::signal(child.new.org, parent, child.new.id, child.status, output, child.failure.as_ref())
 }

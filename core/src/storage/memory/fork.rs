@@ -10,6 +10,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OrgId, Slot, TaskId};
 use crate::model::{
     Checkpoint, EventKind, Execution, Fact, FactKind, ForkFrom, ForkPoint, ForkRequest, RecordedBody, RecordedOp, Seen,
+    child_signal, kept_signal,
 };
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,13 +183,15 @@ impl Run {
         };
         let mut fired: BTreeSet<Slot> = self.facts.values().filter_map(of_timer).collect();
         fired.extend(self.inherited.ops.keys());
-        let took: BTreeSet<Slot> = self.signals.values().filter_map(|signal| signal.consumed_by).collect();
+        let taken = || self.signals.values().filter(|signal| signal.consumed_by.is_some());
+        let took: BTreeSet<Slot> = taken().filter_map(|signal| signal.consumed_by).collect();
+        let names: BTreeSet<&str> = taken().map(|signal| signal.name.as_str()).collect();
         let open: BTreeSet<TaskId> =
             self.open.iter().filter_map(|slot| self.tasks.get(slot)).map(|row| row.task.new.id).collect();
         move |slot, op| match &op.body {
             RecordedBody::Task { id: task, .. } | RecordedBody::Attach { task } => !open.contains(task),
             RecordedBody::Timer => fired.contains(slot),
-            RecordedBody::Child { .. } => took.contains(slot),
+            RecordedBody::Child { id } => took.contains(slot) || names.contains(child_signal(*id).as_str()),
             RecordedBody::Signal => took.contains(slot) || fired.contains(slot),
             _ => true,
         }
@@ -205,14 +208,15 @@ impl Run {
         }
         let timed =
             |slot: &Slot| ops.get(slot).is_some_and(|op| matches!(op.body, RecordedBody::Timer | RecordedBody::Signal));
-        let kept = |fact: &Fact| match &fact.kind {
-            FactKind::Task { task, .. } => tasks.contains(task),
-            FactKind::Timer { slot } => timed(slot),
-            FactKind::Signal(signal) => signal.consumed_by.is_some_and(|slot| ops.contains_key(&slot)),
-            FactKind::Cancel(_) => false,
+        let children = ops.iter().rev().filter_map(|(slot, op)| Some((op.child()?, *slot))).collect();
+        let kept = |kind: FactKind| match kind {
+            FactKind::Task { task, .. } => tasks.contains(&task).then_some(kind),
+            FactKind::Timer { slot } => timed(&slot).then_some(kind),
+            FactKind::Signal(signal) => kept_signal(signal, |by| ops.contains_key(by), &children).map(FactKind::Signal),
+            FactKind::Cancel(_) => None,
         };
         let all = self.inherited.facts.iter().cloned().chain(self.facts_after(0, None));
-        all.filter(kept).map(|fact| Fact { number: 0, ..fact }).collect()
+        all.filter_map(|fact| Some(Fact { number: 0, at: fact.at, kind: kept(fact.kind)? })).collect()
     }
 }
 

@@ -89,16 +89,18 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
     }
     run.losses = 0;
 
-    let log = Log::of_commit(tx, &run, before);
+    let mut log = Log::of_commit(tx, &run, before);
     // As of the last commit, `fact_high` is the number of the latest fact, and `seen` that of the latest event. If the
     // sender knows all facts up to then, only events after `seen` can hold facts that it lacks.
     let (mut fact_high, seen) = last.as_ref().map_or((run.fact_high, 0), |last| (last.fact_high, last.high));
     let after = if request.known >= fact_high { request.known.max(seen) } else { request.known };
-    let found = if after < before { tx.facts(&run, after, before, None)? } else { Vec::new() };
+    let mut found = if after < before { tx.facts(&run, after, before, None)? } else { Vec::new() };
 
     let top = last.as_ref().map_or(run.top, |last| last.top.max(run.top));
     let over = run.limit_reached(batch, top);
-    let news = found.iter().any(|fact| fact.number > request.known);
+    let told = family::bear_children(tx, &mut run, &mut log, batch)?;
+    let news = !told.is_empty() || found.iter().any(|fact| fact.number > request.known);
+    found.extend(told);
     let mut writing = Writing { tx, run, log, batch, number: base + 1, top, found, silent: Vec::new() };
     writing.apply()?;
     writing.check_open()?;
@@ -249,7 +251,6 @@ impl<'a, T: Statements> Writing<'a, T> {
                 tx.put_usage(run, &totals)?;
                 log.about(EventKind::Usage, slot, json!({ "model": model, "usage": usage }).to_string())?;
             }
-            OpBody::Child(child) => family::bear(tx, run, child)?,
             OpBody::StepMark => run.step_count = run.step_count.saturating_add(1),
             _ => {}
         }

@@ -31,17 +31,27 @@ pub(super) fn create_below<T: Statements>(
     new: &NewExecution,
     parent: Option<&RunOf<T>>,
 ) -> Result<Created, T::Fault> {
-    let Some(run) = insert(tx, new, None, parent)? else {
-        let execution = tx.execution_of(new.org, new.id)?;
-        if execution.is_of(new) {
-            return Ok(Created { execution, existing: true });
-        }
-        return Err(execution.is_in_the_way().into());
-    };
+    if let Some(run) = start(tx, new, parent)? {
+        return Ok(Created { execution: tx.execution(T::key(&run.home))?, existing: false });
+    }
+    let execution = tx.execution_of(new.org, new.id)?;
+    if execution.is_of(new) {
+        return Ok(Created { execution, existing: true });
+    }
+    Err(execution.is_in_the_way().into())
+}
+
+/// Writes a new run and announces it. None if its id is taken.
+pub(super) fn start<T: Statements>(
+    tx: &T,
+    new: &NewExecution,
+    parent: Option<&RunOf<T>>,
+) -> Result<Option<RunOf<T>>, T::Fault> {
+    let Some(run) = insert(tx, new, None, parent)? else { return Ok(None) };
     let mut log = Log::open(tx, &run)?;
     log.event(EventKind::Created, &json!({ "kind": new.kind, "queue": new.queue }))?;
     run.announce(tx);
-    Ok(Created { execution: tx.execution(T::key(&run.home))?, existing: false })
+    Ok(Some(run))
 }
 
 /// Writes the row of a new run. None if its id is taken.

@@ -4,25 +4,73 @@
 //! that makes two transactions of PostgreSQL wait for each other, the database ends one of them, and its commands are
 //! run again.
 
-use super::executions::{create_below, request_cancel};
+use super::executions::{request_cancel, start};
 use super::log::Log;
 use super::run::{Cause, Run};
 use super::tail::Recorded;
 use super::{RunOf, Statements, if_there};
-use crate::id::ExecutionId;
-use crate::model::{Cancellation, ChildEnd, EventKind, Failure, NewExecution, NewSignal, RecordedBody, Status};
+use crate::error::Error;
+use crate::id::{ExecutionId, SignalId, Slot};
+use crate::model::{
+    Batch, Cancellation, ChildEnd, EventKind, Fact, FactKind, Failure, NewExecution, NewSignal, OpBody, RecordedBody,
+    Status,
+};
 use crate::payload::Payload;
 use crate::storage::limits::check_family;
 use serde_json::json;
 
-/// Starts a child in a commit of its parent.
-pub(super) fn bear<T: Statements>(tx: &T, parent: &mut RunOf<T>, child: &NewExecution) -> Result<(), T::Fault> {
-    check_family(parent.id, parent.depth, parent.children as usize)?;
-    let child = NewExecution { org: T::org(&parent.home), ..child.clone() };
-    if !create_below(tx, &child, Some(parent))?.existing {
-        parent.children += 1;
+/// Starts the children of a batch. Returns what the parent is told at once: of children that it may not start, and of
+/// those that it has started before and that have ended.
+pub(super) fn bear_children<T: Statements>(
+    tx: &T,
+    parent: &mut RunOf<T>,
+    log: &mut Log<'_, T>,
+    batch: &Batch,
+) -> Result<Vec<Fact>, T::Fault> {
+    let mut told: Vec<Fact> = Vec::new();
+    let org = T::org(&parent.home);
+    for op in &batch.ops {
+        let OpBody::Child(child) = &op.body else { continue };
+        let room = check_family(parent.id, parent.depth, parent.children as usize);
+        if room.is_ok() && start(tx, &NewExecution { org, ..(**child).clone() }, Some(parent))?.is_some() {
+            parent.children += 1;
+            continue;
+        }
+        let refused = |error: Error| {
+            let slot = Slot { segment: batch.segment, sequence: op.sequence };
+            (ChildEnd::refusal(org, parent.id, child.id, slot, &error), None)
+        };
+        let (end, output) = match (if_there(tx.execution_of(org, child.id))?, room) {
+            (None, Err(error)) => refused(error),
+            (None, Ok(())) => continue,
+            (Some(there), _) if !there.is_child_of(parent.id, child) => refused(there.is_in_the_way()),
+            (Some(there), _) if !there.status.is_terminal() => continue,
+            (Some(there), _) => match untold(tx, parent, child.id, batch.segment)? {
+                Some(id) => (NewSignal { id, ..ChildEnd::of(&there, parent.id) }, there.end_output().cloned()),
+                None => continue,
+            },
+        };
+        if !told.iter().any(|fact| matches!(&fact.kind, FactKind::Signal(known) if known.id == end.id)) {
+            told.push(parent.hear(log, &end, output.as_ref())?);
+        }
     }
-    Ok(())
+    Ok(told)
+}
+
+/// The id under which a run is told of the end of a child that it waits for in a segment. None where the end is in its
+/// mailbox, or an op of the segment has had it.
+fn untold<T: Statements>(
+    tx: &T,
+    parent: &RunOf<T>,
+    child: ExecutionId,
+    segment: u32,
+) -> Result<Option<SignalId>, T::Fault> {
+    let again = ChildEnd::id_again(child, segment);
+    Ok(match tx.consumer(parent, ChildEnd::id(child))? {
+        None => Some(ChildEnd::id(child)),
+        Some(Some(by)) if by.segment != segment => tx.consumer(parent, again)?.is_none().then_some(again),
+        Some(_) => None,
+    })
 }
 
 /// Tells a run's parent of its end, once. A parent that has ended or is gone is told nothing.
@@ -52,14 +100,15 @@ impl<H> Run<H> {
         log: &mut Log<'_, T>,
         end: &NewSignal,
         output: Option<&Payload>,
-    ) -> Result<(), T::Fault> {
+    ) -> Result<Fact, T::Fault> {
         let number = log.event(EventKind::Signal, &json!({ "signal": end.id, "name": end.name }))?;
         if let Some(output) = output {
             log.tx.refer(self, output)?;
         }
         log.tx.put_signal(self, number, end)?;
         self.wake(log, Cause::Signal(&end.name))?;
-        Ok(())
+        let signal = end.clone().stored(number, log.tx.now());
+        Ok(Fact { number, at: signal.created_at, kind: FactKind::Signal(signal) })
     }
 
     /// After the run was opened again: takes the ends of those of its children that ended while it had ended itself,
@@ -73,17 +122,14 @@ impl<H> Run<H> {
         self.children = tx.open_children(self)?.len() as u32;
         for op in tail {
             let RecordedBody::Child { id } = op.op.body else { continue };
-            let child = if_there(tx.find_run(org, id))?.map(|child| tx.execution(T::key(&child.home))).transpose()?;
-            let (status, output, failure) = match child {
-                Some(child) => (child.status, child.output, child.failure),
-                None => (Status::Cancelled, None, None),
+            let child = if_there(tx.execution_of(org, id))?;
+            let (end, output) = match &child {
+                Some(child) if !child.status.is_terminal() => continue,
+                Some(child) => (ChildEnd::of(child, self.id), child.end_output()),
+                None => (ChildEnd::signal(org, self.id, id, Status::Cancelled, None, None), None),
             };
-            if !status.is_terminal() {
-                continue;
-            }
-            let end = ChildEnd::signal(org, self.id, id, status, output.as_ref(), failure.as_ref());
             if tx.known_signal(self, &end)?.is_none() {
-                self.hear(log, &end, output.as_ref())?;
+                self.hear(log, &end, output)?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@
 use super::task::TaskRow;
 use crate::clock::Timestamp;
 use crate::id::{Slot, TaskId};
-use crate::model::{Fact, FactKind, OnceResult, RecordedBody, RecordedOp, Signal};
+use crate::model::{Fact, FactKind, OnceResult, RecordedBody, RecordedOp, Signal, child_signal, kept_signal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -176,14 +176,15 @@ impl Point {
             let fired = ops.iter().filter_map(Recorded::timer);
             facts.extend(fired.filter(|fact| fact.number > 0 && fact.number <= self.high));
         }
-        let taken = |signal: &Signal| signal.consumed_by.is_some_and(|by| there.contains(&by));
-        facts.extend(consumed.into_iter().filter(taken).map(fact_of_signal));
+        let children = ops.iter().rev().filter_map(|op| Some((op.op.child()?, op.slot()))).collect();
+        let kept = |signal: Signal| kept_signal(signal, |by| there.contains(by), &children);
+        facts.extend(consumed.into_iter().filter_map(kept).map(fact_of_signal));
         facts.sort_by_key(|fact| fact.number);
-        let of_above = above.facts.into_iter().filter(|fact| match &fact.kind {
-            FactKind::Task { task, .. } => awaited.contains(task),
-            FactKind::Timer { slot } => there.contains(slot),
-            FactKind::Signal(signal) => taken(signal),
-            FactKind::Cancel(_) => false,
+        let of_above = above.facts.into_iter().filter_map(|fact| match fact.kind {
+            FactKind::Task { task, .. } => awaited.contains(&task).then_some(fact),
+            FactKind::Timer { slot } => there.contains(&slot).then_some(fact),
+            FactKind::Signal(signal) => Some(Fact { kind: FactKind::Signal(kept(signal)?), ..fact }),
+            FactKind::Cancel(_) => None,
         });
         let facts = of_above.chain(facts).map(|fact| Fact { number: 0, ..fact }).collect();
         // The fork numbers its facts by its own events. Inherited facts have the number 0: they come before all of
@@ -208,7 +209,10 @@ impl Point {
         let fired = self.has_passed(op.fact);
         match &op.op.body {
             RecordedBody::Task { .. } | RecordedBody::Timer => fired,
-            RecordedBody::Child { .. } => consumed.iter().any(|signal| signal.consumed_by == Some(op.slot())),
+            RecordedBody::Child { id } => {
+                let name = child_signal(*id);
+                consumed.iter().any(|signal| signal.consumed_by == Some(op.slot()) || signal.name == name)
+            }
             RecordedBody::Signal => fired || consumed.iter().any(|signal| signal.consumed_by == Some(op.slot())),
             RecordedBody::Attach { task } => {
                 tasks.values().find(|row| row.task.new.id == *task).is_none_or(|row| self.has_passed(row.ended_number))

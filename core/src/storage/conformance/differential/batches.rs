@@ -20,6 +20,8 @@ pub(super) struct Known {
     pub entries: Vec<EntryId>,
     /// Children that the run has started in the current segment.
     pub children: Vec<ExecutionId>,
+    /// All runs of the history.
+    pub runs: Vec<ExecutionId>,
     /// Recorded waits for signals of the current segment.
     pub waits: Vec<u32>,
     /// Numbers of facts, in order.
@@ -164,7 +166,10 @@ fn op(random: &mut Random, holder: &mut Holder<'_>, known: &Known) -> NewOp {
         20 => holder.step(),
         21 | 22 => {
             let input = payload(random);
-            holder.child(input)
+            match random.below(10) {
+                0 | 1 => holder.child_of_id(random.pick(&known.runs).copied().unwrap_or(holder.id), input),
+                _ => holder.child(input),
+            }
         }
         _ => {
             let value = payload(random);

@@ -191,7 +191,8 @@ impl<'p> Script<'p> {
                 .entries(ORG, id, page())
                 .await
                 .map_or_else(|_| vec![], |page| page.items.iter().map(|entry| entry.new.id).collect()),
-            children: journal.iter().filter_map(child_of).collect(),
+            children: journal.iter().filter_map(RecordedOp::child).collect(),
+            runs: self.ids.clone(),
             waits: {
                 let takes = |op: &&RecordedOp| matches!(op.body, RecordedBody::Signal | RecordedBody::Child { .. });
                 journal.iter().filter(takes).map(|op| op.sequence).collect()
@@ -506,12 +507,4 @@ fn catch_up(holder: &mut Holder<'_>, segment: &Segment) {
 fn is_fact(kind: EventKind) -> bool {
     use EventKind::*;
     matches!(kind, TaskCompleted | TaskFailed | TaskCancelled | Signal | Timer | Cancelling)
-}
-
-/// The child that an op has started.
-fn child_of(op: &RecordedOp) -> Option<ExecutionId> {
-    match op.body {
-        RecordedBody::Child { id } => Some(id),
-        _ => None,
-    }
 }
