@@ -118,6 +118,12 @@ async function step(ctx, [op, ...words], found) {
     case "child":
       found[name] = await ctx.spawnAgent(below, one);
       break;
+    case "named":
+      found[name] = await ctx.spawnAgent(below, two, { id: one });
+      break;
+    case "begin":
+      ctx.spawnAgent(below, two, { id: one });
+      break;
     case "entry":
       ctx.appendEntry(one, two);
       break;

@@ -139,6 +139,10 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
             found[name] = await ctx.attach(found[ref])
         case ["child", ops, name]:
             found[name] = await ctx.spawn_agent(below, ops)
+        case ["named", id, ops, name]:
+            found[name] = await ctx.spawn_agent(below, ops, id=id)
+        case ["begin", id, ops]:
+            ctx.spawn_agent(below, ops, id=id)
         case ["entry", role, content]:
             ctx.append_entry(role, content)
         case ["tell", name]:

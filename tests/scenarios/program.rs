@@ -5,7 +5,7 @@ use flovyn_core::Payload;
 use flovyn_core::agent::AgentDefinition;
 use flovyn_core::context::{AgentContext, AgentContextExt, Message, TaskCall};
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::journal::{OnDivergence, Outcome};
+use flovyn_core::journal::{ChildOptions, OnDivergence, Outcome};
 use flovyn_core::model::{RetryPolicy, SideEffects, TaskOptions, Usage};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use futures::future::{BoxFuture, Either, FutureExt, select, try_join_all};
@@ -229,6 +229,8 @@ pub(crate) fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut 
                 json!(step.task())
             }
             ("child", [ops, _]) => ctx.spawn_agent("below", ops)?.await?,
+            ("named", [id, ops, _]) => ctx.spawn_agent_with("below", ops, with_id(id))?.await?,
+            ("begin", [id, ops]) => return ctx.spawn_agent_with::<Found>("below", ops, with_id(id)).map(drop),
             ("attach", [of, _]) => {
                 let task = serde_json::from_value(found[&text(of)].clone()).map_err(|_| wrong(op))?;
                 value(ctx.attach(task)?.await?)?.parse()?
@@ -364,6 +366,10 @@ impl AgentDefinition for Linear {
         }
         Ok(found)
     }
+}
+
+fn with_id(id: &Value) -> ChildOptions {
+    ChildOptions { id: Some(text(id).into()), ..ChildOptions::default() }
 }
 
 /// The child of others: its ops are its input.
