@@ -16,8 +16,9 @@ export interface AgentSettings {
 }
 
 export interface ChildSettings {
-  queue?: string;
+  id?: string;
   key?: string;
+  queue?: string;
   maxSteps?: number;
   timeoutMs?: number;
   priority?: number;

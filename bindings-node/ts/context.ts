@@ -316,9 +316,7 @@ export class AgentContext<S = unknown> {
 
   /** Waits until one has ended and gives its index and itself: await it for its output. The others are not given up. */
   async selectChild<R>(children: readonly Child<R>[]): Promise<[index: number, child: Child<R>]> {
-    if (children.length === 0) {
-      throw new InvalidArgument("selectChild waits for one of some children, and was given none");
-    }
+    checkSome(children, "selectChild");
     const ended = children.map((child, index) => child.then(() => index, () => index));
     const index = await Promise.race(ended);
     return [index, children[index] as Child<R>];
@@ -395,6 +393,7 @@ export class AgentContext<S = unknown> {
   /** Waits for the first and gives its index and result; the others are given up, as `Promise.race` does not do. */
   select<T extends Awaitables>(steps: readonly [...T]): Promise<[index: number, result: Awaited<T[number]>]> {
     return new Promise((resolve, reject) => {
+      checkSome(steps, "select");
       let over = false;
       const end = (index: number, then: () => void): void => {
         if (over) return;
@@ -550,4 +549,9 @@ function isStepOptions(given: unknown): given is StepOptions {
 function ofItem(task: Task<never, unknown> | string, index: number): Task<never, unknown> | string {
   const key = isTask(task) ? task.declared.key : undefined;
   return isTask(task) && key !== undefined ? task.options({ key: `${key}[${index}]` }) : task;
+}
+
+/** Refuses to wait for one of none, which would not end. */
+function checkSome(steps: readonly unknown[], call: string): void {
+  if (steps.length === 0) throw new InvalidArgument(`${call} waits for one of several, and was given none`);
 }

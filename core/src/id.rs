@@ -75,6 +75,11 @@ impl ExecutionId {
     pub fn of_key(org: OrgId, key: &str) -> Self {
         Self(Uuid::parse_str(key).unwrap_or_else(|_| Uuid::new_v5(&org.0, key.as_bytes())))
     }
+
+    /// The id of the child that this run has given an id.
+    pub(crate) fn child(self, id: &str) -> Self {
+        Self(Uuid::new_v5(&self.0, format!("child:{id}").as_bytes()))
+    }
 }
 
 /// The place of an op in its execution's journal.

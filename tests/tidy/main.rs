@@ -307,7 +307,6 @@ const BEYOND_PROGRAMS: &[(Code, &str)] = &[
     (Code::Waiting, "of `run`, which serves one run alone"),
     (Code::UnknownKind, "of executors put together by hand"),
     (Code::PayloadTooLarge, "needs 256 MiB"),
-    (Code::LimitReached, "needs 10,000 open tasks"),
     (Code::BudgetExceeded, "the run pauses, and tells those who look at it"),
     (Code::NotFound, "of what clients list over REST"),
     (Code::AlreadyExists, "of what operators make"),

@@ -23,12 +23,13 @@ from .codes import (
     OUTCOME_VALUE,
     OUTSIDE_NOTHING,
 )
-from .context import Context, Mapped, S
+from .context import Context, S
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, Suspended
 from .message import Message
 from .scope import current, once_name
 from .serde import checked
+from .several import Mapped, listed, some
 from .step import Step
 from .stopping import stand_still
 from .sync_client import SyncClient, SyncHandle, SyncWorker, connect_sync
@@ -318,41 +319,42 @@ class SyncAgentContext(Context[S]):
 
     def join_all(self, *steps: Any) -> list[Any]:
         """Wait for all; then the first failure in order is raised."""
-        listed = _listed(steps)
-        self._activation.block_on(listed)
-        return [step.result() for step in listed]
+        of: list[Step[Any]] = listed(steps)
+        self._activation.block_on(of)
+        return [step.result() for step in of]
 
     def join_all_settled(self, *steps: Any) -> list[Any]:
         """Wait for all and return results and exceptions in order."""
-        listed = _listed(steps)
-        self._activation.block_on(listed)
-        return [_settled(step) for step in listed]
-
-    join_children = join_all
-    """As ``join_all``, of children."""
-    join_children_settled = join_all_settled
-    """As ``join_all_settled``, of children."""
+        of: list[Step[Any]] = listed(steps)
+        self._activation.block_on(of)
+        return [_settled(step) for step in of]
 
     def select(self, *steps: Any) -> tuple[int, Any]:
         """Wait for the first and return its index and result; the others are given up."""
-        listed = _listed(steps)
-        self._activation.wait(listed, lambda: any(step.done() for step in listed))
-        winner = next(index for index, step in enumerate(listed) if step.done())
-        for step in listed:
+        of: list[Step[Any]] = some(steps, "select")
+        self._activation.wait(of, lambda: any(step.done() for step in of))
+        winner = next(index for index, step in enumerate(of) if step.done())
+        for step in of:
             self._activation.forgo(step)
-        return winner, listed[winner].result()
+        return winner, of[winner].result()
 
     def wait_for_child(self, child: Child[R]) -> R:
         """Wait for a child; ``child.result()`` does the same."""
         return child.result()
 
+    def join_children(self, *children: Any) -> list[Any]:
+        """Wait for all and return their outputs; then the first failure in order is raised."""
+        return self.join_all(*children)
+
+    def join_children_settled(self, *children: Any) -> list[Any]:
+        """Wait for all and return outputs and exceptions in order."""
+        return self.join_all_settled(*children)
+
     def select_child(self, *children: Any) -> Child[Any]:
         """Wait until one has ended, and return that one, as it does in an ``async def`` agent."""
-        listed: list[Child[Any]] = _listed(children)
-        if not listed:
-            raise InvalidArgument("select_child waits for one of some children, and was given none")
-        self._activation.wait(listed, lambda: any(child.done() for child in listed))
-        return next(child for child in listed if child.done())
+        of: list[Child[Any]] = some(children, "select_child")
+        self._activation.wait(of, lambda: any(child.done() for child in of))
+        return next(child for child in of if child.done())
 
     def sleep(self, seconds: float) -> None:
         """Sleep durably."""
@@ -422,12 +424,6 @@ class SyncTimeout:
 
 def _raise(error: BaseException) -> None:
     raise error
-
-
-def _listed(steps: tuple[Any, ...]) -> list[Step[Any]]:
-    if len(steps) == 1 and isinstance(steps[0], (list, tuple)):
-        return list(steps[0])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return list(steps)
 
 
 def _settled(step: Step[Any]) -> Any:

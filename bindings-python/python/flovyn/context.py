@@ -7,9 +7,9 @@ await that cannot be served. Async ones give a ``Step``: await it, or hand it to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from .codes import ONCE_DONE, ONCE_RECORDED, PREVIEW_DATA, PREVIEW_ERROR, PREVIEW_TOKEN
@@ -21,6 +21,7 @@ from .inputs import NOT_GIVEN
 from .reducers import reduce_fields
 from .scope import once_name
 from .serde import Signature, checked
+from .several import Mapped, listed, some
 from .step import Step
 from .task import CallOptions, Task, origin_of
 
@@ -430,20 +431,15 @@ class AgentContext(Context[S]):
 
     async def join_all(self, *steps: Any) -> list[Any]:
         """Wait for all; the first failure is raised and the others go on. Takes steps or one list of them."""
-        return list(await asyncio.gather(*_listed(steps)))
+        return list(await asyncio.gather(*listed(steps)))
 
     async def join_all_settled(self, *steps: Any) -> list[Any]:
         """Wait for all and return results and exceptions in order."""
-        return list(await asyncio.gather(*_listed(steps), return_exceptions=True))
-
-    join_children = join_all
-    """As ``join_all``, of children."""
-    join_children_settled = join_all_settled
-    """As ``join_all_settled``, of children."""
+        return list(await asyncio.gather(*listed(steps), return_exceptions=True))
 
     async def select(self, *steps: Any) -> tuple[int, Any]:
         """Wait for the first and return its index and result; the others are given up."""
-        tasks = [asyncio.ensure_future(step) for step in _listed(steps)]
+        tasks = [asyncio.ensure_future(step) for step in some(steps, "select")]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -457,16 +453,22 @@ class AgentContext(Context[S]):
         """Wait for a child; ``await child`` does the same."""
         return await child
 
+    async def join_children(self, *children: Any) -> list[Any]:
+        """Wait for all and return their outputs; the first failure is raised and the others go on."""
+        return await self.join_all(*children)
+
+    async def join_children_settled(self, *children: Any) -> list[Any]:
+        """Wait for all and return outputs and exceptions in order."""
+        return await self.join_all_settled(*children)
+
     async def select_child(self, *children: Any) -> Child[Any]:
         """Wait until one has ended, and return that one: await it for its output. The others are not given up.
 
         Where several have ended already it is the first in order.
         """
-        listed: list[Child[Any]] = _listed(children)
-        if not listed:
-            raise InvalidArgument("select_child waits for one of some children, and was given none")
-        await asyncio.wait([child.watch() for child in listed], return_when=asyncio.FIRST_COMPLETED)
-        return next(child for child in listed if child.done())
+        of: list[Child[Any]] = some(children, "select_child")
+        await asyncio.wait([child.watch() for child in of], return_when=asyncio.FIRST_COMPLETED)
+        return next(child for child in of if child.done())
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Sleep durably: the time goes on while no process runs."""
@@ -518,48 +520,6 @@ class AgentContext(Context[S]):
         return answer
 
 
-class Mapped:
-    """How far a task has come over its items."""
-
-    def __init__(self, task: Any, items: Iterable[Any], limit: int, settled: bool) -> None:
-        if not isinstance(task, (Task, str)):
-            raise InvalidArgument(f"ctx.map takes a function declared with @task, or a kind, not {task!r}")
-        if limit < 1:
-            raise InvalidArgument(f"ctx.map has limit={limit}; at least one item is run at a time")
-        self._task = cast("Task[..., Any] | str", task)
-        self._settled = settled
-        self._failed: dict[int, Exception] = {}
-        self._next = 0
-        self.items: list[Any] = list(items)
-        self.results: list[Any] = [None] * len(self.items)
-        self.lanes: int = min(limit, len(self.items))
-
-    def task(self, index: int) -> Any:
-        """Return the task of an item; a key names each of its calls."""
-        task = self._task
-        if isinstance(task, str) or task.key is None:
-            return task
-        return task.options(key=f"{task.key}[{index}]")
-
-    def begun(self) -> Iterator[int]:
-        """Give the items to begin, each once."""
-        while self._next < len(self.items) and (self._settled or not self._failed):
-            self._next += 1
-            yield self._next - 1
-
-    def fails(self, index: int, error: Exception) -> None:
-        """Note the failure of an item."""
-        self._failed[index] = error
-
-    def ended(self) -> list[Any]:
-        """Return the results, or raise the first failure."""
-        if self._failed and not self._settled:
-            raise self._failed[min(self._failed)]
-        for index, error in self._failed.items():
-            self.results[index] = error
-        return self.results
-
-
 class DurableTimeout:
     """A limit on a block of code, kept by the store's timer."""
 
@@ -595,12 +555,6 @@ class DurableTimeout:
             if uncancel is not None:
                 uncancel()
             raise TimeoutError(f"the block took longer than {self._seconds:g} s") from error
-
-
-def _listed(steps: tuple[Any, ...]) -> list[Any]:
-    if len(steps) == 1 and isinstance(steps[0], (list, tuple)):
-        return list(steps[0])  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return list(steps)
 
 
 def _messages(found: list[tuple[Any, ...]]) -> list[Message]:

@@ -118,10 +118,7 @@ fn is_refusal(signal: &Signal) -> bool {
 impl Machine {
     /// The id of the child that a new op starts: of the op, or of the id that the code gives it.
     pub(super) fn child_id(&self, index: usize, id: Option<&str>) -> ExecutionId {
-        ExecutionId(match id {
-            Some(id) => uuid::Uuid::new_v5(&self.run.execution.0, format!("child:{id}").as_bytes()),
-            None => self.id_of(index).uuid(),
-        })
+        id.map_or_else(|| ExecutionId(self.id_of(index).uuid()), |id| self.run.execution.child(id))
     }
 
     /// Ties a new op to its child. The end of a child that another op has started may be known already.
