@@ -138,6 +138,28 @@ onEveryBackend((backend) => {
     await client.close();
   });
 
+  test("children that were only looked at outlive a checkpoint", async () => {
+    const slow = agent("slow", async (ctx, ms: number) => {
+      await ctx.sleep(ms);
+      return ms;
+    });
+    const desk = agent("desk", { children: [slow], state: (): { told: number[] } => ({ told: [] }) }, async (ctx) => {
+      const told = ctx.state.told;
+      for (;;) {
+        const left = [3, 1, 2].filter((n) => !told.includes(n));
+        if (left.length === 0) return told;
+        const [index, child] = await ctx.selectChild(left.map((n) => ctx.spawnAgent(slow, n * 100, { id: String(n) })));
+        expect(await child).toBe((left[index] as number) * 100);
+        told.push(left[index] as number);
+        await ctx.checkpoint({ told });
+      }
+    });
+    const client = disposing(await connect(await backend.open()));
+    await client.worker({ agents: [desk] }).start();
+    expect(await (await client.start(desk)).result({ timeoutMs: 60_000 })).toEqual([1, 2, 3]);
+    await client.close();
+  });
+
   test("children end with their parent", async () => {
     const parent = agent("parent", { children: [waits] }, async (ctx) => {
       ctx.spawnAgent(waits);

@@ -295,6 +295,7 @@ export class Activation {
     if (declared !== undefined && options.queue === undefined) this.worker.meetAgent(declared);
     const rebuild = declared?.results.arePlain === false ? (value: unknown) => declared.results.read(value) : undefined;
     const child = new Child<unknown>(this, op, id, kind, rebuild);
+    child.hasId = options.id !== undefined;
     this.made(child, scope);
     return child;
   }
@@ -364,6 +365,11 @@ export class Activation {
     this.worker.unwanted(step, new Cancelled("the run has given this task up"));
     this.act(this.own.abandon(step.op));
     this.stir();
+  }
+
+  /** Before a checkpoint: gives up what only looks for children that a later segment can join. */
+  leaveChildren(): void {
+    for (const step of this.steps.values()) if (step instanceof Child) step.leave();
   }
 
   /** Forgets the steps of the segment that a checkpoint ended. */

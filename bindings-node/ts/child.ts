@@ -25,6 +25,21 @@ export interface SpawnOptions {
 
 /** A run that an agent has started: await it for its output. Its `id` is the id of the run. */
 export class Child<R> extends Step<R> {
+  /** @internal Whether a later segment can join it. */
+  hasId = false;
+  private watchers = 0;
+
+  /** @internal Looks for its end, which no checkpoint has to wait for if the child has an id. */
+  watch<T>(ended: () => T): Promise<T> {
+    this.watchers += 1;
+    return this.then(ended, ended);
+  }
+
+  /** @internal Before a checkpoint: stops looking for the end of a child that a later segment joins again. */
+  leave(): void {
+    if (this.hasId && this.readers > 0 && this.readers <= this.watchers) this.giveUp();
+  }
+
   /** @internal */
   override get named(): string {
     return `child "${this.what}"`;

@@ -317,7 +317,7 @@ export class AgentContext<S = unknown> {
   /** Waits until one has ended and gives its index and itself: await it for its output. The others are not given up. */
   async selectChild<R>(children: readonly Child<R>[]): Promise<[index: number, child: Child<R>]> {
     checkSome(children, "selectChild");
-    const ended = children.map((child, index) => child.then(() => index, () => index));
+    const ended = children.map((child, index) => child.watch(() => index));
     const index = await Promise.race(ended);
     return [index, children[index] as Child<R>];
   }
@@ -507,6 +507,7 @@ export class AgentContext<S = unknown> {
     const saved = state === undefined ? this.activation.state : state;
     const { own } = this.activation.agent;
     const stored = own.isNone ? encodeState(saved) : encode(own.dump(saved));
+    this.activation.leaveChildren();
     const op = this.activation.session.checkpoint(stored, json(options.metadata ?? {}));
     this.activation.state = saved;
     this.activation.saved();

@@ -50,7 +50,8 @@ export class Step<R> implements Promise<R> {
   made: Error | undefined;
   /** @internal What its last attempt in this process threw. */
   cause: unknown;
-  private readers = 0;
+  /** @internal */
+  protected readers = 0;
   private left = 0;
   private readonly activation: Activation | undefined;
   /** @internal */

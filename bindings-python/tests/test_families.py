@@ -163,6 +163,43 @@ async def test_a_child_with_an_id_is_waited_for_again(backend: str, tmp_path: Pa
         assert [child.id async for child in client.runs(parent=handle.id)] == children
 
 
+@pytest.mark.parametrize("blocking", [False, True])
+def test_children_that_were_only_looked_at_outlive_a_checkpoint(blocking: bool, tmp_path: Path) -> None:
+    @dataclass
+    class Desk:
+        told: list[int] = field(default_factory=list[int])
+
+    @agent
+    async def slow(ctx: AgentContext, seconds: float) -> float:
+        await ctx.sleep(seconds)
+        return seconds
+
+    def pending(ctx: Any) -> dict[Any, int]:
+        left = [n for n in (3, 1, 2) if n not in ctx.state.told]
+        return {ctx.spawn_agent(slow, n / 10, id=str(n)): n for n in left}
+
+    @agent(state=Desk)
+    async def desk(ctx: AgentContext[Desk]) -> list[int]:
+        while children := pending(ctx):
+            first = await ctx.select_child(list(children))
+            assert await first == children[first] / 10
+            ctx.state.told.append(children[first])
+            await ctx.checkpoint()
+        return ctx.state.told
+
+    @agent(state=Desk)
+    def sync_desk(ctx: SyncAgentContext[Desk]) -> list[int]:
+        while children := pending(ctx):
+            first = ctx.select_child(list(children))
+            assert first.result() == children[first] / 10
+            ctx.state.told.append(children[first])
+            ctx.checkpoint()
+        return ctx.state.told
+
+    url = f"sqlite:{tmp_path / 'runs.db'}"
+    assert flovyn.run(sync_desk if blocking else desk, url=url, timeout=30) == [1, 2, 3]
+
+
 async def test_a_parent_that_is_tried_again_goes_on_without_the_children_it_had() -> None:
     lives: list[int] = []
 

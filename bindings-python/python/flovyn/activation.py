@@ -386,6 +386,15 @@ class Activation:
         self.note_branch()
         self._stir()
 
+    def forgo(self, step: Step[Any]) -> None:
+        """Give up a step."""
+        self.give_up(step)
+
+    def leave_children(self) -> None:
+        """Before a checkpoint: give up what only looks for children that a later segment can join."""
+        for step in list(self._steps.values()):
+            step.leave()
+
     def give_up(self, step: Step[Any]) -> None:
         """Record that an await was given up; nothing while the engine or the loop puts the agent away."""
         if self.sealed or asyncio._get_running_loop() is not self.loop:  # pyright: ignore[reportPrivateUsage]

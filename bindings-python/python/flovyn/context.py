@@ -285,6 +285,7 @@ class Context(Generic[S]):
         self._check_stateful("checkpoint(state)")
         state = given[0] if given else self._activation.state
         stored = self._activation.agent.stored_state(state)
+        self._activation.leave_children()
         op = self._session.checkpoint(stored, dict(metadata or {}))
         self._activation.state = state
         self._activation.saved()

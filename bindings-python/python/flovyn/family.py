@@ -14,6 +14,7 @@ from .step import Step
 
 if TYPE_CHECKING:
     from .activation import Activation
+    from .serde import Rebuild
 
 R = TypeVar("R")
 
@@ -33,16 +34,34 @@ class SpawnOptions(TypedDict, total=False):
 class Child(Step[R]):
     """A run that an agent has started: await it for its output. Its ``id`` is the id of the run."""
 
-    __slots__ = ("_watch",)
+    __slots__ = ("_has_id", "_watch")
+
+    def __init__(
+        self, activation: Activation, op: int, uuid: bytes, *, what: str, rebuild: Rebuild | None, has_id: bool
+    ) -> None:
+        super().__init__(activation, op, uuid, what=what, rebuild=rebuild)
+        self._has_id = has_id
+        self._watch: asyncio.Task[R] | None = None
 
     def watch(self) -> asyncio.Task[R]:
         """Return the task by which its end is looked for and not given up: the same one each time."""
-        try:
-            return self._watch
-        except AttributeError:
-            self._watch: asyncio.Task[R] = asyncio.ensure_future(self)
+        if self._watch is None:
+            self._watch = asyncio.ensure_future(self)
             self._watch.add_done_callback(lambda task: task.cancelled() or task.exception())
-            return self._watch
+        return self._watch
+
+    def leave(self) -> None:
+        """Before a checkpoint: stop looking for the end of a child with an id, since a later segment joins it again.
+
+        What another branch awaits it goes on to await, and the checkpoint is refused for that.
+        """
+        watchers = 0 if self._watch is None else 1
+        if not self._has_id or not self.awaited or self._settled or len(self._waiters) > watchers:
+            return
+        self._waiters.clear()
+        self._activation.forgo(self)
+        if self._watch is not None:
+            self._watch.cancel()
 
     @property
     def named(self) -> str:
@@ -75,4 +94,5 @@ def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, A
     op, uuid = activation.session.call_child(
         kind, value, metadata=dict(metadata) if metadata else None, once=once_name.get(), **options
     )
-    return activation.keep(Child(activation, op, uuid, what=kind, rebuild=rebuild))
+    has_id = options.get("id") is not None
+    return activation.keep(Child(activation, op, uuid, what=kind, rebuild=rebuild, has_id=has_id))

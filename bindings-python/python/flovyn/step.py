@@ -141,9 +141,10 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
             yield from waiter
         except BaseException as error:
             if not self._settled:
-                self._waiters.remove(waiter)
-                if not self._waiters:
-                    activation.give_up(self)
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+                    if not self._waiters:
+                        activation.give_up(self)
                 raise
             if type(self._error) is not Cancelled or isinstance(error, GeneratorExit):
                 raise
@@ -209,6 +210,9 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def leave(self) -> None:
+        """Before a checkpoint: give up what only looked for its end."""
 
     def put_away(self) -> None:
         """Make every later await raise ``Suspended``."""
