@@ -60,8 +60,8 @@ R = TypeVar("R")
 K = TypeVar("K", bound=Step[Any])
 
 SPINS, SPINS_AGAIN = 1_000, 100
-"""Loop turns after which code that always has something to run, and calls nothing, counts as waiting for something
-outside: a loop over ``sleep(0)`` must not hold up what the run was told. The second counts for code known to spin."""
+"""Loop turns after which code that always runs and calls nothing counts as waiting for something outside: a loop over
+``sleep(0)`` must not hold up what the run was told. The second counts for code known to spin."""
 
 
 class OwnTask(asyncio.Task[Any]):
@@ -385,15 +385,6 @@ class Activation:
         self._steps[op] = step
         self.note_branch()
         self._stir()
-
-    def forgo(self, step: Step[Any]) -> None:
-        """Give up a step."""
-        self.give_up(step)
-
-    def leave_children(self) -> None:
-        """Before a checkpoint: give up what only looks for children that a later segment can join."""
-        for step in list(self._steps.values()):
-            step.leave()
 
     def give_up(self, step: Step[Any]) -> None:
         """Record that an await was given up; nothing while the engine or the loop puts the agent away."""

@@ -175,12 +175,12 @@ class SyncActivation(Activation):
             late = next((limit for limit in self._limits if limit.done() and not limit.failed), None)
             if late is not None:
                 for step in steps:
-                    self.forgo(step)
+                    self.give_up(step)
                 raise LimitReached(late)
             effects = self.session.settle(False, OUTSIDE_NOTHING) if settle else self._arrived.get()
             settle = self._take(effects)
 
-    def forgo(self, step: Step[Any]) -> None:
+    def give_up(self, step: Step[Any]) -> None:
         """Give up a step."""
         if step.done():
             return
@@ -196,7 +196,7 @@ class SyncActivation(Activation):
     def unlimit(self, timer: Step[None]) -> None:
         """Forget a timer."""
         self._limits.remove(timer)
-        self.forgo(timer)
+        self.give_up(timer)
 
 
 class LimitReached(TimeoutError):
@@ -335,7 +335,7 @@ class SyncAgentContext(Context[S]):
         self._activation.wait(of, lambda: any(step.done() for step in of))
         winner = next(index for index, step in enumerate(of) if step.done())
         for step in of:
-            self._activation.forgo(step)
+            self._activation.give_up(step)
         return winner, of[winner].result()
 
     def wait_for_child(self, child: Child[R]) -> R:

@@ -15,7 +15,7 @@ from uuid import UUID
 from .codes import ONCE_DONE, ONCE_RECORDED, PREVIEW_DATA, PREVIEW_ERROR, PREVIEW_TOKEN
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, StateNotDeclared
-from .family import Child, spawned
+from .family import Child, leave_children, spawned
 from .flag import Flag
 from .inputs import NOT_GIVEN
 from .reducers import reduce_fields
@@ -285,7 +285,7 @@ class Context(Generic[S]):
         self._check_stateful("checkpoint(state)")
         state = given[0] if given else self._activation.state
         stored = self._activation.agent.stored_state(state)
-        self._activation.leave_children()
+        leave_children(self._activation)
         op = self._session.checkpoint(stored, dict(metadata or {}))
         self._activation.state = state
         self._activation.saved()

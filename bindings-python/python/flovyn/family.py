@@ -59,7 +59,7 @@ class Child(Step[R]):
         if not self._has_id or not self.awaited or self._settled or len(self._waiters) > watchers:
             return
         self._waiters.clear()
-        self._activation.forgo(self)
+        self._activation.give_up(self)
         if self._watch is not None:
             self._watch.cancel()
 
@@ -96,3 +96,10 @@ def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, A
     )
     has_id = options.get("id") is not None
     return activation.keep(Child(activation, op, uuid, what=kind, rebuild=rebuild, has_id=has_id))
+
+
+def leave_children(activation: Activation) -> None:
+    """Before a checkpoint: give up what only looks for children that a later segment can join."""
+    for step in list(activation._steps.values()):  # pyright: ignore[reportPrivateUsage]
+        if isinstance(step, Child):
+            step.leave()

@@ -211,9 +211,6 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
             if not waiter.done():
                 waiter.set_result(None)
 
-    def leave(self) -> None:
-        """Before a checkpoint: give up what only looked for its end."""
-
     def put_away(self) -> None:
         """Make every later await raise ``Suspended``."""
         if not self._settled:
