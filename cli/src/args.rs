@@ -426,6 +426,9 @@ pub(crate) struct Show {
     /// How many of the last events to show
     #[arg(long, default_value_t = 10, value_name = "N")]
     pub events: usize,
+    /// The run and all runs below it, as a tree with what each and all have used
+    #[arg(long, conflicts_with = "events")]
+    pub tree: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use flovyn_core::agent::AgentDefinition;
 use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Result;
-use flovyn_core::model::{PageRequest, SideEffects, Status, TaskOptions, TaskStatus, Usage};
+use flovyn_core::model::{ExecutionFilter, PageRequest, SideEffects, Status, TaskOptions, TaskStatus, Usage};
 use flovyn_core::runtime::FlovynClient;
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use serde_json::Value;
@@ -90,6 +90,30 @@ impl AgentDefinition for Mailer {
     }
 }
 
+/// Starts two walkers and waits for both.
+struct Lead;
+
+#[async_trait]
+impl AgentDefinition for Lead {
+    type State = ();
+    type Input = ();
+    type Output = u64;
+    fn kind(&self) -> &str {
+        "lead"
+    }
+    fn version(&self) -> Option<String> {
+        Some("1".into())
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<u64> {
+        let walkers = [ctx.spawn_agent::<u64>("walker", &1)?, ctx.spawn_agent::<u64>("walker", &2)?];
+        let mut sum = 0;
+        for walker in walkers {
+            sum += walker.await?;
+        }
+        Ok(sum)
+    }
+}
+
 struct World {
     folder: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
@@ -144,6 +168,28 @@ impl World {
                 }
             };
             tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap();
+            flovyn.close().await.unwrap();
+        });
+    }
+
+    /// Runs a lead until its walkers wait.
+    fn lead(&self) {
+        self.runtime.block_on(async {
+            let client = FlovynClient::builder().url(&self.url()).agent(Lead).agent(Walker).task(Double);
+            let flovyn = client.build().await.unwrap();
+            flovyn.worker().await.unwrap();
+            let handle = flovyn.start(&Lead, &(), StartOptions::with_id("lead-1")).await.unwrap();
+            let waiting = ExecutionFilter {
+                parent: Some(handle.id()),
+                statuses: vec![Status::Waiting],
+                ..ExecutionFilter::default()
+            };
+            let reached = async {
+                while flovyn.client().runs(waiting.clone(), PageRequest::default()).await.unwrap().items.len() < 2 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), reached).await.unwrap();
             flovyn.close().await.unwrap();
         });
     }
@@ -210,6 +256,24 @@ fn a_run_is_shown_with_what_it_waits_for() {
     let by_id = world.json(&["runs", "show", shown["id"].as_str().unwrap()]);
     assert_eq!(by_id["key"], "walk-1");
     assert_eq!(by_id["noWorker"], serde_json::json!([]));
+}
+
+#[test]
+fn a_family_is_drawn_with_what_each_and_all_have_used() {
+    let world = World::new();
+    world.lead();
+    let text = world.text(&["runs", "show", "lead-1", "--tree"]);
+    let lines: Vec<&str> = text.lines().skip(1).collect();
+    assert!(lines[0].starts_with("lead-1") && lines[0].contains("child"), "{text}");
+    assert!(lines[1].starts_with("├─ ") && lines[2].starts_with("└─ "), "{text}");
+    assert!(lines[1..].iter().all(|line| line.contains("walker") && line.contains("signal more")), "{text}");
+    let tree = world.json(&["runs", "show", "lead-1", "--tree"]);
+    assert_eq!(tree["usage"], serde_json::json!({}));
+    assert_eq!((&tree["totalUsage"]["inputTokens"], &tree["totalUsage"]["calls"]), (&60.into(), &2.into()));
+    let walker = &tree["children"][1];
+    assert_eq!((&walker["parent"], &walker["children"]), (&tree["id"], &serde_json::json!([])));
+    let below = world.json(&["runs", "show", walker["id"].as_str().unwrap(), "--tree"]);
+    assert_eq!((&below["id"], &below["totalUsage"]["inputTokens"]), (&walker["id"], &30.into()));
 }
 
 #[test]

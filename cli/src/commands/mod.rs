@@ -12,6 +12,7 @@ mod schedules;
 mod serve;
 mod show;
 mod steer;
+mod tree;
 mod watch;
 pub(crate) mod worker;
 

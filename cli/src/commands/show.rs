@@ -2,6 +2,7 @@
 
 use super::approvals::{self, open_approvals};
 use super::list::waits_for;
+use super::tree::tree;
 use crate::args::Show;
 use crate::event::describe;
 use crate::print::{Output, ago, moment, short, status, took, word};
@@ -20,6 +21,9 @@ const PAGE: usize = 1_000;
 pub(super) async fn show(args: Show, out: &mut Output) -> Result {
     let mut target = Target::parse(args.words.words, &["ID"])?;
     let run = target.run().await?;
+    if args.tree {
+        return tree(&run, out).await;
+    }
     let described = run.handle.describe().await?;
     let unserved = run.handle.unserved().await?;
     let tasks = read_all(async |page| run.handle.tasks(page).await).await?;
@@ -114,9 +118,6 @@ fn print_facts(run: &Execution, input: &str, output: Option<String>, out: &mut O
     if run.step_count > 0 || run.step_limit.is_some() {
         let limit = run.step_limit.map(|limit| format!(" of {limit}")).unwrap_or_default();
         add("steps", format!("{}{limit}", run.step_count));
-    }
-    if let Some(parent) = run.parent {
-        add("parent", parent.to_string());
     }
     if let Some(from) = run.forked_from {
         let place = from.sequence.map_or_else(
