@@ -3,6 +3,7 @@
 import {
   agent,
   AgentCancelled,
+  type Child,
   ChildCancelled,
   ChildFailed,
   connect,
@@ -106,12 +107,13 @@ onEveryBackend((backend) => {
         told.push(await first);
       }
       const [index] = await ctx.selectChild<unknown>([ctx.spawnAgent(waits), ctx.spawnAgent(slow, 0)]);
-      const refused = [ctx.selectChild([]), ctx.select([])].map((none) => none.catch((error: unknown) => error));
+      const strange = [double(1)] as unknown as Child<number>[];
+      const refused = [ctx.selectChild([]), ctx.select([]), ctx.selectChild(strange)].map((none) => none.catch((error: unknown) => error));
       return [told, index, ...(await Promise.all(refused)).map((error) => error instanceof InvalidArgument)];
     });
     const client = disposing(await connect(await backend.open()));
     await client.worker({ agents: [parent] }).start();
-    expect(await (await client.start(parent)).result({ timeoutMs: 60_000 })).toEqual([[50, 300], 1, true, true]);
+    expect(await (await client.start(parent)).result({ timeoutMs: 60_000 })).toEqual([[50, 300], 1, true, true, true]);
     await client.close();
   });
 

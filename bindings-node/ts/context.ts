@@ -5,7 +5,7 @@
 
 import type { Activation } from "./activation.js";
 import type { Agent, AnyAgent } from "./agent.js";
-import type { Child, SpawnOptions } from "./child.js";
+import { Child, type SpawnOptions } from "./child.js";
 import { OnceCode, PreviewCode } from "./codes.js";
 import { checkStep } from "./declared.js";
 import { Cancelled, InvalidArgument, isA, messageOf, StateNotDeclared, Suspended, Timeout, typeName } from "./errors.js";
@@ -299,6 +299,7 @@ export class AgentContext<S = unknown> {
 
   /** Waits for a child; `await child` does the same. */
   async waitForChild<R>(child: Child<R>): Promise<R> {
+    checkChildren([child], "waitForChild");
     return await child;
   }
 
@@ -317,6 +318,7 @@ export class AgentContext<S = unknown> {
   /** Waits until one has ended and gives its index and itself: await it for its output. The others are not given up. */
   async selectChild<R>(children: readonly Child<R>[]): Promise<[index: number, child: Child<R>]> {
     checkSome(children, "selectChild");
+    checkChildren(children, "selectChild");
     const ended = children.map((child, index) => child.watch(() => index));
     const index = await Promise.race(ended);
     return [index, children[index] as Child<R>];
@@ -555,4 +557,9 @@ function ofItem(task: Task<never, unknown> | string, index: number): Task<never,
 /** Refuses to wait for one of none, which would not end. */
 function checkSome(steps: readonly unknown[], call: string): void {
   if (steps.length === 0) throw new InvalidArgument(`${call} waits for one of several, and was given none`);
+}
+
+function checkChildren(children: readonly unknown[], call: string): void {
+  if (children.every((child) => isA(child, Child))) return;
+  throw new InvalidArgument(`${call} takes what spawnAgent has given`);
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,29 @@ def test_the_first_child_to_end_is_told_and_the_others_are_not_given_up(backend:
     url = "memory:" if backend == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
     assert sorted(map(str, flovyn.run(parent, url=url))) == ["0.1", "0.4", "LookupError"]
     assert flovyn.run(blocking, url=url) == [0.1, 0.4, 0.0]
+
+
+def test_what_is_no_child_and_no_id_is_told_at_once() -> None:
+    def spawn(**options: Any) -> Any:
+        return lambda ctx: ctx.spawn_agent(doubles, 1, **options)
+
+    wrong: list[tuple[Any, str]] = [
+        (spawn(id=7), "text as id, not 7"),
+        (spawn(id=""), "text as id, not ''"),
+        (spawn(key=b"k"), "text as key, not b'k'"),
+        (spawn(id="a\0b"), "NUL"),
+        (lambda ctx: ctx.select_child(double(1), ctx.spawn_agent(doubles, 1)), "select_child takes what spawn_agent"),
+        (lambda ctx: ctx.wait_for_child("01a21dac"), "wait_for_child takes what spawn_agent"),
+    ]
+
+    @agent
+    async def parent(ctx: AgentContext) -> int:
+        for call, why in wrong:
+            with pytest.raises(flovyn.InvalidArgument, match=re.escape(why)):
+                await call(ctx)
+        return await ctx.wait_for_child(ctx.spawn_agent(doubles, 1))
+
+    assert flovyn.run(parent, url="memory:") == 2
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite"])

@@ -26,6 +26,7 @@ from .codes import (
 from .context import Context, S
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, Suspended
+from .family import children_of
 from .message import Message
 from .scope import current, once_name
 from .serde import checked
@@ -340,7 +341,7 @@ class SyncAgentContext(Context[S]):
 
     def wait_for_child(self, child: Child[R]) -> R:
         """Wait for a child; ``child.result()`` does the same."""
-        return child.result()
+        return children_of((child,), "wait_for_child")[0].result()
 
     def join_children(self, *children: Any) -> list[Any]:
         """Wait for all and return their outputs; then the first failure in order is raised."""
@@ -352,7 +353,7 @@ class SyncAgentContext(Context[S]):
 
     def select_child(self, *children: Any) -> Child[Any]:
         """Wait until one has ended, and return that one, as it does in an ``async def`` agent."""
-        of: list[Child[Any]] = some(children, "select_child")
+        of = children_of(children, "select_child")
         self._activation.wait(of, lambda: any(child.done() for child in of))
         return next(child for child in of if child.done())
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from .codes import ONCE_DONE, ONCE_RECORDED, PREVIEW_DATA, PREVIEW_ERROR, PREVIEW_TOKEN
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, StateNotDeclared
-from .family import Child, leave_children, spawned
+from .family import Child, children_of, leave_children, spawned
 from .flag import Flag
 from .inputs import NOT_GIVEN
 from .reducers import reduce_fields
@@ -452,7 +452,7 @@ class AgentContext(Context[S]):
 
     async def wait_for_child(self, child: Child[R]) -> R:
         """Wait for a child; ``await child`` does the same."""
-        return await child
+        return await children_of((child,), "wait_for_child")[0]
 
     async def join_children(self, *children: Any) -> list[Any]:
         """Wait for all and return their outputs; the first failure is raised and the others go on."""
@@ -467,7 +467,7 @@ class AgentContext(Context[S]):
 
         Where several have ended already it is the first in order.
         """
-        of: list[Child[Any]] = some(children, "select_child")
+        of = children_of(children, "select_child")
         await asyncio.wait([child.watch() for child in of], return_when=asyncio.FIRST_COMPLETED)
         return next(child for child in of if child.done())
 

@@ -10,6 +10,7 @@ from .errors import InvalidArgument
 from .inputs import NOT_GIVEN
 from .scope import once_name
 from .serde import checked
+from .several import some
 from .step import Step
 
 if TYPE_CHECKING:
@@ -90,12 +91,25 @@ def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, A
         kind, value, rebuild = agent, checked(None if input is NOT_GIVEN else input), None
     else:
         raise InvalidArgument(f"spawn_agent takes a function declared with @agent, or a kind, not {agent!r}")
+    for name in ("id", "key"):
+        given = options.get(name)
+        if given is not None and (not isinstance(given, str) or not given):
+            raise InvalidArgument(f"spawn_agent takes a text as {name}, not {given!r}")
     metadata = options.pop("metadata", None)
     op, uuid = activation.session.call_child(
         kind, value, metadata=dict(metadata) if metadata else None, once=once_name.get(), **options
     )
     has_id = options.get("id") is not None
     return activation.keep(Child(activation, op, uuid, what=kind, rebuild=rebuild, has_id=has_id))
+
+
+def children_of(given: tuple[Any, ...], call: str) -> list[Child[Any]]:
+    """Return the children of a call that takes several, or one list of them."""
+    found = some(given, call)
+    strangers = [other for other in found if not isinstance(other, Child)]
+    if strangers:
+        raise InvalidArgument(f"{call} takes what spawn_agent has returned, not {strangers[0]!r}")
+    return found
 
 
 def leave_children(activation: Activation) -> None:
