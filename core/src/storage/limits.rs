@@ -30,7 +30,7 @@ pub(super) fn check_family(run: ExecutionId, depth: u32, children: usize) -> Res
     } else {
         return Ok(());
     };
-    Err(Error::new(Code::LimitReached, format!("{message}; nothing of the commit was stored")).with("limit", limit))
+    Err(Error::new(Code::LimitReached, format!("{message}; the child was not started")).with("limit", limit))
 }
 
 /// The error for a full mailbox.
