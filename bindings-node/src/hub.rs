@@ -8,12 +8,12 @@ use flovyn_core::Result;
 use flovyn_core::host::Wake;
 use flovyn_core::model::Entry;
 use flovyn_core::payload::Payload;
+use flovyn_core::sync::Mutex;
 use napi::Env;
 use napi::bindgen_prelude::{Array, BufferSlice, Function, ToNapiValue};
 use napi::sys;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
-use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
 

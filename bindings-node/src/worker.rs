@@ -12,12 +12,12 @@ use flovyn_core::host::{
     WorkerSettings as Settings,
 };
 use flovyn_core::model::AttemptResult;
+use flovyn_core::sync::Mutex;
 use flovyn_core::worker::{Host, Ticket as CoreTicket, Worker as CoreWorker};
 use flovyn_toolkit::config::Toolkits;
 use napi::Env;
 use napi::bindgen_prelude::Array;
 use napi_derive::napi;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -7,12 +7,12 @@ use crate::error::exception;
 use crate::reply::Reply;
 use crate::worker::News;
 use flovyn_core::Error;
-use parking_lot::{Condvar, Mutex};
+use flovyn_core::sync::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
 /// What waits for the loop.
@@ -104,7 +104,8 @@ impl Hub {
         py.detach(|| {
             let mut state = self.inbox.state.lock();
             if state.notes.is_empty() && !state.closed {
-                self.inbox.arrived.wait_for(&mut state, Duration::from_secs_f64(seconds));
+                let waited = self.inbox.arrived.wait_timeout(state, Duration::from_secs_f64(seconds));
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             !state.notes.is_empty()
         })

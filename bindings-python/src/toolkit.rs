@@ -9,10 +9,10 @@ use crate::task::TaskSpec;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::host::{TaskSpec as Spec, threads};
 use flovyn_core::payload::Payload;
+use flovyn_core::sync::Mutex;
 use flovyn_toolkit::config::{ToolkitConfig, Toolkits, registry};
 use flovyn_toolkit::fake_llm;
 use flovyn_toolkit::react::{GenerateInput, LlmGenerate};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use std::sync::Arc;
 

@@ -17,8 +17,8 @@ use flovyn_core::host::{
 use flovyn_core::model::AttemptResult;
 use flovyn_core::payload::{Encoding, Payload};
 use flovyn_core::storage::stored::Room;
+use flovyn_core::sync::Mutex;
 use flovyn_core::worker::{Host, Ticket as CoreTicket, Worker as CoreWorker};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use std::sync::{Arc, OnceLock, Weak};

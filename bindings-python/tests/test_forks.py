@@ -203,10 +203,10 @@ with client, client.worker(agents=[hello]):
     threads = [threading.Thread(target=works, args=(name,)) for name in "abc"]
     for thread in threads:
         thread.start()
-    for _ in range(8):
+    for _ in range(24):
         in_child(use)
     ended.set()
     for thread in threads:
         thread.join()
 """
-    assert outcome(child(HEAD + source, file_url)) == ["hello parent"] + ["hello child", "child ended with 0"] * 8
+    assert outcome(child(HEAD + source, file_url)) == ["hello parent"] + ["hello child", "child ended with 0"] * 24

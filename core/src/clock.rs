@@ -1,6 +1,6 @@
 //! Time. All code of the engine reads it here, so that tests can drive a clock by hand.
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};

@@ -10,7 +10,7 @@
 //! transaction takes longer than a fork can wait, the child is marked, and refuses to open a database.
 //!
 //! This costs two atomic additions for each transaction. A mutex of a library would not do: its queue of waiting
-//! threads would be copied too.
+//! threads would be copied too (see `sync.rs`).
 
 use crate::error::{Code, Error, Result};
 use std::path::Path;

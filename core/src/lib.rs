@@ -81,6 +81,8 @@ mod spawn;
 pub mod storage;
 #[doc(hidden)]
 pub mod streaming;
+#[doc(hidden)]
+pub mod sync;
 pub mod task;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -7,8 +7,8 @@ use flovyn_core::model::{
     Batch, BatchEnd, CommitAnswer, CommitRequest, Consumed, Execution, Label, LabelKey, Lease, NewOp, OpBody, OpKind,
 };
 use flovyn_core::payload::Digest;
+use flovyn_core::sync::Mutex;
 use flovyn_server::protocol::to_status;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::Status;

@@ -8,7 +8,7 @@
 use flovyn_core::clock::Timestamp;
 use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
 use flovyn_core::storage::unfenced::SignOf;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use flovyn_core::error::Result;
 use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{ApiKey, Scope, Scopes, TokenHash, is_token};
 use flovyn_core::storage::Storage;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;

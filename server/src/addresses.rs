@@ -2,7 +2,7 @@
 
 use crate::limits::limited;
 use flovyn_core::error::Result;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;

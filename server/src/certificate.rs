@@ -1,7 +1,7 @@
 //! The TLS certificate of all listeners: read from files, and read again when the files change.
 
 use flovyn_core::error::{Code, Error, Result};
-use parking_lot::{Mutex, RwLock};
+use flovyn_core::sync::{Mutex, RwLock};
 use serde::Deserialize;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};

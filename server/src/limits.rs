@@ -4,9 +4,9 @@
 use crate::access::Identity;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
+use flovyn_core::sync::Mutex;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use parking_lot::Mutex;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::num::NonZeroU32;

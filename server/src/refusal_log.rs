@@ -1,7 +1,7 @@
 //! Logs workers that are refused work: they get none, which looks as if there were none.
 
 use crate::access::Identity;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

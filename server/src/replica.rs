@@ -10,7 +10,7 @@ use crate::serving::{Serving, serve_with};
 use crate::startup_log;
 use flovyn_core::error::Result;
 use flovyn_core::runtime::Runtime;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::task::JoinHandle;

@@ -5,7 +5,7 @@ use crate::addresses::AuthFailureLimiter;
 use crate::limits::{KeyLimiter, Limits, OpenStream, Rate};
 use flovyn_core::error::Result;
 use flovyn_core::id::OrgId;
-use parking_lot::RwLock;
+use flovyn_core::sync::RwLock;
 use std::net::IpAddr;
 use std::sync::Arc;
 

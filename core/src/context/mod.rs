@@ -20,9 +20,9 @@ use crate::journal::{Answer, Call, ChildCall, OnceBegin, OpRef, Outcome, Questio
 use crate::model::{ChunkKind, Entry, Placement, RetryPolicy, TaskOptions, Usage};
 use crate::payload::{Digest, Payload};
 use crate::session::Session;
+use crate::sync::Mutex;
 use crate::task::TaskFuture;
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub use session::{HostSession, closed, failure};
 use crate::client::Client;
 use crate::error::{Code, Error, Result};
 use crate::runtime::{Chosen, Runtime};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

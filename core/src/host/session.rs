@@ -8,7 +8,7 @@ use crate::journal::{Answer, Call, Called, OnceBegin, OpRef, Question};
 use crate::model::{Entry, Failure};
 use crate::payload::Payload;
 use crate::session::{Closed, HostEffect, Session};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;

@@ -12,7 +12,7 @@ use crate::runtime::Runtime;
 use crate::storage::Storage;
 use crate::storage::guarded::{Call, Gate, Guarded};
 use crate::storage::memory::MemoryStorage;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OrgId};
 use crate::model::Entry;
 use crate::storage::Storage;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

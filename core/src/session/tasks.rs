@@ -8,7 +8,7 @@ use crate::error::Code;
 use crate::id::TaskId;
 use crate::journal::{OpRef, StartTask, retry};
 use crate::model::{AttemptResult, ChunkKind, Failure};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

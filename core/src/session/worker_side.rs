@@ -5,7 +5,7 @@ use crate::error::Kind;
 use crate::id::ExecutionId;
 use crate::journal::Machine;
 use crate::model::{Claim, Fact};
-use parking_lot::MutexGuard;
+use crate::sync::MutexGuard;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

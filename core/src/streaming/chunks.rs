@@ -9,7 +9,7 @@ use super::rows::{Registered, RowTransport};
 use super::single_flight::SharedReads;
 use crate::id::OrgId;
 use crate::model::Chunk;
-use parking_lot::{Mutex, RwLock};
+use crate::sync::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;

@@ -181,8 +181,8 @@ impl Hints {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::Mutex;
     use futures::FutureExt;
-    use parking_lot::Mutex;
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
     use tokio::time::Instant;

@@ -4,7 +4,7 @@ use super::hints::{Change, News};
 use super::outage::Outage;
 use super::run_watch::Counts;
 use crate::id::{ExecutionId, OrgId};
-use parking_lot::{Mutex, RwLock};
+use crate::sync::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};

@@ -6,7 +6,7 @@
 
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Error, Kind};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::fmt;
 use std::io::Write;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use super::preview::{Preview, PreviewRow, PreviewTransport, ProgressBySource, Ru
 use crate::error::Result;
 use crate::id::{OrgId, WorkerId};
 use crate::model::{Batch, BatchEnd, OpBody};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;

@@ -8,7 +8,7 @@ use crate::id::{ExecutionId, RequestId};
 use crate::model::{AttemptResult, BatchEnd, CommitAnswer, CommitRequest};
 use crate::storage::Storage;
 use crate::storage::guarded::{Call, Gate, Guarded};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::sync::watch;

@@ -4,7 +4,7 @@ use super::{Trace, Traced, Tracer};
 use crate::clock::Timestamp;
 use crate::id::{ExecutionId, TaskId};
 use crate::model::{AttemptResult, Execution, Failure, Status, Usage};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! A thread that writes records, so that the engine's threads never wait for a disk or a terminal.
 
 use super::Trace;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;

@@ -3,7 +3,7 @@
 
 use super::Core;
 use crate::session::{HOLD, Session};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;

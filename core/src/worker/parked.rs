@@ -6,7 +6,7 @@
 
 use crate::id::ExecutionId;
 use crate::session::Session;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

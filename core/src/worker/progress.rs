@@ -3,7 +3,7 @@
 use super::{Core, LEASE_TTL};
 use crate::id::TaskId;
 use crate::storage::Heartbeat;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::access::Identity;
 use flovyn_core::error::{Code, Error, Result};
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 
 use flovyn_core::id::{OrgId, WorkerId};
 use flovyn_core::storage::Storage;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use flovyn_core::id::RequestId;
 use flovyn_core::model::{AttemptResult, CommitAnswer, CommitRequest, Committed, OpBody, Usage};
 use flovyn_core::storage::Storage;
 use flovyn_core::storage::guarded::{Call, Gate};
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 use tracing::warn;

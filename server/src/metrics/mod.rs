@@ -16,7 +16,7 @@ use axum::response::Response;
 use flovyn_core::clock::Timestamp;
 use flovyn_core::model::Usage;
 use flovyn_core::storage::{Load, Storage};
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_hint_reads_back() {
         let hints = Hints::default();
-        let heard: Arc<parking_lot::Mutex<Vec<Option<Change>>>> = Arc::default();
+        let heard: Arc<flovyn_core::sync::Mutex<Vec<Option<Change>>>> = Arc::default();
         let into = heard.clone();
         let _listening = hints.listen(move |change| into.lock().push(change));
         let change =

@@ -5,7 +5,7 @@ use crate::access::Identity;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{ExecutionId, OpId, OrgId, Slot, TaskId, WorkerId};
 use flovyn_core::model::{Chunk, ClaimedTask, Cursor, PageRequest, Scope};
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;

@@ -4,8 +4,8 @@ use flovyn_core::error::Result;
 use flovyn_core::id::{ExecutionId, OrgId, Slot};
 use flovyn_core::model::{RecordedBody, RecordedOp};
 use flovyn_core::storage::Storage;
+use flovyn_core::sync::Mutex;
 use futures::{StreamExt, TryStreamExt, stream};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -5,8 +5,8 @@ use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::journal::MachineConfig;
 use flovyn_core::model::{ClaimedTask, TaskOptions};
 use flovyn_core::session::Session;
+use flovyn_core::sync::RwLock;
 use flovyn_core::worker::{Host, Ticket};
-use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -48,7 +48,7 @@ pub use script::{
     ScriptedThinking, ScriptedUsage, Turn, When,
 };
 
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Records of requests and their outcomes, in memory and as lines of JSON.
 
 use crate::provider::Api;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -48,11 +48,11 @@ pub(super) struct Connection {
     speaks_handshake: AtomicBool,
     /// What is known of the server's tools.
     pub(super) tool_list: ToolList,
-    about: parking_lot::Mutex<About>,
+    about: flovyn_core::sync::Mutex<About>,
     roots: Arc<Roots>,
     sampler: Option<Arc<Sampler>>,
     /// Where its tools are remembered.
-    memory: parking_lot::Mutex<Option<PathBuf>>,
+    memory: flovyn_core::sync::Mutex<Option<PathBuf>>,
 }
 
 /// What a server said about itself when it was last connected.
@@ -139,10 +139,10 @@ impl Connection {
             slot: Mutex::default(),
             speaks_handshake: AtomicBool::default(),
             tool_list: ToolList::default(),
-            about: parking_lot::Mutex::default(),
+            about: flovyn_core::sync::Mutex::default(),
             roots: Arc::default(),
             sampler,
-            memory: parking_lot::Mutex::default(),
+            memory: flovyn_core::sync::Mutex::default(),
         }
     }
 

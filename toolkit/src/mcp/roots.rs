@@ -1,6 +1,6 @@
 //! The directories that servers are told of: those where the tools of runs work.
 
-use parking_lot::RwLock;
+use flovyn_core::sync::RwLock;
 use reqwest::Url;
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -6,7 +6,7 @@ use super::outcome::{clean, of_blocks};
 use crate::message::{AssistantMeta, Message, Role, Stop};
 use crate::provider::{CancellationToken, ModelRequest, Provider, Registry, RetryPolicy, Retrying};
 use crate::tools::excerpt;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use super::lines::Lines;
 use super::parsing::{stray, unreadable};
 use super::secrets::Secrets;
 use flovyn_core::error::{Code, Error, Result};
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{ClientNotification, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};

@@ -1,7 +1,7 @@
 //! What is known of the tools of one server: its last list, the tools that it had before, and whether it has to be listed again.
 
 use super::known_tools::KnownTools;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use rmcp::model::Tool;
 use std::collections::BTreeMap;
 use std::sync::Arc;

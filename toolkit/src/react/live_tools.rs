@@ -4,8 +4,8 @@
 //! models: a run that is replayed after a crash makes the call of it again that it made before.
 
 use super::AgentTool;
+use flovyn_core::sync::RwLock;
 use futures::future::BoxFuture;
-use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

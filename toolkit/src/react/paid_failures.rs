@@ -5,7 +5,7 @@
 
 use crate::message::ErrorKind;
 use flovyn_core::id::TaskId;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 

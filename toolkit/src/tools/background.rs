@@ -11,7 +11,7 @@ use super::record::CallRecord;
 use super::{Effect, Recovery, Tool, ToolEnvironment, ToolOutcome, parse};
 use async_trait::async_trait;
 use flovyn_core::error::Result;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashMap;

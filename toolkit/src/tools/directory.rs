@@ -7,7 +7,7 @@ use super::fault::Fault;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions, OpenOptionsExt};
 use flovyn_core::error::{Code, Error, Result};
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -4,7 +4,7 @@
 //! What is run later (hooks and the configuration of git, editors, shells and agents) is changed by file tools only after a
 //! person was asked, and is read-only for confined commands. Keys are unreadable for them.
 
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;

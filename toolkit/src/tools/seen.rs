@@ -5,7 +5,7 @@
 //! that the changed contents were made from that one, also after the process has died between two edits.
 
 use super::ToolOutcome;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};

@@ -2,7 +2,7 @@
 
 use crate::{HttpServer, Over, Probe, server, wait_for};
 use flovyn_core::error::Code;
-use parking_lot::Mutex;
+use flovyn_core::sync::Mutex;
 use rustix::process::{Pid, test_kill_process};
 use serde_json::json;
 use std::sync::Arc;

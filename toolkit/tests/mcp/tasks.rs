@@ -3,8 +3,8 @@
 use crate::questions::run_of;
 use crate::{Over, Probe, wait_for};
 use flovyn_core::error::Code;
+use flovyn_core::sync::Mutex;
 use flovyn_toolkit::mcp::{InputRequired, InputResponse};
-use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,8 +2,8 @@
 
 use crate::Work;
 use flovyn_core::error::Code;
+use flovyn_core::sync::Mutex;
 use flovyn_toolkit::tools::{Bash, Limits, Stream, TerminalEvent, Tool, ToolOutcome};
-use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

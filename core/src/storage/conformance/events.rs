@@ -7,7 +7,7 @@ use crate::id::{ExecutionId, OrgId};
 use crate::model::{BatchEnd, Event, EventKind, FactKind, Failure, RetryPolicy, TaskOptions};
 use crate::storage::Standing;
 use crate::streaming::Change;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 use crate::error::{Code, Error, Result};
 use crate::storage::Storage;
 use crate::storage::guarded::{Call, Gate, Guarded};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

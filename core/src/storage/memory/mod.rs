@@ -43,9 +43,9 @@ use crate::model::{
 use crate::payload::{MAX_PAYLOAD, Payload, RowOf};
 use crate::storage::stored::part_of;
 use crate::streaming::{Chunks, Hints};
+use crate::sync::Mutex;
 use async_trait::async_trait;
 use bytes::Bytes;
-use parking_lot::Mutex;
 use state::State;
 use std::path::Path;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ use crate::id::{ExecutionId, OrgId};
 use crate::storage::sql::database_error::closed;
 use crate::storage::sql::group::{Attempt, Group, Grouped, Outcome, Serves, Work, command};
 use crate::streaming::Hints;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

@@ -58,13 +58,13 @@ use crate::model::{
 };
 use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
+use crate::sync::Mutex;
 use async_trait::async_trait;
 use clock::{ClockReading, DatabaseClock};
 use committer::{Before, Committers, WriteContext, alone};
 use config::{Reach, describe};
 use fault::{Done, Fault};
 use link::Link;
-use parking_lot::Mutex;
 use pool::Pool;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

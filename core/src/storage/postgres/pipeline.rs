@@ -9,8 +9,8 @@
 //! Sync. The driver expects an answer to the skipped statements too, so each gets an error. Nothing else is changed,
 //! and nothing at all before the session is open.
 
+use crate::sync::Mutex;
 use futures::future::{BoxFuture, Ready, TryFutureExt, ready};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;

@@ -8,7 +8,7 @@ use super::link::Link;
 use crate::error::Result;
 use crate::storage::PoolLoad;
 use crate::storage::sql::database_error::closed;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::oneshot;

@@ -7,7 +7,7 @@
 //! same on every connection.
 
 use super::link::{Ask, together};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_postgres::error::SqlState;

@@ -9,7 +9,7 @@ use super::config::Reach;
 use super::link::{Ask, Link};
 use super::pool::spawn;
 use crate::error::Result;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,10 +6,10 @@
 //! token has changed meanwhile.
 
 use super::tokens::Credentials;
+use crate::sync::Mutex;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use hyper::body::{Frame, SizeHint};
-use parking_lot::Mutex;
 use std::error::Error as _;
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -6,8 +6,8 @@
 use super::Caller;
 use crate::id::ExecutionId;
 use crate::streaming::{Preview, PreviewTransport};
+use crate::sync::Mutex;
 use crate::wire::v2::{PublishRequest, PublishedChunk};
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

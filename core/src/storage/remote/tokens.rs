@@ -2,8 +2,8 @@
 
 use super::RemoteOptions;
 use crate::error::{Code, Error, Result};
+use crate::sync::Mutex;
 use crate::wire::REFUSED;
-use parking_lot::Mutex;
 use tonic::codegen::http::HeaderValue;
 use tonic::codegen::http::header::AUTHORIZATION;
 use tonic::codegen::http::{HeaderMap, Response};

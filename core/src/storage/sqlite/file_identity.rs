@@ -13,7 +13,7 @@ use super::files::beside;
 use super::lock::probe;
 use crate::error::{Code, Error};
 use crate::storage::available::LOST_FILE;
-use parking_lot::RwLock;
+use crate::sync::RwLock;
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;

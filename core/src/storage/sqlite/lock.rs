@@ -7,7 +7,7 @@
 use super::process_locks;
 use crate::forks;
 use crate::id::{OrgId, WorkerId};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;

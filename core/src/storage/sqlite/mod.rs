@@ -61,10 +61,10 @@ use crate::model::{
 };
 use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
+use crate::sync::Mutex;
 use async_trait::async_trait;
 use fault::{Done, Fault};
 use lock::Locks;
-use parking_lot::Mutex;
 use readers::Readers;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use super::tx::Tx;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::forks;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use rusqlite::Connection;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;

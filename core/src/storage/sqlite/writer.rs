@@ -20,7 +20,7 @@ use crate::id::ExecutionId;
 use crate::storage::sql::database_error::closed;
 use crate::storage::sql::group::{Attempt, Group, Grouped, Outcome, Serves, Work, command};
 use crate::streaming::Hints;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use rusqlite::Connection;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn streams_are_told_apart_and_floods_are_cut() {
-        let got = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let got = std::sync::Arc::new(flovyn_core::sync::Mutex::new(Vec::new()));
         let into = got.clone();
         let mut streaming = Streaming::new(Some(std::sync::Arc::new(move |event| into.lock().push(event))));
         let start = Instant::now();

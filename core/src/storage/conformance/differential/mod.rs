@@ -11,7 +11,7 @@ use super::snapshot::Snapshot;
 use super::{Factory, Subject};
 use crate::error::{Code, Result};
 use crate::id::ExecutionId;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use script::Script;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
