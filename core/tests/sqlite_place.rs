@@ -428,6 +428,36 @@ async fn what_is_copied_over_the_file_is_noticed() {
 }
 
 #[cfg(target_os = "linux")]
+/// Another program that folds the log again and again is not taken for one that copies something over the database.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_folds_the_log_writes_over_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("runs.db");
+    let storage = open(&file);
+    let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let other = rusqlite::Connection::open(&file).unwrap();
+    other.busy_timeout(Duration::from_secs(5)).unwrap();
+    other.execute_batch("PRAGMA synchronous = OFF; CREATE TABLE other (bytes BLOB)").unwrap();
+    let folds = std::thread::spawn({
+        let ended = ended.clone();
+        move || {
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                other.execute_batch("INSERT INTO other VALUES (randomblob(20000000))").unwrap();
+                other.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+                other.execute_batch("DELETE FROM other").unwrap();
+            }
+        }
+    });
+    let until = std::time::Instant::now() + Duration::from_secs(4);
+    let mut refused = Ok(ExecutionId::fresh());
+    while refused.is_ok() && std::time::Instant::now() < until {
+        refused = try_start(&storage).await;
+    }
+    ended.store(true, std::sync::atomic::Ordering::Relaxed);
+    folds.join().unwrap();
+    refused.unwrap();
+}
+
 #[tokio::test]
 async fn a_file_that_was_only_touched_is_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();

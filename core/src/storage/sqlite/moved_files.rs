@@ -108,6 +108,10 @@ impl Loop {
         // The database file has changed. SQLite changes it only when it folds the log, and counts that in the shared
         // memory. A change without a count is another program's. While somebody folds, nothing can be said.
         let Some(folded) = place.folded() else { return Ok(()) };
+        // Somebody may have folded between the two looks, so that what was read belongs to a later change.
+        if place.look()? != written {
+            return Ok(());
+        }
         if let Some((_, before)) = &self.files.written
             && before.as_ref() == Some(&folded)
         {
