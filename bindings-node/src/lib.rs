@@ -7,6 +7,7 @@
 
 mod error;
 mod fake_llm;
+mod family;
 mod handle;
 mod hub;
 mod runtime;

@@ -4,6 +4,7 @@
 //! step needs no turn of the loop for what happened on the loop's own thread.
 
 use crate::error::thrown;
+use crate::family::event_parts;
 use crate::hub::{Abort, Hub, Reply};
 use crate::task::TaskSpec;
 use crate::value::{OrNull, Wire, WireOut, duration, payload, to_js};
@@ -68,7 +69,7 @@ impl FailureDraft {
 
 /// One activation of an agent.
 #[napi]
-pub struct Session(HostSession);
+pub struct Session(pub(crate) HostSession);
 
 impl Session {
     pub(crate) fn of(core: Arc<Core>, threads: tokio::runtime::Handle) -> Self {
@@ -448,6 +449,14 @@ fn deliver(env: &Env, list: &mut Array<'_>, outcome: Outcome) -> napi::Result<()
             Ok(value) => (code, Either::A(OrNull(Some(value)))),
             Err(text) => (OutcomeCode::Unreadable, Either::B(text)),
         },
+        Outcome::Event(event) => {
+            let (code, event) = event_parts(env, *event)?;
+            list.insert(code.number())?;
+            return match event {
+                Either::A(parts) => list.insert(parts),
+                Either::B(text) => list.insert(text),
+            };
+        }
         Outcome::Failed(failure) => (code, Either::B(failure_json(&failure))),
         Outcome::Fired | Outcome::Done | Outcome::TimedOut | Outcome::Cancelled => (code, Either::A(OrNull(None))),
     };

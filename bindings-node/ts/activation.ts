@@ -305,7 +305,8 @@ export class Activation {
     return this.made(new Step<R>(this, op, id, what, rebuild), scope);
   }
 
-  private made<R>(step: Step<R>, scope: Scope): Step<R> {
+  /** Knows the step of an op that was just called. */
+  made<R>(step: Step<R>, scope: Scope): Step<R> {
     if (this.sealed) return step;
     if (step.op === NO_OP) {
       this.session = this.own;

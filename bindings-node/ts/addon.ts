@@ -110,6 +110,12 @@ export interface NativeRuntime {
 }
 
 export interface NativeSession {
+  callTell(name: string, value: Wire, once?: string): number;
+  callRequest(name: string, value: Wire, timeoutMs?: number, once?: string): number;
+  callSend(child: string, name: string, value: Wire, delivery: string, once?: string): number;
+  callAnswer(child: string, request: string, value: Wire, once?: string): number;
+  callStop(child: string, mode: string, graceMs?: number, once?: string): number;
+  callChildEvent(child: string, timeoutMs?: number, once?: string): number;
   readonly executionId: string;
   readonly orgId: string;
   readonly key: string | null;

@@ -1,5 +1,6 @@
 // Children: runs of other agents that an agent starts and waits for.
 
+import { InvalidArgument, isA } from "./errors.js";
 import { Step } from "./step.js";
 
 /** How a child is to be started. */
@@ -40,6 +41,16 @@ export class Child<R> extends Step<R> {
     if (this.hasId && this.readers > 0 && this.readers <= this.watchers) this.giveUp();
   }
 
+  /** The agent that it runs. */
+  get kind(): string {
+    return this.what;
+  }
+
+  /** @internal How its output is made of what was stored. */
+  get read(): ((value: unknown) => unknown) | undefined {
+    return this.rebuild;
+  }
+
   /** @internal */
   override get named(): string {
     return `child "${this.what}"`;
@@ -49,4 +60,10 @@ export class Child<R> extends Step<R> {
   override get canOutlive(): boolean {
     return false;
   }
+}
+
+/** Refuses what is no child. */
+export function checkChildren(children: readonly unknown[], call: string): void {
+  if (children.every((child) => isA(child, Child))) return;
+  throw new InvalidArgument(`${call} takes what spawnAgent has given`);
 }

@@ -31,6 +31,8 @@ export const OutcomeCode = {
   Cancelled: 3,
   /** With a value that the language cannot show: the error says why. */
   Unreadable: 4,
+  /** With what has happened to a child. */
+  Event: 5,
 } as const;
 
 /** How a run ended, or that it waits. */

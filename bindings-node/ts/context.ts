@@ -5,10 +5,12 @@
 
 import type { Activation } from "./activation.js";
 import type { Agent, AnyAgent } from "./agent.js";
-import { Child, type SpawnOptions } from "./child.js";
+import { type Child, checkChildren, type SpawnOptions } from "./child.js";
+import { type AnyChild, asked, type ChildEvent, news, stopped, toChild, toParent } from "./childEvents.js";
 import { OnceCode, PreviewCode } from "./codes.js";
 import { checkStep } from "./declared.js";
 import { Cancelled, InvalidArgument, isA, messageOf, StateNotDeclared, Suspended, Timeout, typeName } from "./errors.js";
+import type { Delivery } from "./handle.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
 import { counted } from "./outside.js";
@@ -324,6 +326,31 @@ export class AgentContext<S = unknown> {
     return [index, children[index] as Child<R>];
   }
 
+  /** Waits for what a child tells next, in order, each once, or for its end: past `timeoutMs` `SignalTimeout`. */
+  waitForChildEvent<R>(child: AnyChild<R>, options: { timeoutMs?: number } = {}): Step<ChildEvent<R>> {
+    return news(this.activation, child, options.timeoutMs);
+  }
+
+  /** Sends a child a signal, once, whatever crashes; `ExecutionClosed` at the await where it has ended. */
+  signalChild(child: AnyChild, name: string, payload?: unknown, options: { delivery?: Delivery } = {}): Step<void> {
+    return toChild(this.activation, child, name, payload, options.delivery);
+  }
+
+  /** Asks a child to stop, with `timeoutMs` to tidy up; its end comes later. One that has ended stays so. */
+  cancelChild(child: AnyChild, mode?: "graceful" | "hard", options: { timeoutMs?: number } = {}): Step<void> {
+    return stopped(this.activation, child, mode, options.timeoutMs);
+  }
+
+  /** Tells the run that has started this one; `NoParent`, `ExecutionClosed` at the await where it cannot hear. */
+  signalParent(name: string, payload?: unknown): Step<void> {
+    return toParent(this.activation, name, payload);
+  }
+
+  /** Asks the run that has started this one, and waits for its answer: `SignalTimeout`, `ParentGone`. */
+  requestFromParent<R = unknown>(name: string, payload?: unknown, options: { timeoutMs?: number } = {}): Step<R> {
+    return asked(this.activation, name, payload, options.timeoutMs);
+  }
+
   /** Joins a detached task by its `ref`. */
   attach<R = unknown>(ref: string): Step<R> {
     const scope = this.activation.check();
@@ -557,9 +584,4 @@ function ofItem(task: Task<never, unknown> | string, index: number): Task<never,
 /** Refuses to wait for one of none, which would not end. */
 function checkSome(steps: readonly unknown[], call: string): void {
   if (steps.length === 0) throw new InvalidArgument(`${call} waits for one of several, and was given none`);
-}
-
-function checkChildren(children: readonly unknown[], call: string): void {
-  if (children.every((child) => isA(child, Child))) return;
-  throw new InvalidArgument(`${call} takes what spawnAgent has given`);
 }

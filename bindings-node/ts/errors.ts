@@ -170,6 +170,10 @@ export class Unauthenticated extends FlovynError {}
 export class PermissionDenied extends FlovynError {}
 /** The run has ended and takes nothing more. */
 export class ExecutionClosed extends FlovynError {}
+/** A message was for a parent, and the run has none. */
+export class NoParent extends FlovynError {}
+/** A request had no answer, because the parent has ended. */
+export class ParentGone extends FlovynError {}
 /** No signal came in time. */
 export class SignalTimeout extends FlovynError {}
 /** Says that a task must not be tried again. */
@@ -251,6 +255,8 @@ export const byCode: ReadonlyMap<string, new (message?: string, options?: ErrorO
     TaskTimeout,
     ChildFailed,
     ChildCancelled,
+    NoParent,
+    ParentGone,
     SignalTimeout,
     NonRetryable,
     InDoubt,

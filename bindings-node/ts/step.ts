@@ -62,7 +62,8 @@ export class Step<R> implements Promise<R> {
   private resolve: ((value: R) => void) | undefined;
   private reject: ((error: unknown) => void) | undefined;
   private outcome: Outcome | undefined;
-  private rebuild: ((value: unknown) => unknown) | undefined;
+  /** @internal */
+  protected readonly rebuild: ((value: unknown) => unknown) | undefined;
 
   /** @internal */
   constructor(
@@ -111,6 +112,11 @@ export class Step<R> implements Promise<R> {
     return this.awaited().finally(ended);
   }
 
+  /** @internal Says that nothing came in time. */
+  protected get late(): string {
+    return `no signal "${this.what}" came in time`;
+  }
+
   /** @internal Takes the outcome and wakes whoever awaits it; the engine calls this, once. */
   deliver(code: number, value: unknown): void {
     let outcome: Outcome;
@@ -121,13 +127,17 @@ export class Step<R> implements Promise<R> {
       } catch (error) {
         outcome = { ok: false, error };
       }
+    } else if (code === OutcomeCode.Event) {
+      const parts = value as unknown[];
+      const told = [...parts.slice(0, -1), decode(parts.at(-1))];
+      outcome = { ok: true, value: this.rebuild === undefined ? told : this.rebuild(told) };
     } else if (code === OutcomeCode.Failed) {
       const facts = JSON.parse(value as string) as FailureFacts;
       // The last attempt may have ended elsewhere, or by its time limit: then what this process knows is not the cause.
       const known = this.cause !== undefined && messageOf(this.cause) === facts.message;
       outcome = { ok: false, error: taskFailed(facts, known ? this.cause : undefined, this.made) };
     } else if (code === OutcomeCode.TimedOut) {
-      outcome = { ok: false, error: new SignalTimeout(`no signal "${this.what}" came in time`) };
+      outcome = { ok: false, error: new SignalTimeout(this.late) };
     } else if (code === OutcomeCode.Unreadable) {
       outcome = { ok: false, error: fromText(value as string) };
     } else {

@@ -10,9 +10,11 @@ use crate::hub::{Hub, spawn};
 use crate::task::TaskSpec;
 use crate::value::duration;
 use flovyn_core::error::Code;
-use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
+use flovyn_core::host::{
+    EffectCode, EventParts, HostSession, Language, OnceCode, OutcomeCode, child_of, closed, failure, request_of,
+};
 use flovyn_core::journal::{Call, ChildCall, ChildOptions, Ending, OnceBegin, OpRef, Outcome};
-use flovyn_core::model::{AttemptResult, Entry, StartLimits, Usage};
+use flovyn_core::model::{AttemptResult, Cancellation, ChildEvent, Entry, MessageBody, StartLimits, Usage};
 use flovyn_core::payload::Payload;
 use flovyn_core::session::{HostEffect, Session as Core};
 use pyo3::prelude::*;
@@ -27,6 +29,10 @@ pub(crate) struct Session(HostSession);
 impl Session {
     pub(crate) fn of(core: Arc<Core>, threads: tokio::runtime::Handle) -> Self {
         Self(HostSession::new(core, threads))
+    }
+
+    fn send(&self, body: MessageBody, once: Option<&str>) -> PyResult<u32> {
+        Ok(self.0.call(Call::Send(body), once).or_raise()?.op.0)
     }
 
     /// The value of a payload, fetched where it is not in memory.
@@ -157,6 +163,56 @@ impl Session {
         let call = ChildCall { kind: kind.into(), input: encode::payload(input)?, options };
         let called = self.0.call(Call::Child(Box::new(call)), once).or_raise()?;
         Ok((called.op.0, PyBytes::new(py, called.child.unwrap_or_default().0.as_bytes())))
+    }
+
+    #[pyo3(signature = (name, payload, once=None))]
+    fn call_tell(&self, name: String, payload: &Bound<'_, PyAny>, once: Option<&str>) -> PyResult<u32> {
+        self.send(MessageBody::ToParent { name, payload: encode::payload(payload)?, is_request: false }, once)
+    }
+
+    #[pyo3(signature = (name, payload, timeout=None, once=None))]
+    fn call_request(
+        &self,
+        name: &str,
+        payload: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        once: Option<&str>,
+    ) -> PyResult<u32> {
+        let timeout = timeout.map(duration).transpose()?;
+        Ok(self.0.request(name, encode::payload(payload)?, timeout, once).or_raise()?.0)
+    }
+
+    #[pyo3(signature = (child, name, payload, delivery, once=None))]
+    fn call_send(
+        &self,
+        child: &str,
+        name: String,
+        payload: &Bound<'_, PyAny>,
+        delivery: &str,
+        once: Option<&str>,
+    ) -> PyResult<u32> {
+        let (child, delivery) = (child_of(child).or_raise()?, Language::Python.word("delivery", delivery).or_raise()?);
+        self.send(MessageBody::ToChild { child, name, payload: encode::payload(payload)?, delivery }, once)
+    }
+
+    #[pyo3(signature = (child, request, payload, once=None))]
+    fn call_answer(&self, child: &str, request: &str, payload: &Bound<'_, PyAny>, once: Option<&str>) -> PyResult<u32> {
+        let request = request_of(child, request).or_raise()?;
+        let payload = encode::payload(payload)?;
+        self.send(MessageBody::Answer { child: request.child, request: request.id, payload }, once)
+    }
+
+    #[pyo3(signature = (child, mode, grace=None, once=None))]
+    fn call_stop(&self, child: &str, mode: &str, grace: Option<f64>, once: Option<&str>) -> PyResult<u32> {
+        let (child, mode) = (child_of(child).or_raise()?, Language::Python.word("mode", mode).or_raise()?);
+        let grace = grace.map(duration).transpose()?.unwrap_or(Cancellation::USUAL_GRACE);
+        self.send(MessageBody::Stop { child, how: Cancellation { mode, grace } }, once)
+    }
+
+    #[pyo3(signature = (child, timeout=None, once=None))]
+    fn call_child_event(&self, child: &str, timeout: Option<f64>, once: Option<&str>) -> PyResult<u32> {
+        let timeout = timeout.map(duration).transpose()?;
+        Ok(self.0.child_event(child, timeout, once).or_raise()?.0)
     }
 
     #[pyo3(signature = (task, once=None))]
@@ -425,10 +481,26 @@ fn outcome(py: Python<'_>, outcome: Outcome) -> PyResult<(OutcomeCode, Bound<'_,
                 return Ok((OutcomeCode::Unreadable, error));
             }
         },
+        Outcome::Event(event) => return event_parts(py, *event),
         Outcome::Failed(failure) => failed(py, &failure)?,
         Outcome::Fired | Outcome::Done | Outcome::TimedOut | Outcome::Cancelled => py.None().into_bound(py),
     };
     Ok((code, value))
+}
+
+/// What has happened to a child as `(kind, name, value, child, request, failure)`.
+fn event_parts(py: Python<'_>, event: ChildEvent) -> PyResult<(OutcomeCode, Bound<'_, PyAny>)> {
+    let value = match event.payload().map(|payload| decode::payload(py, payload)) {
+        Some(Ok(value)) => value,
+        Some(Err(error)) => {
+            return Ok((OutcomeCode::Unreadable, PyErr::from(error).into_value(py).into_bound(py).into_any()));
+        }
+        None => py.None().into_bound(py),
+    };
+    let EventParts { kind, name, child, request, failure } = EventParts::of(event);
+    let failure = failure.as_ref().map(|failure| failed(py, failure)).transpose()?;
+    let event = (kind, name, value, child, request, failure);
+    Ok((OutcomeCode::Event, event.into_pyobject(py)?.into_any()))
 }
 
 /// A failure as `(code, type, message, kind, task, attempts, traceback)`.

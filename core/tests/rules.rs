@@ -10,6 +10,8 @@ mod errors;
 mod families;
 #[path = "rules/limits.rs"]
 mod limits;
+#[path = "rules/messages.rs"]
+mod messages;
 #[path = "rules/order.rs"]
 mod order;
 #[path = "rules/refusals.rs"]

@@ -44,6 +44,17 @@ const charge = task("charge", { sideEffects: "at_most_once" }, async (amount) =>
 
 // ── agents ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
+/** Hears a child to its end, and answers what it asks. */
+async function hear(ctx, child) {
+  const heard = [];
+  for (;;) {
+    const event = await ctx.waitForChildEvent(child);
+    if (event.type === "request") await event.respond(["re", event.payload]);
+    if (event.type === "signal" || event.type === "request") heard.push([event.type, event.name, event.payload]);
+    else return [...heard, [event.type, event.type === "failed" ? event.error.reason : event.output]];
+  }
+}
+
 /** Does one op. */
 async function step(ctx, [op, ...words], found) {
   count();
@@ -124,6 +135,28 @@ async function step(ctx, [op, ...words], found) {
     case "begin":
       ctx.spawnAgent(below, two, { id: one });
       break;
+    case "message":
+      await ctx.signalParent(one, two);
+      break;
+    case "ask":
+      found[name] = await ctx.requestFromParent(one, two);
+      break;
+    case "hear":
+      found[name] = await hear(ctx, ctx.spawnAgent(below, two, { id: one }));
+      break;
+    case "steer": {
+      const child = ctx.spawnAgent(below, two, { id: one });
+      await ctx.signalChild(child, words[2], words[3]);
+      found[name] = await child;
+      break;
+    }
+    case "stop": {
+      const child = ctx.spawnAgent(below, two, { id: one });
+      await ctx.waitForChildEvent(child);
+      await ctx.cancelChild(child);
+      found[name] = await hear(ctx, child);
+      break;
+    }
     case "entry":
       ctx.appendEntry(one, two);
       break;

@@ -16,6 +16,7 @@ from typing import Any
 
 import flovyn
 from flovyn import AgentContext, TaskContext, agent, task
+from flovyn.child_events import Cancelled, Completed, Failed, Request, Signal
 
 Program = dict[str, Any]
 
@@ -143,6 +144,21 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
             found[name] = await ctx.spawn_agent(below, ops, id=id)
         case ["begin", id, ops]:
             ctx.spawn_agent(below, ops, id=id)
+        case ["message", word, value]:
+            await ctx.signal_parent(word, value)
+        case ["ask", word, value, name]:
+            found[name] = await ctx.request_from_parent(word, value)
+        case ["hear", id, ops, name]:
+            found[name] = await hear(ctx, ctx.spawn_agent(below, ops, id=id))
+        case ["steer", id, ops, word, value, name]:
+            child = ctx.spawn_agent(below, ops, id=id)
+            await ctx.signal_child(child, word, value)
+            found[name] = await child
+        case ["stop", id, ops, name]:
+            child = ctx.spawn_agent(below, ops, id=id)
+            await ctx.wait_for_child_event(child)
+            await ctx.cancel_child(child)
+            found[name] = await hear(ctx, child)
         case ["entry", role, content]:
             ctx.append_entry(role, content)
         case ["tell", name]:
@@ -222,6 +238,24 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
             raise Refused(why)
         case _:
             raise ValueError(f"unknown op {op}")
+
+
+async def hear(ctx: AgentContext[Any], child: flovyn.Child[Any]) -> list[list[Any]]:
+    """Hear a child to its end, and answer what it asks."""
+    heard: list[list[Any]] = []
+    while True:
+        match await ctx.wait_for_child_event(child):
+            case Signal(name, payload):
+                heard.append(["signal", name, payload])
+            case Request(name, payload) as request:
+                await request.respond(["re", payload])
+                heard.append(["request", name, payload])
+            case Completed(output):
+                return [*heard, ["completed", output]]
+            case Failed(error):
+                return [*heard, ["failed", error.message]]
+            case Cancelled(output):
+                return [*heard, ["cancelled", output]]
 
 
 def _ops(ctx: AgentContext[Any]) -> list[list[Any]]:

@@ -5,8 +5,9 @@ use flovyn_core::Payload;
 use flovyn_core::agent::AgentDefinition;
 use flovyn_core::context::{AgentContext, AgentContextExt, Message, TaskCall};
 use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::{ChildOptions, OnDivergence, Outcome};
-use flovyn_core::model::{RetryPolicy, SideEffects, TaskOptions, Usage};
+use flovyn_core::model::{Cancellation, ChildEvent, RetryPolicy, SideEffects, TaskOptions, Usage};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use futures::future::{BoxFuture, Either, FutureExt, select, try_join_all};
 use serde_json::{Map, Value, json};
@@ -231,6 +232,23 @@ pub(crate) fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut 
             ("child", [ops, _]) => ctx.spawn_agent("below", ops)?.await?,
             ("named", [id, ops, _]) => ctx.spawn_agent_with("below", ops, with_id(id))?.await?,
             ("begin", [id, ops]) => return ctx.spawn_agent_with::<Found>("below", ops, with_id(id)).map(drop),
+            ("message", [word, value]) => return ctx.signal_parent(&text(word), value)?.await,
+            ("ask", [word, value, _]) => ctx.request_from_parent(&text(word), value, None)?.await?,
+            ("hear", [id, ops, _]) => {
+                let child = ctx.spawn_agent_with::<Found>("below", ops, with_id(id))?;
+                hear(ctx, child.id()).await?
+            }
+            ("steer", [id, ops, word, value, _]) => {
+                let child = ctx.spawn_agent_with::<Value>("below", ops, with_id(id))?;
+                ctx.signal_child(&child, &text(word), value)?.await?;
+                child.await?
+            }
+            ("stop", [id, ops, _]) => {
+                let child = ctx.spawn_agent_with::<Found>("below", ops, with_id(id))?;
+                ctx.wait_for_child_event(&child, None)?.await?;
+                ctx.cancel_child(&child, Cancellation::USUAL)?.await?;
+                hear(ctx, child.id()).await?
+            }
             ("attach", [of, _]) => {
                 let task = serde_json::from_value(found[&text(of)].clone()).map_err(|_| wrong(op))?;
                 value(ctx.attach(task)?.await?)?.parse()?
@@ -370,6 +388,30 @@ impl AgentDefinition for Linear {
 
 fn with_id(id: &Value) -> ChildOptions {
     ChildOptions { id: Some(text(id).into()), ..ChildOptions::default() }
+}
+
+/// Hears a child to its end, and answers what it asks.
+async fn hear(ctx: &dyn AgentContext, child: ExecutionId) -> Result<Value> {
+    let mut heard = Vec::new();
+    loop {
+        heard.push(match ctx.wait_for_child_event(child, None)?.await? {
+            ChildEvent::Signal { name, payload } => json!(["signal", name, payload.parse::<Value>()?]),
+            ChildEvent::Request { name, payload, request } => {
+                let asked = payload.parse::<Value>()?;
+                ctx.respond(&request, &json!(["re", asked]))?.await?;
+                json!(["request", name, asked])
+            }
+            ChildEvent::Completed { output } => json!(["completed", output.parse::<Value>()?]),
+            ChildEvent::Failed { error } => json!(["failed", error.message]),
+            ChildEvent::Cancelled { output } => {
+                json!(["cancelled", output.map(|kept| kept.parse::<Value>()).transpose()?])
+            }
+            other => return Err(Error::new(Code::InvalidArgument, format!("unknown event {other:?}"))),
+        });
+        if heard.last().is_some_and(|last| last.as_array().is_some_and(|words| words.len() == 2)) {
+            return Ok(heard.into());
+        }
+    }
 }
 
 /// The child of others: its ops are its input.

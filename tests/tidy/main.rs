@@ -78,7 +78,7 @@ fn no_file_is_too_long() {
 
 /// The layers of core, lowest first. A module imports lower layers and its own.
 const LAYERS: &[(u8, &[&str])] = &[
-    (0, &["error", "id", "clock", "canonical", "payload", "forks", "spawn"]),
+    (0, &["error", "id", "clock", "canonical", "payload", "forks", "spawn", "sync"]),
     (1, &["model"]),
     (2, &["journal"]),
     (3, &["streaming", "storage", "tracer", "view"]),
@@ -303,7 +303,7 @@ const BEYOND_PROGRAMS: &[(Code, &str)] = &[
     (Code::ForkedProcess, "forks are Python's"),
     (Code::WrongStateType, "types of states are each language's own"),
     (Code::OutsideAgent, "a program is inside an agent"),
-    (Code::ChildCancelled, "a program steers its own run alone"),
+    (Code::ParentGone, "a child that its parent's end leaves behind has nobody to tell"),
     (Code::Waiting, "of `run`, which serves one run alone"),
     (Code::UnknownKind, "of executors put together by hand"),
     (Code::PayloadTooLarge, "needs 256 MiB"),
@@ -339,6 +339,7 @@ fn every_op_rule_and_code_has_a_scenario() {
         OpKind::Flush => "flush",
         OpKind::Once => "once",
         OpKind::Child => "child",
+        OpKind::Send => "message",
     };
     let ops: Vec<_> = OpKind::ALL.into_iter().filter(|kind| !text.contains(&format!("[\"{}\"", word(*kind)))).collect();
     assert!(ops.is_empty(), "kinds of ops without a scenario: {ops:?}");

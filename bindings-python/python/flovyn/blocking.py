@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from .activation import Activation, stored
+from .child_events import asked, news, stopped, to_child, to_parent
 from .codes import (
     CHECKPOINT_OP,
     EFFECT_CANCEL_TASK,
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
 
     from . import _native
     from .agent import Agent
+    from .child_events import AnyChild, ChildEvent
     from .family import Child
+    from .handle import CancelMode, Delivery
     from .retry import Retry
     from .task import Task
     from .worker import Worker
@@ -356,6 +359,28 @@ class SyncAgentContext(Context[S]):
         of = children_of(children, "select_child")
         self._activation.wait(of, lambda: any(child.done() for child in of))
         return next(child for child in of if child.done())
+
+    def wait_for_child_event(self, child: AnyChild, *, timeout: float | None = None) -> ChildEvent:
+        """Wait for what a child tells next, or for its end, as it does in an ``async def`` agent."""
+        return news(self._activation, child, timeout).result()
+
+    def signal_child(
+        self, child: AnyChild, name: str, payload: Any = None, *, delivery: Delivery = "next_step"
+    ) -> None:
+        """Send a child a signal; ``ExecutionClosed`` where it has ended."""
+        to_child(self._activation, child, name, payload, delivery).result()
+
+    def cancel_child(self, child: AnyChild, mode: CancelMode = "graceful", *, timeout: float | None = None) -> None:
+        """Ask a child to stop, with ``timeout`` seconds to tidy up."""
+        stopped(self._activation, child, mode, timeout).result()
+
+    def signal_parent(self, name: str, payload: Any = None) -> None:
+        """Tell the run that has started this one; ``NoParent`` or ``ExecutionClosed`` where it cannot hear."""
+        to_parent(self._activation, name, payload).result()
+
+    def request_from_parent(self, name: str, payload: Any = None, *, timeout: float | None = None) -> Any:
+        """Ask the run that has started this one, and wait for its answer: ``SignalTimeout``, ``ParentGone``."""
+        return asked(self._activation, name, payload, timeout).result()
 
     def sleep(self, seconds: float) -> None:
         """Sleep durably."""

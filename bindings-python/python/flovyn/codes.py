@@ -32,6 +32,8 @@ OUTCOME_CANCELLED: Final = 3
 """The run was asked to stop."""
 OUTCOME_UNREADABLE: Final = 4
 """With a value that the language cannot show: the error says why."""
+OUTCOME_EVENT: Final = 5
+"""With what has happened to a child."""
 
 # How a run ended, or that it waits.
 END_COMPLETED: Final = 0

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
+from .child_events import asked, news, stopped, to_child, to_parent
 from .codes import ONCE_DONE, ONCE_RECORDED, PREVIEW_DATA, PREVIEW_ERROR, PREVIEW_TOKEN
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, StateNotDeclared
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
     from .activation import Activation
     from .agent import Agent
+    from .child_events import AnyChild, ChildEvent
     from .family import SpawnOptions
+    from .handle import CancelMode, Delivery
     from .message import Message
     from .retry import Retry
 
@@ -470,6 +473,33 @@ class AgentContext(Context[S]):
         of = children_of(children, "select_child")
         await asyncio.wait([child.watch() for child in of], return_when=asyncio.FIRST_COMPLETED)
         return next(child for child in of if child.done())
+
+    def wait_for_child_event(self, child: AnyChild, *, timeout: float | None = None) -> Step[ChildEvent]:
+        """Wait for what a child tells next, or for its end; past ``timeout`` seconds: ``SignalTimeout``.
+
+        What it tells comes in order, each once; its end comes last and may be read any number of times.
+        """
+        return news(self._activation, child, timeout)
+
+    def signal_child(
+        self, child: AnyChild, name: str, payload: Any = None, *, delivery: Delivery = "next_step"
+    ) -> Step[None]:
+        """Send a child a signal, once, whatever crashes; ``ExecutionClosed`` at the await where it has ended."""
+        return to_child(self._activation, child, name, payload, delivery)
+
+    def cancel_child(
+        self, child: AnyChild, mode: CancelMode = "graceful", *, timeout: float | None = None
+    ) -> Step[None]:
+        """Ask a child to stop, with ``timeout`` seconds to tidy up; its end comes later."""
+        return stopped(self._activation, child, mode, timeout)
+
+    def signal_parent(self, name: str, payload: Any = None) -> Step[None]:
+        """Tell the run that has started this one; at the await ``NoParent`` or ``ExecutionClosed``."""
+        return to_parent(self._activation, name, payload)
+
+    def request_from_parent(self, name: str, payload: Any = None, *, timeout: float | None = None) -> Step[Any]:
+        """Ask the run that has started this one, and wait for its answer: ``SignalTimeout``, ``ParentGone``."""
+        return asked(self._activation, name, payload, timeout)
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Sleep durably: the time goes on while no process runs."""

@@ -33,6 +33,7 @@ __all__ = [
     "InvalidTransition",
     "LeaseLost",
     "LimitReached",
+    "NoParent",
     "NonRetryable",
     "NotDone",
     "NotFound",
@@ -41,6 +42,7 @@ __all__ = [
     "OpenOperations",
     "OutOfOrder",
     "OutsideAgent",
+    "ParentGone",
     "PayloadTooLarge",
     "PermissionDenied",
     "PreambleOp",
@@ -228,6 +230,14 @@ class PermissionDenied(FlovynError):
 
 class ExecutionClosed(FlovynError):
     """The run has ended and takes nothing more."""
+
+
+class NoParent(FlovynError):
+    """A message was for a parent, and the run has none."""
+
+
+class ParentGone(FlovynError):
+    """A request had no answer, because the parent has ended."""
 
 
 class SignalTimeout(FlovynError, TimeoutError):

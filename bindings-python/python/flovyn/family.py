@@ -65,6 +65,16 @@ class Child(Step[R]):
             self._watch.cancel()
 
     @property
+    def kind(self) -> str:
+        """The agent that it runs."""
+        return self._what
+
+    @property
+    def rebuild(self) -> Rebuild | None:
+        """How a value of its output's type is made of what was stored."""
+        return self._rebuild
+
+    @property
     def named(self) -> str:
         return f"child {self._what!r}"
 

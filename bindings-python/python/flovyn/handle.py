@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .serde import Rebuild
 
 R = TypeVar("R")
+CancelMode = Literal["graceful", "hard"]
 Delivery = Literal["next_step", "next_turn", "now"]
 
 _UNSET: Any = object()
@@ -209,7 +210,7 @@ class Handle(Generic[R]):
         id = await self._ask("signal", name, value, delivery, idempotency_key)
         return UUID(id)
 
-    async def cancel(self, mode: Literal["graceful", "hard"] = "graceful", timeout: float | None = None) -> str:
+    async def cancel(self, mode: CancelMode = "graceful", timeout: float | None = None) -> str:
         """Ask the run to stop and return its status. Graceful: awaits raise ``Cancelled``, and the run may tidy up for
         ``timeout`` seconds (30). Hard: it ends at once."""
         return await self._ask("cancel", mode, timeout)

@@ -10,7 +10,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from .codes import OUTCOME_CANCELLED, OUTCOME_FAILED, OUTCOME_TIMED_OUT, OUTCOME_VALUE
+from .codes import OUTCOME_CANCELLED, OUTCOME_EVENT, OUTCOME_FAILED, OUTCOME_TIMED_OUT, OUTCOME_VALUE
 from .errors import Cancelled, OutsideAgent, SignalTimeout, Suspended, is_ours, task_failed
 from .stopping import never
 
@@ -190,7 +190,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
     def deliver(self, tag: int, value: Any, cause: BaseException | None = None) -> None:
         """Take the outcome and wake whoever awaits it; the engine calls this, once."""
         self._settled = True
-        if tag == OUTCOME_VALUE:
+        if tag in (OUTCOME_VALUE, OUTCOME_EVENT):
             try:
                 self._value = self._rebuild(value) if self._rebuild is not None and value is not None else value
             except BaseException as error:
@@ -200,7 +200,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
             self._error = task_failed(value)
             self._error.__cause__ = cause
         elif tag == OUTCOME_TIMED_OUT:
-            self._error = SignalTimeout(f"no signal {self._what!r} came in time")
+            self._error = SignalTimeout(self._late())
         elif tag == OUTCOME_CANCELLED:
             self._error = Cancelled("the run was asked to stop")
             self._activation.tells(self._error)
@@ -210,6 +210,10 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _late(self) -> str:
+        """Say that nothing came in time."""
+        return f"no signal {self._what!r} came in time"
 
     def put_away(self) -> None:
         """Make every later await raise ``Suspended``."""

@@ -27,6 +27,12 @@ impl<T> Child<T> {
     }
 }
 
+impl<T> From<&Child<T>> for ExecutionId {
+    fn from(child: &Child<T>) -> Self {
+        child.id
+    }
+}
+
 impl<T: DeserializeOwned> Future for Child<T> {
     type Output = Result<T>;
 

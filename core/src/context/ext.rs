@@ -3,9 +3,9 @@
 use super::combine::mapped;
 use super::{AgentContext, Child, Context, Message, Step, StepOptions, TaskCall};
 use crate::error::{Code, Error, Result};
-use crate::id::EntryId;
+use crate::id::{EntryId, ExecutionId};
 use crate::journal::{ChildCall, ChildOptions, OnceBegin, Outcome};
-use crate::model::{ChunkKind, Failure};
+use crate::model::{Cancellation, ChildEvent, ChildRequest, ChunkKind, Delivery, Failure, MessageBody, event_signal};
 use crate::payload::{Digest, Payload};
 use crate::task::{TaskDefinition, TaskFuture};
 use futures::future::{Either, select};
@@ -46,6 +46,7 @@ impl<T: DeserializeOwned> Future for StepOf<T> {
 pub(crate) fn value_of(outcome: Outcome) -> Result<Payload> {
     match outcome {
         Outcome::Value(payload) | Outcome::Signal(payload) => Ok(payload),
+        Outcome::Event(event) => Ok(event.payload().cloned().unwrap_or_else(Payload::null)),
         Outcome::Fired | Outcome::Done => Ok(Payload::null()),
         Outcome::TimedOut => Err(Error::new(Code::SignalTimeout, "no signal came in time")),
         Outcome::Cancelled => Err(Error::new(Code::Cancelled, "the run was asked to stop")),
@@ -129,6 +130,69 @@ pub trait AgentContextExt: AgentContext {
     ) -> Result<Child<O>> {
         let (id, step) = self.spawn_raw(ChildCall { kind: kind.into(), input: Payload::of(input)?, options })?;
         Ok(Child::new(id, step))
+    }
+
+    /// Sends a child a signal, as a client does. The step ends when it is durable, and fails with `ExecutionClosed` where
+    /// the child has ended.
+    fn signal_child(
+        &self,
+        child: impl Into<ExecutionId>,
+        name: &str,
+        payload: &(impl Serialize + ?Sized),
+    ) -> Result<StepOf<()>> {
+        let (child, payload) = (child.into(), Payload::of(payload)?);
+        self.send_raw(MessageBody::ToChild { child, name: name.into(), payload, delivery: Delivery::NextStep })
+            .map(StepOf::new)
+    }
+
+    /// Tells the run that has started this one something. It gets it by
+    /// [`wait_for_child_event`](Self::wait_for_child_event). The step ends when it is durable, and fails with `NoParent`
+    /// in a run that nobody has started, and with `ExecutionClosed` where the parent has ended.
+    fn signal_parent(&self, name: &str, payload: &(impl Serialize + ?Sized)) -> Result<StepOf<()>> {
+        self.send_raw(MessageBody::ToParent { name: name.into(), payload: Payload::of(payload)?, is_request: false })
+            .map(StepOf::new)
+    }
+
+    /// Asks the run that has started this one, and waits for its answer. Errors of the await: `NoParent`, `ParentGone`,
+    /// and `SignalTimeout` when no answer comes within `timeout`.
+    fn request_from_parent<T: DeserializeOwned>(
+        &self,
+        name: &str,
+        payload: &(impl Serialize + ?Sized),
+        timeout: Option<Duration>,
+    ) -> Result<StepOf<T>> {
+        self.request_raw(name, Payload::of(payload)?, timeout).map(StepOf::new)
+    }
+
+    /// Waits for what a child tells next, or for its end. What it tells is told once, in order; its end comes last, and
+    /// may be read any number of times. Errors of the await: `SignalTimeout` when nothing comes within `timeout`.
+    fn wait_for_child_event(
+        &self,
+        child: impl Into<ExecutionId>,
+        timeout: Option<Duration>,
+    ) -> Result<impl Future<Output = Result<ChildEvent>> + Send> {
+        let step = self.wait_raw(&event_signal(child.into()), timeout)?;
+        Ok(async move {
+            match step.await? {
+                Outcome::Event(event) => Ok(*event),
+                other => Err(value_of(other).err().unwrap_or_else(|| {
+                    Error::new(Code::Internal, "a wait for news of a child ended with something else; please report it")
+                })),
+            }
+        })
+    }
+
+    /// Answers a request of a child, once. The step ends when the answer is durable; another answer to the same request
+    /// fails with `AlreadyExists`.
+    fn respond(&self, request: &ChildRequest, payload: &(impl Serialize + ?Sized)) -> Result<StepOf<()>> {
+        let ChildRequest { child, id } = *request;
+        self.send_raw(MessageBody::Answer { child, request: id, payload: Payload::of(payload)? }).map(StepOf::new)
+    }
+
+    /// Asks a child to stop. The step ends when that is durable; the child's end comes later. A child that has ended
+    /// stays as it is.
+    fn cancel_child(&self, child: impl Into<ExecutionId>, how: Cancellation) -> Result<StepOf<()>> {
+        self.send_raw(MessageBody::Stop { child: child.into(), how }).map(StepOf::new)
     }
 
     /// Runs a future once as a durable step of this name.

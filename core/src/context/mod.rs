@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
 use crate::journal::{Answer, Call, ChildCall, OnceBegin, OpRef, Outcome, Question};
-use crate::model::{ChunkKind, Entry, Placement, RetryPolicy, TaskOptions, Usage};
+use crate::model::{ChunkKind, Entry, MessageBody, Placement, RetryPolicy, TaskOptions, Usage};
 use crate::payload::{Digest, Payload};
 use crate::session::Session;
 use crate::sync::Mutex;
@@ -105,6 +105,12 @@ pub trait AgentContext: Send + Sync {
     fn attach(&self, task: TaskId) -> Result<Step>;
     /// Starts a run of another agent as a child of this one. It is born with the next commit; the step ends with its output.
     fn spawn_raw(&self, call: ChildCall) -> Result<(ExecutionId, Step)>;
+
+    /// Sends a message to the parent or to a child. The step ends when the message is durable.
+    fn send_raw(&self, body: MessageBody) -> Result<Step>;
+
+    /// Sends the parent a request. The step ends with the answer.
+    fn request_raw(&self, name: &str, payload: Payload, timeout: Option<Duration>) -> Result<Step>;
     /// Saves a state and ends the segment.
     fn checkpoint_raw(&self, state: Payload) -> Result<Step>;
     /// Begins a `once`; see [`AgentContextExt::once`].
@@ -331,6 +337,16 @@ impl AgentContext for Context {
     fn spawn_raw(&self, call: ChildCall) -> Result<(ExecutionId, Step)> {
         let called = self.call(Call::Child(Box::new(call)))?;
         Ok((called.child.unwrap_or_default(), self.step_of(called.op)))
+    }
+
+    fn send_raw(&self, body: MessageBody) -> Result<Step> {
+        self.step_for(Call::Send(body))
+    }
+
+    fn request_raw(&self, name: &str, payload: Payload, timeout: Option<Duration>) -> Result<Step> {
+        let sent = self.call(Call::Send(MessageBody::ToParent { name: name.into(), payload, is_request: true }))?;
+        let name = self.shared.session.answer_to(sent.op);
+        self.step_for(Call::Signal { name, timeout })
     }
 
     fn checkpoint_raw(&self, state: Payload) -> Result<Step> {

@@ -93,6 +93,10 @@ codes! {
     ChildFailed => Failed, false;
     /// A child was cancelled.
     ChildCancelled => Failed, false;
+    /// A message was for a parent, and the run has none.
+    NoParent => Failed, false;
+    /// A request had no answer, because the parent has ended.
+    ParentGone => Failed, false;
     /// No signal came in time.
     SignalTimeout => Failed, false;
     /// A task asked not to be retried.

@@ -67,6 +67,8 @@ codes! {
         Cancelled = 3,
         /// With a value that the language cannot show: the error says why.
         Unreadable = 4,
+        /// With what has happened to a child.
+        Event = 5,
     }
     /// How a run ended, or that it waits.
     EndCode {
@@ -127,6 +129,7 @@ impl OutcomeCode {
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
             Outcome::Value(_) | Outcome::Signal(_) | Outcome::Fired | Outcome::Done => Self::Value,
+            Outcome::Event(_) => Self::Event,
             Outcome::Failed(_) => Self::Failed,
             Outcome::TimedOut => Self::TimedOut,
             Outcome::Cancelled => Self::Cancelled,

@@ -7,6 +7,7 @@
 mod activations;
 mod codes;
 mod composite;
+mod family;
 mod options;
 pub mod requests;
 mod session;
@@ -19,6 +20,7 @@ pub use codes::{
     PreviewCode,
 };
 pub use composite::CompositeHost;
+pub use family::{EventParts, child_of, request_of};
 pub use options::{AgentDeclaration, Language, TaskDeclaration, TaskSpec, WorkerSettings, fork_from, op_id, run_id};
 pub use session::{HostSession, closed, failure};
 

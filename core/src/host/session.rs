@@ -1,11 +1,12 @@
 //! An activation as a binding holds it: the session with what every host language needs around it.
 
 use super::activations::quietly;
+use super::child_of;
 use super::codes::{OutsideCode, PreviewCode};
 use crate::error::{Code, Error, Result};
 use crate::id::TaskId;
 use crate::journal::{Answer, Call, Called, OnceBegin, OpRef, Question};
-use crate::model::{Entry, Failure};
+use crate::model::{Entry, Failure, MessageBody, event_signal};
 use crate::payload::Payload;
 use crate::session::{Closed, HostEffect, Session};
 use crate::sync::Mutex;
@@ -84,6 +85,25 @@ impl HostSession {
     /// Waits for a signal.
     pub fn signal(&self, name: &str, timeout: Option<Duration>, once: Option<&str>) -> Result<OpRef> {
         Ok(self.call(Call::Signal { name: self.name(name), timeout }, once)?.op)
+    }
+
+    /// Sends the parent a request. The op ends with the answer.
+    pub fn request(
+        &self,
+        name: &str,
+        payload: Payload,
+        timeout: Option<Duration>,
+        once: Option<&str>,
+    ) -> Result<OpRef> {
+        let sent =
+            self.call(Call::Send(MessageBody::ToParent { name: name.into(), payload, is_request: true }), once)?;
+        Ok(self.call(Call::Signal { name: self.core.answer_to(sent.op), timeout }, once)?.op)
+    }
+
+    /// Waits for what a child tells next, or for its end. The op ends with an event.
+    pub fn child_event(&self, child: &str, timeout: Option<Duration>, once: Option<&str>) -> Result<OpRef> {
+        let name = event_signal(child_of(child)?);
+        self.signal(&name, timeout, once)
     }
 
     /// Joins a task by its ref.

@@ -2,7 +2,7 @@
 
 use super::machine::OpRef;
 use crate::id::{EntryId, ExecutionId, TaskId};
-use crate::model::{Placement, StartLimits, TaskOptions, Usage};
+use crate::model::{MessageBody, Placement, StartLimits, TaskOptions, Usage};
 use crate::payload::Payload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,6 +73,8 @@ pub enum Call {
     Flush,
     /// Starts another run as a child of this one, and waits for its end.
     Child(Box<ChildCall>),
+    /// Sends a message to the parent or to a child.
+    Send(MessageBody),
 }
 
 /// A child to be started.

@@ -6,7 +6,7 @@ use super::op::Attempt;
 use super::phase::{Phase, Standing};
 use super::transition;
 use crate::error::Code;
-use crate::model::{BatchEnd, CHILD_SIGNALS, CancelMode, Failure, Wait, WaitReason};
+use crate::model::{BatchEnd, CancelMode, Failure, Wait, WaitReason, tells_of_child};
 
 impl Machine {
     /// The process is about to end: the machine starts nothing and hands nothing over any more. It still commits the
@@ -100,7 +100,7 @@ impl Machine {
         wait.signals.dedup();
         wait.reason = if wait.reason.is_some() {
             wait.reason
-        } else if wait.signals.iter().any(|name| !name.starts_with(CHILD_SIGNALS)) {
+        } else if wait.signals.iter().any(|name| !tells_of_child(name)) {
             Some(WaitReason::Signal)
         } else if wait.tasks {
             Some(WaitReason::Task)

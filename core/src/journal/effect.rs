@@ -1,7 +1,7 @@
 //! What the machine asks its host and its session to do, and how an agent's function ends.
 
 use crate::id::{OpId, TaskId};
-use crate::model::{Batch, Failure, Status, TaskOptions, WaitReason};
+use crate::model::{Batch, ChildEvent, Failure, Status, TaskOptions, WaitReason};
 use crate::payload::Payload;
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ pub enum Outcome {
     Failed(Failure),
     /// A signal's value.
     Signal(Payload),
+    /// What has happened to a child.
+    Event(Box<ChildEvent>),
     /// No signal came in time.
     TimedOut,
     /// A timer's moment has come.
@@ -31,6 +33,7 @@ impl Outcome {
     pub fn payload(&self) -> Option<&Payload> {
         match self {
             Self::Value(payload) | Self::Signal(payload) => Some(payload),
+            Self::Event(event) => event.payload(),
             _ => None,
         }
     }
@@ -39,6 +42,7 @@ impl Outcome {
     pub fn payload_mut(&mut self) -> Option<&mut Payload> {
         match self {
             Self::Value(payload) | Self::Signal(payload) => Some(payload),
+            Self::Event(event) => event.payload_mut(),
             _ => None,
         }
     }

@@ -62,9 +62,13 @@ impl Machine {
             let op = &mut self.segment.ops[index];
             let outcome = match std::mem::replace(&mut op.detail, Detail::None) {
                 Detail::Once(value) => Outcome::Value(value),
-                _ => Outcome::Done,
+                other => {
+                    op.detail = other;
+                    Outcome::Done
+                }
             };
-            op.outcome = Some((order, outcome));
+            // A message may have been refused by a fact of this answer.
+            op.outcome.get_or_insert((order, outcome));
         }
         self.attempts_are_stored(&flight.attempts);
         match answer.committed {

@@ -4,7 +4,7 @@
 //! Only the methods here change these states.
 
 use super::effect::Outcome;
-use crate::id::{EntryId, ExecutionId, OnceSlot, Slot, TaskId};
+use crate::id::{EntryId, ExecutionId, OnceSlot, SignalId, Slot, TaskId};
 use crate::model::{Label, NewOp, TaskOptions, TaskStatus};
 use crate::payload::Payload;
 use std::sync::Arc;
@@ -93,6 +93,8 @@ pub(super) enum Detail {
         /// The store has told why there is no child: its end would be that of another one.
         refused: bool,
     },
+    /// The id of the message it sent.
+    Message(SignalId),
     /// The result of a `once`, until it is durable.
     Once(Payload),
 }

@@ -189,7 +189,7 @@ impl Machine {
         let op = &self.segment.ops[index];
         let seen = (!recorded && op.segment == self.segment.number).then_some(Seen(op.sequence));
         self.segment.seen.extend(seen);
-        if matches!(outcome, Outcome::Signal(_)) {
+        if outcome != Outcome::TimedOut {
             self.disarm(index);
         }
         self.leave_result(index);

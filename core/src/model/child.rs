@@ -5,7 +5,7 @@
 
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
-use crate::model::{Delivery, Execution, Failure, NewSignal, Signal, Status};
+use crate::model::{ChildEvent, Delivery, Execution, Failure, NewSignal, Signal, Status};
 use crate::payload::{Body, ContentHash, Encoding, Payload};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -58,14 +58,14 @@ pub(crate) struct ChildEnd {
 /// The output of a child: in the signal where it is small, else the name of the stored bytes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Output {
+pub(super) enum Output {
     Json(Box<RawValue>),
     Bytes { encoding: Encoding, bytes: Vec<u8> },
     Stored { encoding: Encoding, hash: [u8; 32], size: u64 },
 }
 
 impl Output {
-    fn of(payload: &Payload) -> Option<Self> {
+    pub(super) fn of(payload: &Payload) -> Option<Self> {
         let encoding = payload.encoding;
         if let Some((ContentHash(hash), size)) = payload.stored() {
             return Some(Self::Stored { encoding, hash, size });
@@ -76,7 +76,7 @@ impl Output {
         Some(json.map_or(Self::Bytes { encoding, bytes }, Self::Json))
     }
 
-    fn payload(self) -> Payload {
+    pub(super) fn payload(self) -> Payload {
         match self {
             Self::Json(json) => Payload::json(String::from(Box::<str>::from(json))),
             Self::Bytes { encoding, bytes } => Payload { encoding, body: Body::Inline(bytes.into()) },
@@ -129,6 +129,20 @@ impl ChildEnd {
     fn told(&self, org: OrgId, parent: ExecutionId, id: SignalId, name: String) -> NewSignal {
         let payload = Payload::of(self).unwrap_or_else(|_| Payload::null());
         NewSignal { org, execution: parent, id, name, payload, delivery: Delivery::NextStep, idempotency_key: None }
+    }
+
+    /// What a run hears of the end of a child.
+    pub(super) fn event(signal: &Payload) -> Result<ChildEvent, Failure> {
+        let end: Self = signal.parse().map_err(|error| Failure::new(error.code(), "ChildFailed", error.message()))?;
+        let output = end.output.map(Output::payload);
+        Ok(match (end.status, end.failure) {
+            (Some(Status::Completed), _) => ChildEvent::Completed { output: output.unwrap_or_else(Payload::null) },
+            (Some(Status::Cancelled), _) => ChildEvent::Cancelled { output },
+            (_, Some(error)) => ChildEvent::Failed { error: Failure { code: Code::ChildFailed, task: None, ..error } },
+            (_, None) => {
+                ChildEvent::Failed { error: Failure::new(Code::ChildFailed, "ChildFailed", "it left no error") }
+            }
+        })
     }
 
     /// What the await of a child ends with: its output, or why there is none. `kind` is what the child is.

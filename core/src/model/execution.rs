@@ -165,7 +165,7 @@ impl Ends {
 impl Wait {
     /// The signals that somebody outside has to send. The others report the ends of children.
     pub fn from_outside(&self) -> Vec<&str> {
-        self.signals.iter().map(String::as_str).filter(|name| !name.starts_with(super::CHILD_SIGNALS)).collect()
+        self.signals.iter().map(String::as_str).filter(|name| !super::is_own_signal(name)).collect()
     }
 
     /// Whether the end of a task ends the wait. Where the task is awaited by name, it is taken off the list.

@@ -10,6 +10,7 @@ mod definition;
 mod entry;
 mod event;
 mod execution;
+mod message;
 mod op;
 mod operators;
 mod page;
@@ -30,6 +31,7 @@ pub use execution::{
     CancelMode, Cancellation, Divergence, Execution, ForkFrom, ForkPoint, ResumeRequest, StartLimits, Status, Wait,
     WaitReason,
 };
+pub use message::{ChildEvent, ChildRequest, event_signal, is_own_signal, tells_of_child};
 pub use operators::{KnownWorker, QueueLoad};
 pub use page::{Cursor, ExecutionFilter, MAX_PAGE, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
@@ -59,6 +61,8 @@ pub use event::NewEvent;
 #[doc(hidden)]
 pub use execution::{Claim, Created, Ends, ForkRequest, Lease, NewExecution, Until};
 #[doc(hidden)]
+pub use message::{MessageBody, NewMessage, SentMessage};
+#[doc(hidden)]
 pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };
@@ -69,6 +73,7 @@ pub use task::{ClaimedTask, NewTask, TaskReport};
 
 pub(crate) use child::{ChildEnd, kept_signal, told_of};
 pub(crate) use execution::{check_concurrency, runners};
+pub(crate) use message::{answer_of, answer_signal, check_signal, child_of_events, ends_wait, is_answer, refused_op};
 pub(crate) use op::UNDONE;
 pub(crate) use task::Interruption;
 pub(crate) use text::{check_id, check_name, check_text};

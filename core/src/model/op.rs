@@ -1,10 +1,12 @@
 //! Ops, their labels, and the facts that give them their outcomes: the journal in the form in which it is stored and
 //! loaded.
 
+use super::message::{answer_signal, child_of_events};
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OnceSlot, Slot, TaskId};
 use crate::model::{
-    Cancellation, Checkpoint, Execution, Failure, NewEntry, NewExecution, NewTask, Signal, TaskStatus, Usage,
+    Cancellation, Checkpoint, Execution, Failure, NewEntry, NewExecution, NewMessage, NewTask, SentMessage, Signal,
+    TaskStatus, Usage,
 };
 use crate::payload::{Digest, Payload};
 use serde::{Deserialize, Serialize};
@@ -43,6 +45,8 @@ pub enum OpKind {
     Once = 11,
     /// Starts another run as a child, and waits for its end.
     Child = 12,
+    /// Sends a message to the parent or to a child.
+    Send = 13,
 }
 
 /// The label key of an `Abandon` that no longer counts. An error in the code gave the await up, and the run goes on
@@ -51,7 +55,7 @@ pub(crate) const UNDONE: &str = "flovyn:undone";
 
 impl OpKind {
     /// Every kind.
-    pub const ALL: [OpKind; 12] = [
+    pub const ALL: [OpKind; 13] = [
         Self::Entry,
         Self::Task,
         Self::Signal,
@@ -64,11 +68,12 @@ impl OpKind {
         Self::Flush,
         Self::Once,
         Self::Child,
+        Self::Send,
     ];
 
     /// Whether an op of this kind has no other outcome than being durable.
     pub(crate) fn is_mark(self) -> bool {
-        matches!(self, Self::StepMark | Self::Flush | Self::Once)
+        matches!(self, Self::StepMark | Self::Flush | Self::Once | Self::Send)
     }
 
     /// The kind of a stored number.
@@ -194,6 +199,8 @@ pub enum OpBody {
     },
     /// Starts a child. The store sets its org, its parent and its root.
     Child(Box<NewExecution>),
+    /// Sends a message to the parent or to a child. If the store does not deliver it, a signal tells the op so.
+    Send(Box<NewMessage>),
 }
 
 /// An op read back from a store.
@@ -263,6 +270,29 @@ impl RecordedOp {
             if kept.contains(&op.slot()) {
                 op.seen = std::mem::take(&mut carried);
             }
+        }
+    }
+
+    /// For a fork that inherits the ops of these slots: takes out those that belong to a child which the fork starts
+    /// anew, and requests whose answer it does not have. It sends them again.
+    pub(crate) fn forget_unanswered<'a>(tail: impl Iterator<Item = &'a RecordedOp> + Clone, kept: &mut BTreeSet<Slot>) {
+        let is_kept = |op: &&RecordedOp| kept.contains(&op.slot());
+        let joined: BTreeSet<_> = tail.clone().filter(is_kept).filter_map(RecordedOp::child).collect();
+        let anew: BTreeSet<_> =
+            tail.clone().filter_map(RecordedOp::child).filter(|child| !joined.contains(child)).collect();
+        let waits = tail.clone().filter(is_kept).filter(|op| op.body == RecordedBody::Signal);
+        let answered: BTreeSet<&str> = waits.map(|op| &*op.label.name).collect();
+        let is_stray = |op: &&RecordedOp| match &op.body {
+            RecordedBody::Signal => child_of_events(&op.label.name).is_some_and(|child| anew.contains(&child)),
+            RecordedBody::Send(sent) => {
+                sent.child.is_some_and(|child| anew.contains(&child))
+                    || (sent.is_request && !answered.contains(answer_signal(sent.id).as_str()))
+            }
+            _ => false,
+        };
+        let strays: Vec<Slot> = tail.filter(is_stray).map(RecordedOp::slot).collect();
+        for slot in strays {
+            kept.remove(&slot);
         }
     }
 
@@ -353,6 +383,8 @@ pub enum RecordedBody {
         /// The child.
         id: ExecutionId,
     },
+    /// Sent a message.
+    Send(SentMessage),
 }
 
 impl RecordedBody {
@@ -365,6 +397,7 @@ impl RecordedBody {
             | Self::Attach { .. }
             | Self::Once { .. }
             | Self::Child { .. }
+            | Self::Send(_)
             | Self::StepMark
             | Self::Flush => true,
             Self::Entry { .. } | Self::Read { .. } | Self::Abandon { .. } | Self::Usage => false,

@@ -265,9 +265,12 @@ impl Session {
         if let Call::Entry { content: payload, .. } | Call::Task { input: payload, .. } = &call {
             payload.check_size(self.max_payload)?;
         }
-        if let Call::Child(child) = &call {
-            child.input.check_size(self.max_payload)?;
-        }
+        let carried = match &call {
+            Call::Child(child) => Some(&child.input),
+            Call::Send(body) => body.payload(),
+            _ => None,
+        };
+        carried.map_or(Ok(()), |payload| payload.check_size(self.max_payload))?;
         if let Call::Task { kind, options, .. } = &call {
             options.check(kind)?;
         }
@@ -426,6 +429,11 @@ impl Session {
     /// The tenant.
     pub fn org(&self) -> OrgId {
         self.org
+    }
+
+    /// The name of the signal that answers the request of an op.
+    pub fn answer_to(&self, op: OpRef) -> Arc<str> {
+        self.inner.lock().machine.answer_to(op)
     }
 
     /// The name of an op.

@@ -14,6 +14,7 @@ pub(super) fn named(call: &Call) -> Named {
         Call::Timer { duration } => Named::Step(format!("sleep {duration:?}")),
         Call::Attach { task } => Named::Step(format!("attach {task}")),
         Call::Usage { model, usage } => Named::Usage(model.clone(), usage.clone()),
+        Call::Send(body) => Named::Step(format!("send {}", body.name())),
         Call::Child(call) => Named::Step(format!("child {}", call.kind)),
         Call::StepMark => Named::Step("step".to_owned()),
         Call::Flush => Named::Step("flush".to_owned()),

@@ -5,8 +5,8 @@ use super::unfenced::Serves;
 use super::{ClaimRequest, Heartbeat, WorkerInfo};
 use crate::error::{Code, Error, Result};
 use crate::model::{
-    Batch, CHILD_SIGNALS, ForkRequest, LabelKey, NewExecution, NewOp, NewSignal, OpBody, ScheduleSpec,
-    check_concurrency, check_id, check_name, check_text,
+    Batch, ForkRequest, LabelKey, MessageBody, NewExecution, NewOp, NewSignal, OpBody, ScheduleSpec, check_concurrency,
+    check_id, check_name, check_signal, check_text,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,18 +33,9 @@ impl NewExecution {
 }
 
 impl NewSignal {
-    /// Errors: `InvalidArgument` for a name or a key that no backend takes, and for a name by which the store tells of the
-    /// end of a child: nobody else may.
+    /// Errors: `InvalidArgument` for a name or a key that no backend takes, and for a name of the engine's own signals.
     pub(crate) fn check(&self) -> Result<()> {
-        check_name("the signal", &self.name)?;
-        if self.name.starts_with(CHILD_SIGNALS) {
-            let message = format!(
-                "the signal {:?} was not sent: names that begin with {CHILD_SIGNALS:?} tell of the ends of children; choose \
-                 another",
-                self.name
-            );
-            return Err(Error::new(Code::InvalidArgument, message));
-        }
+        check_signal(&self.name)?;
         optional("the idempotency key", self.idempotency_key.as_deref())
     }
 }
@@ -131,6 +122,10 @@ fn check_op(op: &NewOp) -> Result<()> {
             check_name("the queue", &task.queue)
         }
         OpBody::Child(child) => child.check(),
+        OpBody::Send(message) => match &message.body {
+            MessageBody::ToChild { name, .. } => check_signal(name),
+            body => check_name("the signal", body.name()),
+        },
         OpBody::Usage { model, .. } => check_name("the model", model),
         _ => Ok(()),
     }

@@ -120,6 +120,7 @@ impl From<&NewOp> for v2::NewOp {
             OpBody::Entry(entry) => Body::Entry(entry.into()),
             OpBody::Task(task) => Body::Task(task.into()),
             OpBody::Child(child) => Body::Child((&**child).into()),
+            OpBody::Send(message) => Body::Send((&**message).into()),
             OpBody::Signal { timeout } => Body::Signal(v2::SignalOp { timeout: some_micros(*timeout) }),
             OpBody::Timer { duration } => Body::Timer(v2::TimerOp { duration: micros(*duration) }),
             OpBody::Read { answer, count } => Body::Read(v2::ReadOp { answer: Some(answer.into()), count: *count }),
@@ -153,6 +154,7 @@ impl TryFrom<v2::NewOp> for NewOp {
             Body::Task(task) => OpBody::Task(task.try_into()?),
             // The store knows the org of the batch.
             Body::Child(child) => OpBody::Child(Box::new(child.into_model(OrgId::DEFAULT)?)),
+            Body::Send(message) => OpBody::Send(Box::new(message.try_into()?)),
             Body::Signal(signal) => OpBody::Signal { timeout: some_duration(signal.timeout) },
             Body::Timer(timer) => OpBody::Timer { duration: Duration::from_micros(timer.duration) },
             Body::Read(read) => {
@@ -200,6 +202,7 @@ impl From<&RecordedOp> for v2::RecordedOp {
             }
             RecordedBody::Signal => Body::Signal(v2::Empty {}),
             RecordedBody::Child { id } => Body::Child(raw(id.0)),
+            RecordedBody::Send(sent) => Body::Send((*sent).into()),
             RecordedBody::Timer => Body::Timer(v2::Empty {}),
             RecordedBody::Read { answer, count } => {
                 Body::Read(v2::ReadOp { answer: Some(answer.into()), count: *count })
@@ -242,6 +245,7 @@ impl TryFrom<v2::RecordedOp> for RecordedOp {
                 max_losses: task.max_losses.unwrap_or(crate::model::TaskOptions::USUAL_LOSSES),
             },
             Body::Signal(_) => RecordedBody::Signal,
+            Body::Send(sent) => RecordedBody::Send(sent.try_into()?),
             Body::Child(child) => RecordedBody::Child { id: ExecutionId(id(&child, "child.id")?) },
             Body::Timer(_) => RecordedBody::Timer,
             Body::Read(read) => {

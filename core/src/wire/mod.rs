@@ -9,6 +9,7 @@ mod catalog;
 mod error;
 mod execution;
 mod journal;
+mod message;
 mod payload;
 mod queue;
 mod schedule;

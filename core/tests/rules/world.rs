@@ -151,6 +151,7 @@ pub(crate) async fn result(handle: &Handle) -> Value {
 type Body = dyn for<'a> Fn(&'a dyn AgentContext) -> BoxFuture<'a, Result<Value>> + Send + Sync;
 
 /// An agent without state.
+#[derive(Clone)]
 pub(crate) struct Agent {
     kind: String,
     version: String,

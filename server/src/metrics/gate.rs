@@ -58,6 +58,7 @@ impl Worth {
                 OpBody::Entry(entry) => bytes += entry.content.size(),
                 OpBody::Task(task) => bytes += task.input.size(),
                 OpBody::Child(child) => bytes += child.input.size(),
+                OpBody::Send(message) => bytes += message.body.payload().map_or(0, flovyn_core::Payload::size),
                 OpBody::Usage { model, usage: used } => usage.push((model.clone(), used.clone())),
                 _ => {}
             }

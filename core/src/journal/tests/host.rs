@@ -7,7 +7,7 @@ use crate::id::TaskId;
 use crate::journal::{
     Answer, Call, ChildCall, ChildOptions, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Outside, Question,
 };
-use crate::model::{Placement, RetryPolicy, SideEffects, TaskOptions};
+use crate::model::{MessageBody, Placement, RetryPolicy, SideEffects, TaskOptions, event_signal};
 use crate::payload::{Digest, Payload};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -321,6 +321,17 @@ impl Host {
                         return;
                     }
                 }
+                Stmt::Hear(join, site, of) => {
+                    self.joined.extend([(join, of), (site, of)]);
+                    let begun = self.named_child(index, join, of, machine).and_then(|op| machine.index(op));
+                    let Some(child) = begun.and_then(|index| machine.segment.ops[index].child()) else { continue };
+                    let call = Call::Signal { name: event_signal(child).into(), timeout: None };
+                    let op = self.make(index, site, call, machine);
+                    let ops = op.into_iter().map(|op| (op, site)).collect();
+                    if self.need(index, Need::Every(ops), machine) {
+                        return;
+                    }
+                }
                 Stmt::Has(site, name) => self.read(index, site, Question::HasSignal(name.into()), machine),
                 Stmt::Drain(site, name) => {
                     self.read(index, site, Question::Drain { name: name.into(), turn: true }, machine);
@@ -448,6 +459,10 @@ impl Host {
             Op::Child => {
                 let input = Payload::json(format!("\"child {site}{}\"", self.suffix));
                 Call::Child(Box::new(ChildCall { kind: "child".into(), input, options: ChildOptions::default() }))
+            }
+            Op::Tell => {
+                let payload = Payload::json(format!("\"told {site}{}\"", self.suffix));
+                Call::Send(MessageBody::ToParent { name: "up".into(), payload, is_request: false })
             }
             Op::Sleep(ticks) => Call::Timer { duration: Duration::from_millis(*ticks) },
             Op::Wait { name, timeout } => {
@@ -596,8 +611,9 @@ pub(super) fn text(payload: &Payload) -> String {
 pub(super) fn word(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Value(value) => text(value),
-        Outcome::Failed(failure) => format!("failed {}", failure.message),
+        Outcome::Failed(failure) => format!("failed {}", failure.message.replace('"', "")),
         Outcome::Signal(value) => format!("signal {}", text(value)),
+        Outcome::Event(event) => format!("heard {}", event.payload().map(text).unwrap_or_default()),
         Outcome::TimedOut => "timed out".into(),
         Outcome::Fired => "fired".into(),
         Outcome::Done => "done".into(),

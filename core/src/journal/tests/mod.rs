@@ -14,7 +14,7 @@ mod segments;
 mod world;
 
 use super::draft::Most;
-use crate::model::{CHILD_SIGNALS, Execution, Status};
+use crate::model::{Execution, Status, is_own_signal};
 use host::Ev;
 use program::{Allow, Program};
 use rng::Rng;
@@ -171,7 +171,7 @@ fn check_signals(world: &World, cancelled: bool) -> Result<(), String> {
     let mut consumed: Vec<String> = world
         .stored_signals()
         .iter()
-        .filter(|signal| signal.consumed_by.is_some() && !signal.name.starts_with(CHILD_SIGNALS))
+        .filter(|signal| signal.consumed_by.is_some() && !is_own_signal(&signal.name))
         .map(|signal| host::text(&signal.payload))
         .collect();
     handed.sort();

@@ -26,10 +26,21 @@ pub(super) struct Trouble {
 /// Something that can be awaited.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Op {
-    Task { kind: &'static str, input: Input, queue: bool, once_only: bool, trouble: Trouble },
+    Task {
+        kind: &'static str,
+        input: Input,
+        queue: bool,
+        once_only: bool,
+        trouble: Trouble,
+    },
     Sleep(u64),
     Child,
-    Wait { name: &'static str, timeout: Option<u64> },
+    /// Tells a parent that is not there.
+    Tell,
+    Wait {
+        name: &'static str,
+        timeout: Option<u64>,
+    },
     Step,
     Flush,
 }
@@ -53,6 +64,8 @@ pub(super) enum Stmt {
     Leave(Site),
     /// Starts the child of the second site again, and so waits for it.
     Join(Site, Site),
+    /// Starts the child of the third site again, and waits for what is heard of it.
+    Hear(Site, Site, Site),
     /// Asks for a signal; the answer goes into later inputs.
     Has(Site, &'static str),
     /// Takes the signals that are there.
@@ -196,7 +209,10 @@ impl Program {
         }
         for left in std::mem::take(&mut maker.left) {
             for _ in 0..maker.rng.range(1, 2) {
-                let join = Stmt::Join(maker.site(), left);
+                let join = match maker.rng.chance(40) {
+                    true => Stmt::Hear(maker.site(), maker.site(), left),
+                    false => Stmt::Join(maker.site(), left),
+                };
                 segments.last_mut().expect("a program has a segment").push(join);
             }
         }
@@ -299,6 +315,7 @@ impl Maker<'_> {
         let upto = if self.allow.identical { 100 } else { 70 };
         match self.rng.below(upto) {
             0..70 if self.allow.more && self.rng.chance(12) => Op::Child,
+            0..70 if self.allow.more && self.rng.chance(6) => Op::Tell,
             0..70 => {
                 let kind = if self.rng.chance(30) { "b" } else { "a" };
                 let input = match self.rng.below(3) {

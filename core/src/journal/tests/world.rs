@@ -12,9 +12,10 @@ use crate::journal::draft::Most;
 use crate::journal::op::Place;
 use crate::journal::{CommitDraft, Effect, Machine, MachineConfig, OpRef, Outcome};
 use crate::model::{
-    AttemptResult, Batch, BatchEnd, CancelMode, Cancellation, Claim, ClaimedTask, CommitAnswer, CommitRequest,
-    Delivery, Event, EventKind, Execution, ExecutionFilter, Failure, ForkFrom, ForkRequest, Lease, NewExecution,
-    NewSignal, OpKind, PageRequest, RecordedOp, Resolution, Signal, Status, Task, TaskReport, TaskStatus, WaitReason,
+    AttemptResult, Batch, BatchEnd, CancelMode, Cancellation, ChildEvent, Claim, ClaimedTask, CommitAnswer,
+    CommitRequest, Delivery, Event, EventKind, Execution, ExecutionFilter, Failure, ForkFrom, ForkRequest, Lease,
+    NewExecution, NewSignal, OpKind, PageRequest, RecordedOp, Resolution, Signal, Status, Task, TaskReport, TaskStatus,
+    WaitReason,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::memory::MemoryStorage;
@@ -845,6 +846,19 @@ impl World {
         let site = life.host.joined.get(site).unwrap_or(site);
         if life.machine.kind_of(op) == Some(OpKind::Child) {
             return self.check_child(*site, outcome);
+        }
+        if life.machine.kind_of(op) == Some(OpKind::Send) {
+            let refused = matches!(outcome, Outcome::Failed(failure) if failure.code == Code::NoParent);
+            let free = refused || *outcome == Outcome::Cancelled;
+            return if free { Ok(()) } else { Err(format!("site {site} told nobody and was handed {outcome:?}")) };
+        }
+        if let Outcome::Event(event) = outcome {
+            let told = match &**event {
+                ChildEvent::Completed { output } => Outcome::Value(output.clone()),
+                ChildEvent::Failed { error } => Outcome::Failed(error.clone()),
+                _ => return Ok(()),
+            };
+            return self.check_child(*site, &told);
         }
         if let Outcome::Failed(failure) = outcome {
             let task = self.task_of_site.get(site).ok_or_else(|| format!("site {site} has no task"))?;

@@ -9,9 +9,17 @@ use crate::journal::effect::Outcome;
 use crate::journal::machine::Machine;
 use crate::journal::op::{Detail, Op};
 use crate::model::{
-    ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name, child_signal, told_of,
+    ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name, child_signal,
+    is_answer, told_of,
 };
 use crate::payload::{Digest, Payload};
+
+impl Tie {
+    /// Whether an op of the segment waits for the child.
+    pub(super) fn has_op(&self) -> bool {
+        !self.ops.is_empty()
+    }
+}
 
 pub(super) const REWORDING: Rewording = Rewording::OnceQuiet;
 
@@ -175,23 +183,28 @@ impl Machine {
                 }
             }
         }
-        // Only an id that the code has given leads to one child again. Of a loaded op that is known once it is called.
-        let can_come_again = |op: &Op| op.is_unclaimed() || matches!(op.detail, Detail::Child { named: true, .. });
-        if let Some((child, None)) = told_of(&signal.name)
-            && let Some(tie) = self.segment.by_child.get_mut(&child)
-            && tie.ops.iter().any(|index| can_come_again(&self.segment.ops[*index]))
-        {
+        if let Some((child, None)) = told_of(&signal.name) {
+            let tie = self.segment.by_child.entry(child).or_default();
             tie.end.get_or_insert_with(|| (order, signal.payload.clone()));
         }
     }
 
-    /// At the end of a segment: takes what tells of children out of the mailbox. A later segment that waits for one of
-    /// them is told anew, so that a run does not carry along the ends of all children that it ever had.
+    /// The end of a child that is out of the mailbox, with its place among the facts.
+    pub(super) fn known_end(&self, child: ExecutionId) -> Option<(u64, Payload)> {
+        self.segment.by_child.get(&child)?.end.clone()
+    }
+
+    /// At the end of a segment: takes ends of children out of the mailbox, and answers that came too late. A later
+    /// segment that waits for a child is told anew, so that a run does not carry along the ends of all children that it
+    /// ever had.
     pub(super) fn forget_children(&mut self) {
         let (segment, draft) = (&self.segment, &mut self.draft);
         self.run.mailbox.retain(|(_, signal)| {
-            let Some((child, _)) = told_of(&signal.name) else { return true };
-            let op = segment.by_child.get(&child).and_then(|tie| tie.ops.first());
+            let child = told_of(&signal.name).map(|(child, _)| child);
+            if child.is_none() && !is_answer(&signal.name) {
+                return true;
+            }
+            let op = child.and_then(|child| segment.by_child.get(&child)?.ops.first());
             let by = op.map_or(Slot { segment: segment.number, sequence: 0 }, |index| segment.ops[*index].slot());
             draft.consumed.push(Consumed { signal: signal.id, by });
             false

@@ -19,6 +19,7 @@ mod entry;
 mod flush;
 mod once;
 mod read;
+mod send;
 mod signal;
 mod step_mark;
 mod task;
@@ -56,6 +57,7 @@ pub(super) fn rewording(kind: OpKind) -> Rewording {
         OpKind::Entry => entry::REWORDING,
         OpKind::Task => task::REWORDING,
         OpKind::Child => child::REWORDING,
+        OpKind::Send => send::REWORDING,
         OpKind::Timer => timer::REWORDING,
         OpKind::Usage => usage::REWORDING,
         _ => Rewording::Never,
@@ -78,6 +80,7 @@ impl Call {
             Self::Signal { name, .. } => signal::check(name),
             Self::Usage { model, .. } => usage::check(model),
             Self::Child(call) => child::check(call),
+            Self::Send(body) => send::check(body),
             Self::Timer { .. } | Self::Attach { .. } | Self::StepMark | Self::Flush => Ok(()),
         }
     }
@@ -92,6 +95,7 @@ impl Call {
             Self::Attach { task } => Ok(attach::label(*task)),
             Self::Usage { model, usage } => usage::label(model, usage),
             Self::Child(call) => child::label(call),
+            Self::Send(body) => send::label(body),
             Self::StepMark => Ok(step_mark::label()),
             Self::Flush => Ok(flush::label()),
         }
@@ -116,11 +120,12 @@ impl Machine {
         })
     }
 
-    /// Refuses a task beyond the limit of open ones. This comes before the search for a twin: a call that is refused
+    /// Refuses a task beyond the limit of open ones, and a wait for news of nobody. This comes before the search for a twin: a call that is refused
     /// must not claim one, since the twin belongs to a later call of the same label that was not refused.
     pub(super) fn check_room(&mut self, call: &Call, once: Option<&Arc<str>>) -> Result<()> {
         match call {
             Call::Task { kind, .. } => self.check_open_tasks(kind, once),
+            Call::Signal { name, .. } => signal::check_child(self, name),
             _ => Ok(()),
         }
     }
@@ -184,6 +189,7 @@ impl Machine {
                 called.child = Some(id);
                 child::record(self, index, id, *call)
             }
+            Call::Send(body) => send::record(self, index, body),
             Call::StepMark => step_mark::record(),
             Call::Flush => flush::record(),
         }
@@ -197,7 +203,8 @@ impl Machine {
             Call::Task { kind, options, .. } => called.task = task::repeat(self, index, kind, options),
             Call::Attach { task } => called.task = Some(task),
             Call::Child(call) => called.child = child::repeat(self, index, &call),
-            Call::Signal { .. } | Call::Timer { .. } | Call::Usage { .. } | Call::StepMark | Call::Flush => {}
+            Call::Signal { .. } | Call::Timer { .. } | Call::Usage { .. } => {}
+            Call::Send(_) | Call::StepMark | Call::Flush => {}
         }
         called
     }
@@ -215,6 +222,7 @@ impl Machine {
             RecordedBody::Once { value } => once::recover(op, value),
             RecordedBody::StepMark => step_mark::recover(op),
             RecordedBody::Flush => flush::recover(op),
+            RecordedBody::Send(sent) => send::recover(op, sent.id),
             // Nobody awaits these.
             RecordedBody::Abandon { .. } | RecordedBody::Usage => op.settle(),
         }
@@ -249,7 +257,7 @@ pub(super) fn wait(op: &Op, wait: &mut Wait) {
         OpKind::Task => task::wait(op, wait),
         OpKind::Attach => attach::wait(wait),
         OpKind::Entry | OpKind::Read | OpKind::Abandon | OpKind::Usage => {}
-        OpKind::StepMark | OpKind::Flush | OpKind::Once => {}
+        OpKind::StepMark | OpKind::Flush | OpKind::Once | OpKind::Send => {}
     }
 }
 
@@ -257,7 +265,7 @@ pub(super) fn wait(op: &Op, wait: &mut Wait) {
 pub(super) fn is_urgent(body: &OpBody) -> bool {
     match body {
         OpBody::Task(new) => task::is_urgent(new),
-        OpBody::Child(_) => true,
+        OpBody::Child(_) | OpBody::Send(_) => true,
         OpBody::StepMark | OpBody::Flush | OpBody::Once { .. } => true,
         _ => false,
     }
@@ -292,6 +300,7 @@ pub(super) fn size(body: &OpBody) -> u64 {
         OpBody::Entry(new) => entry::size(new),
         OpBody::Task(new) => new.input.size(),
         OpBody::Child(new) => new.input.size(),
+        OpBody::Send(message) => send::size(message),
         OpBody::Read { answer: value, .. } | OpBody::Once { value, .. } => value.size(),
         _ => 0,
     }

@@ -1,17 +1,33 @@
 //! A wait for a signal, for some time or for as long as it takes.
 
-use crate::error::Result;
+use super::Tie;
+use crate::error::{Code, Error, Result};
 use crate::id::Slot;
 use crate::journal::effect::Outcome;
 use crate::journal::machine::Machine;
 use crate::journal::op::{Alarm, Detail, Op};
-use crate::model::{Consumed, Delivery, Label, OpBody, OpKind, Signal, Wait, check_name};
-use crate::payload::Digest;
+use crate::model::{
+    ChildEvent, Consumed, Delivery, Label, OpBody, OpKind, Signal, Wait, answer_of, check_name, child_of_events,
+    child_signal, ends_wait, is_answer,
+};
+use crate::payload::{Digest, Payload};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) fn check(name: &str) -> Result<()> {
     check_name("the signal", name)
+}
+
+/// Refuses to wait for news of a child that nothing in this segment has started: the store tells a segment of the
+/// children that it joins, so the wait might not end.
+pub(super) fn check_child(machine: &Machine, name: &str) -> Result<()> {
+    let Some(child) = child_of_events(name) else { return Ok(()) };
+    if machine.segment.by_child.get(&child).is_some_and(Tie::has_op) {
+        return Ok(());
+    }
+    let hint = "start it first, or join it by spawn_agent with its id";
+    let message = format!("the run {child} is no child that this run has started since its last checkpoint; {hint}");
+    Err(Error::new(Code::InvalidArgument, message))
 }
 
 /// The label is the name alone: a wait with another timeout is the same wait.
@@ -32,7 +48,7 @@ pub(super) fn recover(op: &mut Op) {
 }
 
 pub(super) fn wait(op: &Op, wait: &mut Wait) {
-    wait.signals.push(op.label.name.to_string());
+    wait.signals.extend(ends_wait(&op.label.name));
     wait.timers |= !matches!(op.detail, Detail::Wait(Alarm::Unset));
 }
 
@@ -42,31 +58,50 @@ pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
     if op.is_held() {
         return None;
     }
-    let named = |(_, signal): &&(u64, Signal)| *signal.name == *op.label.name;
-    let signal = machine.run.mailbox.iter().find(named).map(|(order, _)| *order);
-    match (signal, op.timed_out()) {
-        (Some(signal), Some(timeout)) => Some(signal.min(timeout)),
-        (signal, timeout) => signal.or(timeout),
-    }
+    let child = child_of_events(&op.label.name);
+    let end = child.map(child_signal);
+    let named = |signal: &Signal| *signal.name == *op.label.name || Some(&signal.name) == end.as_ref();
+    let signal = machine.run.mailbox.iter().find(|(_, signal)| named(signal)).map(|(order, _)| *order);
+    let known = child.and_then(|child| machine.known_end(child)).map(|(order, _)| order);
+    [signal, known, op.timed_out()].into_iter().flatten().min()
 }
 
 /// The outcome of a wait by the fact at this place.
 pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Outcome {
-    machine.take_signal(index, order).unwrap_or(Outcome::TimedOut)
+    if let Some(outcome) = machine.take_signal(index, order) {
+        return outcome;
+    }
+    let child = child_of_events(&machine.segment.ops[index].label.name);
+    match child.and_then(|child| Some((child, machine.known_end(child)?))) {
+        Some((child, (known, end))) if known == order => heard(&child_signal(child), end),
+        _ => Outcome::TimedOut,
+    }
+}
+
+/// What a wait ends with by a signal: an answer to a request is a value or a failure, and what tells of a child is an
+/// event.
+fn heard(name: &str, payload: Payload) -> Outcome {
+    match ChildEvent::of(name, &payload) {
+        Some(Ok(event)) => Outcome::Event(Box::new(event)),
+        Some(Err(failure)) => Outcome::Failed(failure),
+        None if is_answer(name) => answer_of(&payload).map_or_else(Outcome::Failed, Outcome::Value),
+        None => Outcome::Signal(payload),
+    }
 }
 
 impl Machine {
     /// Takes the signal at this place out of the mailbox. None if the fact at this place is not a signal.
     fn take_signal(&mut self, index: usize, order: u64) -> Option<Outcome> {
-        let at = self
-            .run
-            .mailbox
-            .iter()
-            .position(|(place, signal)| *place == order && *signal.name == *self.segment.ops[index].label.name)?;
+        let op = &self.segment.ops[index];
+        let at =
+            self.run.mailbox.iter().position(|(place, signal)| {
+                *place == order && ends_wait(&op.label.name).any(|name| name == signal.name)
+            })?;
+        let by = op.slot();
         let (_, signal) = self.run.mailbox.remove(at)?;
-        let by = self.segment.ops[index].slot();
         self.draft.consumed.push(Consumed { signal: signal.id, by });
-        Some(Outcome::Signal(signal.payload))
+        self.share_child(order, &signal);
+        Some(heard(&signal.name, signal.payload))
     }
 
     /// Puts a signal back into its place in the mailbox. It was consumed for an await that has ended without it.
@@ -86,6 +121,9 @@ impl Machine {
         match signal.consumed_by {
             Some(slot) => self.was_consumed(order, slot, signal),
             None if self.run.mailbox.iter().all(|(_, known)| known.id != signal.id) => {
+                if self.refuse_message(order, &signal) {
+                    return;
+                }
                 if signal.delivery == Delivery::Now {
                     self.interrupt();
                 }
@@ -110,7 +148,8 @@ impl Machine {
         if let Some(index) = index {
             let op = &mut self.segment.ops[index];
             let outcome = match op.label.kind {
-                OpKind::Signal => Some(Outcome::Signal(signal.payload.clone())),
+                OpKind::Signal => Some(heard(&signal.name, signal.payload.clone())),
+                OpKind::Send => super::send::refusal(&signal),
                 _ => None,
             };
             op.outcome = outcome.map(|outcome| (order, outcome)).or(op.outcome.take());

@@ -15,6 +15,7 @@ pub mod dispatch;
 pub mod entries;
 pub mod events;
 pub mod executions;
+pub mod families;
 pub mod faults;
 pub mod forks;
 pub mod leases;
@@ -190,6 +191,12 @@ macro_rules! conformance_cases {
             unfenced {
                 a_worker_is_enrolled what_waits_has_kinds a_worker_keeps_its_leases a_task_is_cancelled_from_outside
                 a_mailbox_holds_what_nothing_took a_child_tells_its_parent ends_are_awaited_by_name
+            }
+            families {
+                family_01_a_child_is_born_in_the_commit_of_its_parent family_02_an_end_is_told_with_it
+                family_03_what_a_child_tells_comes_in_order family_04_a_message_is_a_signal_of_the_commit_that_sends_it
+                family_04_a_message_that_is_not_delivered_is_told family_05_a_request_has_one_answer
+                family_08_a_child_is_stopped_alone
             }
             unknown {
                 one_lost_answer_changes_nothing many_lost_answers_change_nothing faults_can_be_healed

@@ -8,9 +8,9 @@ use crate::error::{Code, Result};
 use crate::id::{EntryId, ExecutionId, OnceSlot, OpId, OrgId, RequestId, SignalId, Slot, TaskId, WorkerId};
 use crate::model::{
     AttemptReport, AttemptResult, Batch, BatchEnd, Claim, ClaimedTask, CommitAnswer, CommitRequest, Event, EventKind,
-    Execution, Failure, Label, LabelKey, Lease, NewCheckpoint, NewEntry, NewExecution, NewOp, NewSignal, NewTask,
-    OpBody, OpKind, PageRequest, Placement, Segment, Signal, SignalStored, Status, Task, TaskOptions, TaskReport, Wait,
-    WaitReason,
+    Execution, Failure, Label, LabelKey, Lease, MessageBody, NewCheckpoint, NewEntry, NewExecution, NewMessage, NewOp,
+    NewSignal, NewTask, OpBody, OpKind, PageRequest, Placement, Segment, Signal, SignalStored, Status, Task,
+    TaskOptions, TaskReport, Wait, WaitReason,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::{ClaimRequest, Only, Storage};
@@ -362,6 +362,13 @@ impl<'a> Holder<'a> {
         let mut new = self.rig.new_run();
         (new.id, new.input_digest, new.input) = (id, Digest::of_parts(&[id.0.as_bytes()]), input);
         self.op(OpKind::Child, AGENT, OpBody::Child(Box::new(new)))
+    }
+
+    /// A message to the parent or to a child.
+    pub fn message(&mut self, body: MessageBody) -> NewOp {
+        let id = SignalId(self.task_id(self.next).0);
+        let name = body.name().to_owned();
+        self.op(OpKind::Send, &name, OpBody::Send(Box::new(NewMessage { id, body })))
     }
 
     /// A detached task joined again.

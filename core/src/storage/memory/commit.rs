@@ -53,6 +53,7 @@ impl State {
             }
         }
         self.bear_children((org, id), &request.batch, now)?;
+        self.deliver((org, id), &request.batch, now)?;
         let run = self.run_mut(org, id)?;
         let orphaned = (request.batch.segment, request.batch.orphaned.clone());
         let answer = run.apply(request, depths, state_hash, now);
@@ -68,6 +69,11 @@ impl State {
                 OpBody::Entry(entry) => payloads.store(org, &mut entry.content)?,
                 OpBody::Task(task) => payloads.store(org, &mut task.input)?,
                 OpBody::Child(child) => payloads.store(org, &mut child.input)?,
+                OpBody::Send(message) => {
+                    if let Some(payload) = message.body.payload_mut() {
+                        payloads.store(org, payload)?;
+                    }
+                }
                 OpBody::Read { answer, .. } => payloads.store(org, answer)?,
                 OpBody::Once { value, .. } => payloads.store(org, value)?,
                 _ => {}
@@ -456,6 +462,7 @@ impl Run {
                 self.exec.step_count = self.exec.step_count.saturating_add(1);
                 RecordedBody::StepMark
             }
+            OpBody::Send(message) => RecordedBody::Send(message.sent()),
             OpBody::Flush => RecordedBody::Flush,
             OpBody::Once { digest, value } => {
                 let name = op.once.as_ref().map_or(&op.label.name, |once| &once.name).clone();

@@ -153,6 +153,7 @@ impl Run {
             (point.sequence.is_some() || unfinished(op)) && settled(slot, op) && !open(op)
         };
         let mut there: BTreeSet<Slot> = ops.iter().filter(|(slot, op)| kept(slot, op)).map(|(slot, _)| *slot).collect();
+        RecordedOp::forget_unanswered(ops.values(), &mut there);
         for (slot, op) in &ops {
             if let RecordedBody::Abandon { target } = op.body
                 && !there.contains(&Slot { sequence: target, ..*slot })

@@ -17,6 +17,7 @@ mod family;
 mod fork;
 mod housekeeping;
 mod load;
+mod messages;
 mod payloads;
 mod queues;
 mod retention;

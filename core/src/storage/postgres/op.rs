@@ -5,7 +5,9 @@ use super::run::Run;
 use super::sets::{Set, Value, row};
 use super::task::{recorded as recorded_task, select_task_op};
 use super::tx::Tx;
-use super::values::{Key, Place, Row, cell, label_key, payload, read_label_key, read_once, read_seen, seen_bytes};
+use super::values::{
+    Key, Place, Row, cell, label_key, payload, read_label_key, read_once, read_seen, seen_bytes, unreadable,
+};
 use crate::id::{EntryId, ExecutionId, Slot, TaskId};
 use crate::model::{Label, LabelKey, NewOp, OnceResult, OpKind, RecordedBody, RecordedOp, Seen, UNDONE};
 use crate::payload::Digest;
@@ -210,6 +212,7 @@ fn read_op(row: &Row) -> Done<Recorded> {
         OpKind::Attach => RecordedBody::Attach { task: TaskId(Uuid::from_bytes(row.get(11)?)) },
         OpKind::Child => RecordedBody::Child { id: ExecutionId(Uuid::from_bytes(row.get(11)?)) },
         OpKind::Usage => RecordedBody::Usage,
+        OpKind::Send => RecordedBody::Send(payload(row, 12)?.parse().map_err(|_| unreadable(12, "message"))?),
         OpKind::StepMark => RecordedBody::StepMark,
         OpKind::Once => RecordedBody::Once { value: payload(row, 12)? },
         OpKind::Flush | OpKind::Entry | OpKind::Task => RecordedBody::Flush,

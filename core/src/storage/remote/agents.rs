@@ -304,6 +304,7 @@ impl RemoteStorage {
             OpBody::Entry(entry) => Some(&mut entry.content),
             OpBody::Task(task) => Some(&mut task.input),
             OpBody::Child(child) => Some(&mut child.input),
+            OpBody::Send(message) => message.body.payload_mut(),
             OpBody::Once { value, .. } => Some(value),
             _ => None,
         });

@@ -6,6 +6,7 @@
 
 use super::family;
 use super::log::Log;
+use super::messages;
 use super::op;
 use super::request::Request;
 use super::run::{Ending, Run};
@@ -98,7 +99,8 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
 
     let top = last.as_ref().map_or(run.top, |last| last.top.max(run.top));
     let over = run.limit_reached(batch, top);
-    let told = family::bear_children(tx, &mut run, &mut log, batch)?;
+    let mut told = family::bear_children(tx, &mut run, &mut log, batch)?;
+    told.extend(messages::deliver(tx, &mut run, &mut log, batch)?);
     let news = !told.is_empty() || found.iter().any(|fact| fact.number > request.known);
     found.extend(told);
     let mut writing = Writing { tx, run, log, batch, number: base + 1, top, found, silent: Vec::new() };

@@ -94,8 +94,8 @@ pub(super) fn tell_parent<T: Statements>(
 }
 
 impl<H> Run<H> {
-    /// Takes the news of a child's end.
-    fn hear<T: Statements<Home = H>>(
+    /// Takes news of its family.
+    pub(super) fn hear<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
         end: &NewSignal,

@@ -20,6 +20,7 @@ mod family;
 pub(super) mod fork;
 pub(super) mod group;
 pub(super) mod log;
+mod messages;
 pub(super) mod news;
 pub(super) mod op;
 mod pages;

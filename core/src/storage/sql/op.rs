@@ -8,6 +8,7 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::Slot;
 use crate::model::{EventKind, NewEntry, NewOp, OpBody, OpKind};
+use crate::payload::Payload;
 use serde_json::value::RawValue;
 
 /// Stores an entry with its event. An entry of the main thread becomes the run's leaf.
@@ -53,6 +54,10 @@ pub(super) fn insert<T: Statements>(tx: &T, run: &Run<T::Home>, slot: Slot, op: 
     let mut data = None;
     let mut target: Option<&[u8]> = None;
     let mut value = None;
+    let sent = match &op.body {
+        OpBody::Send(message) => Some(Payload::of(&message.sent())?),
+        _ => None,
+    };
     let kind = match &op.body {
         OpBody::Signal { timeout } => {
             due = timeout.map(|timeout| tx.now().after(timeout));
@@ -85,6 +90,10 @@ pub(super) fn insert<T: Statements>(tx: &T, run: &Run<T::Home>, slot: Slot, op: 
         OpBody::Child(child) => {
             target = Some(child.id.0.as_bytes());
             OpKind::Child
+        }
+        OpBody::Send(_) => {
+            value = sent.as_ref();
+            OpKind::Send
         }
         OpBody::StepMark => OpKind::StepMark,
         OpBody::Flush | OpBody::Entry(_) | OpBody::Task(_) => OpKind::Flush,

@@ -11,6 +11,7 @@ pub(in crate::storage) fn payloads_of(request: &mut CommitRequest) -> impl Itera
         OpBody::Entry(entry) => Some(&mut entry.content),
         OpBody::Task(task) => Some(&mut task.input),
         OpBody::Child(child) => Some(&mut child.input),
+        OpBody::Send(message) => message.body.payload_mut(),
         OpBody::Read { answer, .. } => Some(answer),
         OpBody::Once { value, .. } => Some(value),
         _ => None,

@@ -155,6 +155,7 @@ impl Point {
         let counts = |op: &Recorded| self.sequence.is_some() || op.is_in_unfinished(&once);
         let kept = |op: &&Recorded| counts(op) && settled(op) && !open(op);
         let mut there: BTreeSet<Slot> = ops.iter().filter(kept).map(Recorded::slot).collect();
+        RecordedOp::forget_unanswered(ops.iter().map(|op| &op.op), &mut there);
         for op in &ops {
             if let RecordedBody::Abandon { target } = op.op.body
                 && !there.contains(&Slot { sequence: target, ..op.slot() })

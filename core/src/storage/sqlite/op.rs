@@ -6,7 +6,7 @@ use super::run::Run;
 use super::task::{recorded as recorded_task, select_task_op};
 use super::tx::Tx;
 use super::values::{
-    Cell, id, id_opt, key, label_key, payload, read_label_key, read_once, read_seen, seen_bytes, span,
+    Cell, id, id_opt, key, label_key, payload, read_label_key, read_once, read_seen, seen_bytes, span, unreadable,
 };
 use crate::id::{EntryId, ExecutionId, Slot, TaskId};
 use crate::model::{Label, NewOp, OnceResult, OpKind, RecordedBody, RecordedOp, Seen, UNDONE};
@@ -165,6 +165,7 @@ fn read_op(row: &Row<'_>) -> rusqlite::Result<Recorded> {
         OpKind::Attach => RecordedBody::Attach { task: TaskId(id(row, 12)?) },
         OpKind::Child => RecordedBody::Child { id: ExecutionId(id(row, 12)?) },
         OpKind::Usage => RecordedBody::Usage,
+        OpKind::Send => RecordedBody::Send(payload(row, 13)?.parse().map_err(|_| unreadable(13, "message"))?),
         OpKind::StepMark => RecordedBody::StepMark,
         OpKind::Once => RecordedBody::Once { value: payload(row, 13)? },
         OpKind::Flush | OpKind::Entry | OpKind::Task => RecordedBody::Flush,

@@ -3,11 +3,11 @@
 use super::super::random::Random;
 use super::super::rig::{Holder, json};
 use crate::error::Code;
-use crate::id::{EntryId, ExecutionId, OnceSlot, TaskId};
+use crate::id::{EntryId, ExecutionId, OnceSlot, SignalId, TaskId};
 use crate::model::{
-    AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, EventKind, Failure, NewCheckpoint, NewEvent, NewOp,
-    OpBody, Placement, RetryPolicy, Seen, SideEffects, Signal, Task, TaskOptions, TaskStatus, Usage, Wait, WaitReason,
-    child_signal,
+    AttemptReport, AttemptResult, Batch, BatchEnd, CancelMode, Cancellation, Consumed, Delivery, EventKind, Failure,
+    MessageBody, NewCheckpoint, NewEvent, NewOp, OpBody, Placement, RetryPolicy, Seen, SideEffects, Signal, Task,
+    TaskOptions, TaskStatus, Usage, Wait, WaitReason, child_signal, event_signal,
 };
 use crate::payload::Payload;
 use std::collections::BTreeMap;
@@ -88,7 +88,8 @@ pub(super) fn result(random: &mut Random) -> AttemptResult {
 
 fn wait(random: &mut Random, children: &[ExecutionId]) -> Wait {
     let names = NAMES.iter().map(|name| (*name).to_owned());
-    let names = names.chain(children.iter().map(|child| child_signal(*child)));
+    let news = children.iter().flat_map(|child| [child_signal(*child), event_signal(*child)]);
+    let names = names.chain(news);
     let signals = names.filter(|_| random.percent(30)).collect();
     let reason = [None, Some(WaitReason::Task), Some(WaitReason::Signal), Some(WaitReason::Timer)];
     let reason = random.pick(&reason).copied().flatten();
@@ -124,12 +125,35 @@ fn end(random: &mut Random, holder: &Holder<'_>, known: &Known) -> BatchEnd {
     }
 }
 
+/// A message: mostly to a child of the run or to its parent, now and then to another run.
+fn message_body(random: &mut Random, holder: &Holder<'_>, known: &Known) -> MessageBody {
+    let runs = if random.percent(85) { &known.children } else { &known.runs };
+    let child = random.pick(runs).copied().unwrap_or(holder.id);
+    let name = NAMES[random.below(NAMES.len())].to_owned();
+    let requests: Vec<SignalId> = known.signals.iter().map(|signal| signal.id).collect();
+    match random.below(10) {
+        0..4 => MessageBody::ToParent { name, payload: payload(random), is_request: random.percent(40) },
+        4..7 => {
+            let delivery = if random.percent(20) { Delivery::Now } else { Delivery::NextStep };
+            MessageBody::ToChild { child, name, payload: payload(random), delivery }
+        }
+        7 | 8 => {
+            let request = random.pick(&requests).copied().unwrap_or_default();
+            MessageBody::Answer { child, request, payload: payload(random) }
+        }
+        _ => {
+            let mode = if random.percent(40) { CancelMode::Hard } else { CancelMode::Graceful };
+            MessageBody::Stop { child, how: Cancellation { mode, ..Cancellation::USUAL } }
+        }
+    }
+}
+
 fn op(random: &mut Random, holder: &mut Holder<'_>, known: &Known) -> NewOp {
     let seconds = |random: &mut Random| Duration::from_secs(random.below(40) as u64);
     let target = random.below(holder.next as usize + 1) as u32;
     let detached = known.tasks.iter().filter(|task| task.new.options.detached);
     let tasks: Vec<TaskId> = detached.map(|task| task.new.id).collect();
-    let mut op = match random.below(24) {
+    let mut op = match random.below(26) {
         0..4 => holder.entry("said"),
         4 => {
             let parent = random.pick(&known.entries).copied();
@@ -170,6 +194,10 @@ fn op(random: &mut Random, holder: &mut Holder<'_>, known: &Known) -> NewOp {
                 0 | 1 => holder.child_of_id(random.pick(&known.runs).copied().unwrap_or(holder.id), input),
                 _ => holder.child(input),
             }
+        }
+        23 | 24 => {
+            let body = message_body(random, holder, known);
+            holder.message(body)
         }
         _ => {
             let value = payload(random);

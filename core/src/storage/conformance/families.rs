@@ -1,0 +1,238 @@
+//! Runs of a family: births, ends, and what they tell each other.
+
+use super::Factory;
+use super::rig::{Holder, ORG, Rig, at_once, for_signal, gracefully, json};
+use crate::error::Code;
+use crate::id::{ExecutionId, SignalId};
+use crate::model::{
+    BatchEnd, ChildEnd, ChildEvent, ChildRequest, CommitAnswer, Delivery, EventKind, FactKind, MessageBody, OpBody,
+    RecordedBody, RecordedOp, Signal, Status, Wait, answer_of, answer_signal, child_signal, event_signal, refused_op,
+};
+use std::time::Duration;
+
+/// A run with a child, both claimed.
+async fn family(rig: &Rig) -> (Holder<'_>, Holder<'_>) {
+    let mut parent = rig.running().await;
+    let op = parent.child(json(&"otters"));
+    let OpBody::Child(new) = &op.body else { unreachable!() };
+    let id = new.id;
+    parent.commit(vec![op]).await;
+    let child = rig.claim(id).await;
+    (parent, child)
+}
+
+fn to_parent(name: &str, is_request: bool) -> MessageBody {
+    MessageBody::ToParent { name: name.into(), payload: json(&name), is_request }
+}
+
+fn to_child(child: ExecutionId) -> MessageBody {
+    MessageBody::ToChild { child, name: "guidance".into(), payload: json(&1), delivery: Delivery::NextStep }
+}
+
+/// The signals that an answer brings.
+fn told(answer: &CommitAnswer) -> Vec<Signal> {
+    let signals = answer.facts.iter().filter_map(|fact| match &fact.kind {
+        FactKind::Signal(signal) => Some(signal.clone()),
+        _ => None,
+    });
+    signals.collect()
+}
+
+fn events(signals: &[Signal]) -> Vec<ChildEvent> {
+    signals.iter().filter_map(|signal| ChildEvent::of(&signal.name, &signal.payload)?.ok()).collect()
+}
+
+/// A child is there once its parent's commit is, with the parent's place above it; the same op read back names it.
+pub async fn family_01_a_child_is_born_in_the_commit_of_its_parent(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut parent = rig.running().await;
+    let op = parent.child(json(&"otters"));
+    let OpBody::Child(new) = op.body.clone() else { unreachable!() };
+    let stale = parent.batch(vec![op.clone()], BatchEnd::Continue);
+    let mut late = parent.request(stale);
+    late.base += 1;
+    assert_eq!(rig.storage.commit(late).await.unwrap_err().code(), Code::OutOfOrder);
+    assert_eq!(rig.storage.execution(ORG, new.id).await.unwrap_err().code(), Code::ExecutionNotFound);
+    let batch = parent.batch(vec![op], BatchEnd::Continue);
+    let request = parent.request(batch);
+    parent.send(request.clone()).await.unwrap();
+    // The same request again gives no other child.
+    rig.storage.commit(request).await.unwrap();
+    let child = rig.execution(new.id).await;
+    assert_eq!((child.parent, child.root, child.depth), (Some(parent.id), parent.id, 1));
+    assert_eq!((child.new.input.clone(), child.status), (json(&"otters"), Status::Pending));
+    let segment = parent.load().await;
+    assert!(segment.tail.iter().any(|op| op.body == RecordedBody::Child { id: new.id }));
+}
+
+/// The end of a child is a signal of its parent, stored with it. A parent that waits for it is woken.
+pub async fn family_02_an_end_is_told_with_it(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (mut parent, mut child) = family(&rig).await;
+    parent.suspend(vec![], for_signal(&child_signal(child.id))).await;
+    child.end(vec![], BatchEnd::Complete(json(&"found"))).await;
+    assert_eq!(rig.status(parent.id).await, Status::Pending);
+    let mailbox = rig.mailbox(parent.id).await;
+    assert_eq!(mailbox.len(), 1);
+    assert_eq!(ChildEnd::result(&mailbox[0].payload, "child"), Ok(json(&"found")));
+}
+
+/// What a child tells comes in the order in which it tells it, the end of the same commit last. Told twice is told once.
+pub async fn family_03_what_a_child_tells_comes_in_order(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (mut parent, mut child) = family(&rig).await;
+    let (one, two) = (child.message(to_parent("one", false)), child.message(to_parent("two", true)));
+    let batch = child.batch(vec![one, two], BatchEnd::Continue);
+    let request = child.request(batch);
+    child.send(request.clone()).await.unwrap();
+    rig.storage.commit(request).await.unwrap();
+    let three = child.message(to_parent("three", false));
+    child.end(vec![three], BatchEnd::Complete(json(&"done"))).await;
+    let mailbox = rig.mailbox(parent.id).await;
+    assert!(mailbox[..3].iter().all(|signal| signal.name == event_signal(child.id)));
+    let heard = events(&mailbox);
+    assert!(matches!(&heard[0], ChildEvent::Signal { name, payload } if name == "one" && *payload == json(&"one")));
+    assert!(
+        matches!(&heard[1], ChildEvent::Request { name, request, .. } if name == "two" && request.child == child.id)
+    );
+    assert!(matches!(&heard[2], ChildEvent::Signal { name, .. } if name == "three"));
+    assert!(matches!(&heard[3], ChildEvent::Completed { output } if *output == json(&"done")));
+    assert_eq!(heard.len(), 4);
+    // A parent that comes to wait for news which are there does not wait.
+    parent.suspend(vec![], for_signal(&event_signal(child.id))).await;
+    assert_eq!(rig.status(parent.id).await, Status::Running);
+}
+
+/// A message to a child is a signal as from outside, in the commit that sends it, also to a child born in that commit.
+pub async fn family_04_a_message_is_a_signal_of_the_commit_that_sends_it(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut parent = rig.running().await;
+    let born = parent.child(json(&"otters"));
+    let OpBody::Child(new) = &born.body else { unreachable!() };
+    let id = new.id;
+    let large = MessageBody::ToChild {
+        child: id,
+        name: "guidance".into(),
+        payload: crate::payload::Payload::raw(vec![7; 100_000]),
+        delivery: Delivery::NextTurn,
+    };
+    let (first, second) = (parent.message(to_child(id)), parent.message(large));
+    let sequence = first.sequence;
+    parent.commit(vec![born, first, second]).await;
+    let there = rig.mailbox(id).await;
+    let seen: Vec<_> = there.iter().map(|signal| (signal.name.as_str(), signal.delivery)).collect();
+    assert_eq!(seen, [("guidance", Delivery::NextStep), ("guidance", Delivery::NextTurn)]);
+    assert_eq!((&there[0].payload, there[1].payload.size()), (&json(&1), 100_000));
+    let sent = |op: &RecordedOp| matches!(op.body, RecordedBody::Send(sent) if sent.child == Some(id));
+    assert!(parent.load().await.tail.iter().any(|op| op.sequence == sequence && sent(op)));
+    // A child that waits for it is woken.
+    let mut child = rig.claim(id).await;
+    child.known = rig.high(id).await;
+    child.suspend(vec![], for_signal("more")).await;
+    let more = MessageBody::ToChild { child: id, name: "more".into(), payload: json(&2), delivery: Delivery::NextStep };
+    let more = parent.message(more);
+    parent.commit(vec![more]).await;
+    assert_eq!(rig.status(id).await, Status::Pending);
+}
+
+/// A message that is not delivered is told its op in the answer of the commit, and again to a process that comes after.
+pub async fn family_04_a_message_that_is_not_delivered_is_told(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (mut parent, mut child) = family(&rig).await;
+    let stranger = rig.start().await;
+    child.end(vec![], BatchEnd::Complete(json(&1))).await;
+    parent.known = rig.high(parent.id).await;
+    let ops: Vec<_> =
+        [to_parent("up", false), to_child(child.id), to_child(stranger), to_child(ExecutionId(rig.uuid()))]
+            .map(|body| parent.message(body))
+            .into();
+    let slots: Vec<_> = ops.iter().map(|op| parent.slot(op.sequence)).collect();
+    let answer = parent.commit(ops).await;
+    let refusals = told(&answer);
+    assert_eq!(
+        refusals.iter().map(|signal| refused_op(&signal.name)).collect::<Vec<_>>(),
+        slots.iter().map(|slot| Some(*slot)).collect::<Vec<_>>()
+    );
+    let codes: Vec<_> = refusals.iter().map(|signal| answer_of(&signal.payload).unwrap_err().code).collect();
+    let missing = Code::ExecutionNotFound;
+    assert_eq!(codes, [Code::NoParent, Code::ExecutionClosed, missing, missing]);
+    assert!(rig.mailbox(stranger).await.is_empty() && rig.kinds_after(stranger, 1).await.is_empty());
+    let again: Vec<_> = parent
+        .load()
+        .await
+        .facts
+        .iter()
+        .filter_map(|fact| match &fact.kind {
+            FactKind::Signal(signal) => refused_op(&signal.name),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(again, slots);
+}
+
+/// A request is answered once; a parent that has ended answers by itself.
+pub async fn family_05_a_request_has_one_answer(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (mut parent, mut child) = family(&rig).await;
+    let asked = child.message(to_parent("llm-call", true));
+    let OpBody::Send(message) = &asked.body else { unreachable!() };
+    let request = message.id;
+    child.suspend(vec![asked], for_signal(&answer_signal(request))).await;
+    let heard = events(&rig.mailbox(parent.id).await);
+    assert!(matches!(&heard[..], [ChildEvent::Request { request: ChildRequest { id, .. }, .. }] if *id == request));
+    let answer = |value: u32| MessageBody::Answer { child: child.id, request, payload: json(&value) };
+    let (first, again, other) = (parent.message(answer(1)), parent.message(answer(1)), parent.message(answer(2)));
+    parent.known = rig.high(parent.id).await;
+    let refused = told(&parent.commit(vec![first, again, other]).await);
+    assert_eq!(answer_of(&refused[0].payload).unwrap_err().code, Code::AlreadyExists);
+    assert_eq!(refused.len(), 1);
+    assert_eq!(rig.status(child.id).await, Status::Pending);
+    let answers = rig.mailbox(child.id).await;
+    assert_eq!(answers.iter().map(|signal| answer_of(&signal.payload)).collect::<Vec<_>>(), [Ok(json(&1))]);
+
+    let mut child = rig.claim(child.id).await;
+    child.known = rig.high(child.id).await;
+    parent.end(vec![], BatchEnd::Complete(json(&1))).await;
+    let (asked, said) = (child.message(to_parent("again", true)), child.message(to_parent("more", false)));
+    let OpBody::Send(message) = &asked.body else { unreachable!() };
+    let request: SignalId = message.id;
+    let told = told(&child.commit(vec![asked, said]).await);
+    let codes: Vec<_> = told.iter().map(|signal| answer_of(&signal.payload).unwrap_err().code).collect();
+    assert_eq!(codes, [Code::ParentGone, Code::ExecutionClosed]);
+    assert_eq!(told[0].name, answer_signal(request));
+}
+
+/// A parent stops one of its children: what can end at once does so in that commit, what runs is asked, and nobody else
+/// is.
+pub async fn family_08_a_child_is_stopped_alone(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (mut parent, child) = family(&rig).await;
+    let (waits, below) = (parent.child(json(&1)), parent.child(json(&2)));
+    let ids = [&waits, &below].map(|op| match &op.body {
+        OpBody::Child(new) => new.id,
+        _ => unreachable!(),
+    });
+    parent.commit(vec![waits, below]).await;
+    let grace = gracefully(Duration::from_secs(5));
+    let stop = |child, how| MessageBody::Stop { child, how };
+    let ops = [stop(child.id, grace), stop(ids[0], grace), stop(parent.id, at_once())].map(|body| parent.message(body));
+    let signals = told(&parent.commit(ops.into()).await);
+    assert_eq!(rig.status(child.id).await, Status::Cancelling);
+    assert_eq!((rig.status(ids[0]).await, rig.status(ids[1]).await), (Status::Cancelled, Status::Pending));
+    assert_eq!(rig.status(parent.id).await, Status::Running);
+    assert!(matches!(&events(&signals)[..], [ChildEvent::Cancelled { output: None }]));
+    assert_eq!(answer_of(&signals[1].payload).unwrap_err().code, Code::ExecutionNotFound);
+    // The one that tidies up ends like any other, and is told.
+    let mut child = child;
+    child.known = rig.high(child.id).await;
+    child.end(vec![], BatchEnd::Cancelled(Some(json(&"half")))).await;
+    let heard = events(&rig.mailbox(parent.id).await);
+    assert!(matches!(heard.last(), Some(ChildEvent::Cancelled { output: Some(output) }) if *output == json(&"half")));
+    // What has ended stays as it is.
+    parent.known = rig.high(parent.id).await;
+    let again = parent.message(stop(child.id, at_once()));
+    let high = rig.high(child.id).await;
+    assert!(told(&parent.commit(vec![again]).await).is_empty());
+    assert_eq!(rig.kinds_after(child.id, high).await, [EventKind::Created; 0]);
+    parent.suspend(vec![], Wait { tasks: true, ..Wait::default() }).await;
+}

@@ -1,0 +1,63 @@
+//! What a run says to its parent and to its children, together with the commit that says it.
+
+use super::state::{RunKey, State};
+use crate::clock::Timestamp;
+use crate::error::{Error, Result};
+use crate::id::{ExecutionId, Slot};
+use crate::model::{Batch, Cancellation, ChildEnd, MessageBody, NewMessage, OpBody};
+
+impl State {
+    /// Delivers the messages of a batch. The sender is told at once of messages that were not delivered, and of children
+    /// that have stopped at once.
+    pub(super) fn deliver(&mut self, (org, sender): RunKey, batch: &Batch, now: Timestamp) -> Result<()> {
+        for op in &batch.ops {
+            let OpBody::Send(message) = &op.body else { continue };
+            let refused = match self.reach((org, sender), message)? {
+                Err(error) => Some(error),
+                Ok(to) => match (&message.body, message.signal(org, sender, to)) {
+                    (MessageBody::Stop { how, .. }, _) => {
+                        self.stop((org, sender), to, *how, now)?;
+                        None
+                    }
+                    (_, Some(signal)) => self.store_signal(signal, now).err(),
+                    (_, None) => None,
+                },
+            };
+            if let Some(error) = refused {
+                let slot = Slot { segment: batch.segment, sequence: op.sequence };
+                self.run_mut(org, sender)?.take_signal(message.refusal(org, sender, slot, &error), now);
+            }
+        }
+        Ok(())
+    }
+
+    /// The run that a message is for, or why it gets none.
+    fn reach(&self, (org, sender): RunKey, message: &NewMessage) -> Result<Result<ExecutionId, Error>> {
+        let child = message.body.child();
+        let to = child.or(self.run(org, sender)?.exec.parent);
+        let there = to.and_then(|to| Some((to, &self.runs.get(&(org, to))?.exec)));
+        Ok(match there {
+            None => Err(message.out_of_reach()),
+            Some((_, run)) if child.is_some() && run.parent != Some(sender) => Err(message.out_of_reach()),
+            // A child that has ended needs no stopping.
+            Some((to, run)) if run.status.is_terminal() && !matches!(message.body, MessageBody::Stop { .. }) => {
+                Err(message.is_late(to, run.status))
+            }
+            Some((to, _)) => Ok(to),
+        })
+    }
+
+    /// Asks a child to stop. What stops at once is told here.
+    fn stop(&mut self, (org, parent): RunKey, child: ExecutionId, how: Cancellation, now: Timestamp) -> Result<()> {
+        if self.run(org, child)?.exec.status.is_terminal() {
+            return Ok(());
+        }
+        let stopped = self.request_cancel(org, child, how, true, now)?;
+        if stopped.status.is_terminal() {
+            let run = self.run_mut(org, parent)?;
+            run.children.retain(|open| *open != child);
+            run.take_signal(ChildEnd::of(&stopped, parent), now);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! What a run says to its parent and to its children, in the transaction of the commit that says it.
+
+use super::dialect::Failing;
+use super::executions::{request_cancel, store_signal};
+use super::log::Log;
+use super::{RunOf, Statements, if_there};
+use crate::error::Error;
+use crate::id::{ExecutionId, Slot};
+use crate::model::{Batch, Cancellation, ChildEnd, Fact, MessageBody, NewMessage, OpBody};
+
+/// Delivers the messages of a batch. Returns what the sender is told at once: of messages that were not delivered, and of
+/// children that have stopped at once.
+pub(super) fn deliver<T: Statements>(
+    tx: &T,
+    sender: &mut RunOf<T>,
+    log: &mut Log<'_, T>,
+    batch: &Batch,
+) -> Result<Vec<Fact>, T::Fault> {
+    let mut told = Vec::new();
+    let org = T::org(&sender.home);
+    for op in &batch.ops {
+        let OpBody::Send(message) = &op.body else { continue };
+        let refused = match reach(tx, sender, message)? {
+            Err(error) => Some(error),
+            Ok(to) => match (&message.body, message.signal(org, sender.id, to)) {
+                (MessageBody::Stop { how, .. }, _) => {
+                    told.extend(stop(tx, sender, log, to, *how)?);
+                    None
+                }
+                (_, Some(signal)) => match store_signal(tx, &signal).map_err(Failing::answer) {
+                    Ok(_) => None,
+                    Err(refused) => Some(refused?),
+                },
+                (_, None) => None,
+            },
+        };
+        if let Some(error) = refused {
+            let slot = Slot { segment: batch.segment, sequence: op.sequence };
+            told.push(sender.hear(log, &message.refusal(org, sender.id, slot, &error), None)?);
+        }
+    }
+    Ok(told)
+}
+
+/// The run that a message is for, or why it gets none.
+fn reach<T: Statements>(
+    tx: &T,
+    sender: &RunOf<T>,
+    message: &NewMessage,
+) -> Result<Result<ExecutionId, Error>, T::Fault> {
+    let child = message.body.child();
+    let Some(to) = child.or(sender.parent) else { return Ok(Err(message.out_of_reach())) };
+    let Some(run) = if_there(tx.find_run(T::org(&sender.home), to))? else { return Ok(Err(message.out_of_reach())) };
+    Ok(match child {
+        Some(_) if run.parent != Some(sender.id) => Err(message.out_of_reach()),
+        // A child that has ended needs no stopping.
+        _ if run.status.is_terminal() && !matches!(message.body, MessageBody::Stop { .. }) => {
+            Err(message.is_late(to, run.status))
+        }
+        _ => Ok(to),
+    })
+}
+
+/// Asks a child to stop. What stops at once is told here, since the sender's rows are those of this commit.
+fn stop<T: Statements>(
+    tx: &T,
+    parent: &mut RunOf<T>,
+    log: &mut Log<'_, T>,
+    child: ExecutionId,
+    how: Cancellation,
+) -> Result<Option<Fact>, T::Fault> {
+    let org = T::org(&parent.home);
+    if tx.find_run(org, child)?.status.is_terminal() {
+        return Ok(None);
+    }
+    let stopped = request_cancel(tx, org, child, how, true)?;
+    if !stopped.status.is_terminal() {
+        return Ok(None);
+    }
+    parent.children = parent.children.saturating_sub(1);
+    parent.hear(log, &ChildEnd::of(&stopped, parent.id), stopped.end_output()).map(Some)
+}
