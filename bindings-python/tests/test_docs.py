@@ -76,9 +76,10 @@ def test_the_programs_of_the_page_of_children_run(tmp_path: Path) -> None:
     page = (PAGE.parent / "children.md").read_text(encoding="utf-8")
     programs = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "page.py").write_text("\n".join(programs))
-    said = "['otters hold hands', 'seals hold hands']\n"
+    said = ["['otters hold hands', 'seals hold hands']\n"] * 3 + ["otters, 3 deep\n"]
+    assert len(said) == len(programs)
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
         )
-        assert (done.returncode, done.stdout) == (0, said * len(programs)), done.stderr
+        assert (done.returncode, done.stdout) == (0, "".join(said)), done.stderr
