@@ -27,6 +27,10 @@ export interface ChildRequest {
   readonly type: "request";
   readonly name: string;
   readonly payload: unknown;
+  /** The id of the child. */
+  readonly child: string;
+  /** Its own id: with both, `ctx.respond` answers it after a checkpoint. */
+  readonly id: string;
   /**
    * Answers it, once; await it to know that the answer is durable. It rejects with `AlreadyExists` where the request was
    * answered before, with another value.
@@ -106,7 +110,7 @@ export function news<R>(activation: Activation, child: AnyChild<R>, timeoutMs?: 
     if (what === "signal") return { type: "signal", name, payload: value };
     if (what === "request") {
       const respond = (answer?: unknown): Step<void> => answered(activation, sender, request, answer);
-      return { type: "request", name, payload: value, respond };
+      return { type: "request", name, payload: value, child: sender, id: request, respond };
     }
     if (what === "failed") {
       const facts = JSON.parse(failure ?? "{}") as FailureFacts;
@@ -121,8 +125,10 @@ export function news<R>(activation: Activation, child: AnyChild<R>, timeoutMs?: 
   return activation.made(new News<ChildEvent<R>>(activation, op, "", kind, (told) => event(told as Told)), scope);
 }
 
-function answered(activation: Activation, child: string, request: string, value: unknown): Step<void> {
+/** Answers a request of a child. */
+export function answered(activation: Activation, child: AnyChild, request: string, value: unknown): Step<void> {
   const scope = activation.check();
-  const op = activation.session.callAnswer(child, request, encode(value), scope.once);
+  const [to] = named(child, "respond");
+  const op = activation.session.callAnswer(to, request, encode(value), scope.once);
   return activation.step<void>(op, scope, "answer");
 }

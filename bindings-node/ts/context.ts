@@ -6,7 +6,7 @@
 import type { Activation } from "./activation.js";
 import type { Agent, AnyAgent } from "./agent.js";
 import { type Child, checkChildren, type SpawnOptions } from "./child.js";
-import { type AnyChild, asked, type ChildEvent, news, stopped, toChild, toParent } from "./childEvents.js";
+import { type AnyChild, answered, asked, type ChildEvent, news, stopped, toChild, toParent } from "./childEvents.js";
 import { OnceCode, PreviewCode } from "./codes.js";
 import { checkStep } from "./declared.js";
 import { Cancelled, InvalidArgument, isA, messageOf, StateNotDeclared, Suspended, Timeout, typeName } from "./errors.js";
@@ -329,6 +329,11 @@ export class AgentContext<S = unknown> {
   /** Waits for what a child tells next, in order, each once, or for its end: past `timeoutMs` `SignalTimeout`. */
   waitForChildEvent<R>(child: AnyChild<R>, options: { timeoutMs?: number } = {}): Step<ChildEvent<R>> {
     return news(this.activation, child, options.timeoutMs);
+  }
+
+  /** Answers a request of a child by its id, as `request.respond` does; also after a checkpoint. */
+  respond(child: AnyChild, request: string, value?: unknown): Step<void> {
+    return answered(this.activation, child, request, value);
   }
 
   /** Sends a child a signal, once, whatever crashes; `ExecutionClosed` at the await where it has ended. */

@@ -128,9 +128,13 @@ export class Step<R> implements Promise<R> {
         outcome = { ok: false, error };
       }
     } else if (code === OutcomeCode.Event) {
-      const parts = value as unknown[];
-      const told = [...parts.slice(0, -1), decode(parts.at(-1))];
-      outcome = { ok: true, value: this.rebuild === undefined ? told : this.rebuild(told) };
+      try {
+        const parts = value as unknown[];
+        const told = [...parts.slice(0, -1), decode(parts.at(-1))];
+        outcome = { ok: true, value: this.rebuild === undefined ? told : this.rebuild(told) };
+      } catch (error) {
+        outcome = { ok: false, error };
+      }
     } else if (code === OutcomeCode.Failed) {
       const facts = JSON.parse(value as string) as FailureFacts;
       // The last attempt may have ended elsewhere, or by its time limit: then what this process knows is not the cause.

@@ -65,7 +65,7 @@ def test_a_parent_hears_and_answers_its_children(anywhere: str) -> None:
     assert flovyn.run(lead, ["otters", "seals"], url=anywhere) == [12, 10]
     first = [
         Signal("progress", {"topic": "otters"}),
-        Request("model", "otters", lambda _: NotImplemented),
+        Request("model", "otters", "", "", lambda _: NotImplemented),
         Completed(Report("otters", 12)),
     ]
     assert heard[0] == first
@@ -201,6 +201,26 @@ def test_news_outlive_a_checkpoint(url: str) -> None:
         await ctx.signal_parent("two", 2)
 
     assert flovyn.run(lead, url=url) == [1, 2, "end"]
+
+
+def test_a_request_is_answered_after_a_checkpoint(url: str) -> None:
+    @agent(state=dict)
+    async def lead(ctx: AgentContext[dict[str, Any]]) -> Any:
+        child = ctx.spawn_agent(asks, id="asks")
+        if not ctx.state:
+            event = await ctx.wait_for_child_event(child)
+            assert isinstance(event, Request)
+            ctx.state["asked"] = [event.child, event.id]
+            await ctx.checkpoint()
+        of, request = ctx.state["asked"]
+        await ctx.respond(of, request, "late")
+        return await child
+
+    @agent
+    async def asks(ctx: AgentContext) -> Any:
+        return await ctx.request_from_parent("how?")
+
+    assert flovyn.run(lead, url=url) == "late"
 
 
 def test_a_wait_for_news_can_be_given_up(url: str) -> None:

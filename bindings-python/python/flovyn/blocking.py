@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from .activation import Activation, stored
-from .child_events import asked, news, stopped, to_child, to_parent
+from .child_events import answered, asked, news, stopped, to_child, to_parent
 from .codes import (
     CHECKPOINT_OP,
     EFFECT_CANCEL_TASK,
@@ -363,6 +363,10 @@ class SyncAgentContext(Context[S]):
     def wait_for_child_event(self, child: AnyChild, *, timeout: float | None = None) -> ChildEvent:
         """Wait for what a child tells next, or for its end, as it does in an ``async def`` agent."""
         return news(self._activation, child, timeout).result()
+
+    def respond(self, child: AnyChild, request: str, value: Any = None) -> None:
+        """Answer a request of a child by its id; also after a checkpoint."""
+        answered(self._activation, child, request, value).result()
 
     def signal_child(
         self, child: AnyChild, name: str, payload: Any = None, *, delivery: Delivery = "next_step"

@@ -38,6 +38,10 @@ class Request:
 
     name: str
     payload: Any
+    child: str = field(compare=False)
+    """The id of the child."""
+    id: str = field(compare=False)
+    """Its own id: with both, ``ctx.respond`` answers it after a checkpoint."""
     _answer: Callable[[Any], Step[None]] = field(repr=False, compare=False)
 
     def respond(self, value: Any = None) -> Step[None]:
@@ -142,7 +146,7 @@ def news(activation: Activation, child: Any, timeout: float | None) -> Step[Chil
         if what == "signal":
             return Signal(name, value)
         if what == "request":
-            return Request(name, value, lambda answer: _answered(activation, sender, request, answer))
+            return Request(name, value, sender, request, lambda answer: answered(activation, sender, request, answer))
         if what == "failed":
             _, type_, message, _, _, _, traceback = failure
             return Failed(ChildFailed(message, kind=kind, type=type_, traceback=traceback))
@@ -154,7 +158,9 @@ def news(activation: Activation, child: Any, timeout: float | None) -> Step[Chil
     return activation.keep(_News(activation, op, what=kind, rebuild=event))
 
 
-def _answered(activation: Activation, child: str, request: str, value: Any) -> Step[None]:
+def answered(activation: Activation, child: Any, request: str, value: Any) -> Step[None]:
+    """Answer a request of a child."""
     activation.check_open()
-    op = activation.session.call_answer(child, request, checked(value), once_name.get())
+    to, _ = _named(child, "respond")
+    op = activation.session.call_answer(to, str(request), checked(value), once_name.get())
     return activation.step(op, what="answer")

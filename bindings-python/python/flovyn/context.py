@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 from uuid import UUID
 
-from .child_events import asked, news, stopped, to_child, to_parent
+from .child_events import answered, asked, news, stopped, to_child, to_parent
 from .codes import ONCE_DONE, ONCE_RECORDED, PREVIEW_DATA, PREVIEW_ERROR, PREVIEW_TOKEN
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, StateNotDeclared
@@ -480,6 +480,10 @@ class AgentContext(Context[S]):
         What it tells comes in order, each once; its end comes last and may be read any number of times.
         """
         return news(self._activation, child, timeout)
+
+    def respond(self, child: AnyChild, request: str, value: Any = None) -> Step[None]:
+        """Answer a request of a child by its id, as ``request.respond`` does; also after a checkpoint."""
+        return answered(self._activation, child, request, value)
 
     def signal_child(
         self, child: AnyChild, name: str, payload: Any = None, *, delivery: Delivery = "next_step"

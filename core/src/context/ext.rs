@@ -1,11 +1,11 @@
 //! The typed methods of the context, written on top of its methods that take payloads.
 
 use super::combine::mapped;
-use super::{AgentContext, Child, Context, Message, Step, StepOptions, TaskCall};
+use super::{AgentContext, Child, ChildNews, Context, Message, Step, StepOptions, TaskCall};
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId};
 use crate::journal::{ChildCall, ChildOptions, OnceBegin, Outcome};
-use crate::model::{Cancellation, ChildEvent, ChildRequest, ChunkKind, Delivery, Failure, MessageBody, event_signal};
+use crate::model::{Cancellation, ChildRequest, ChunkKind, Delivery, Failure, MessageBody, event_signal};
 use crate::payload::{Digest, Payload};
 use crate::task::{TaskDefinition, TaskFuture};
 use futures::future::{Either, select};
@@ -166,20 +166,8 @@ pub trait AgentContextExt: AgentContext {
 
     /// Waits for what a child tells next, or for its end. What it tells is told once, in order; its end comes last, and
     /// may be read any number of times. Errors of the await: `SignalTimeout` when nothing comes within `timeout`.
-    fn wait_for_child_event(
-        &self,
-        child: impl Into<ExecutionId>,
-        timeout: Option<Duration>,
-    ) -> Result<impl Future<Output = Result<ChildEvent>> + Send> {
-        let step = self.wait_raw(&event_signal(child.into()), timeout)?;
-        Ok(async move {
-            match step.await? {
-                Outcome::Event(event) => Ok(*event),
-                other => Err(value_of(other).err().unwrap_or_else(|| {
-                    Error::new(Code::Internal, "a wait for news of a child ended with something else; please report it")
-                })),
-            }
-        })
+    fn wait_for_child_event(&self, child: impl Into<ExecutionId>, timeout: Option<Duration>) -> Result<ChildNews> {
+        self.wait_raw(&event_signal(child.into()), timeout).map(ChildNews::new)
     }
 
     /// Answers a request of a child, once. The step ends when the answer is durable; another answer to the same request

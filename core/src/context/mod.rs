@@ -7,7 +7,7 @@ mod combine;
 mod ext;
 mod step;
 
-pub use child::Child;
+pub use child::{Child, ChildNews};
 pub use combine::Selected;
 pub use ext::{AgentContextExt, StepOf};
 pub(crate) use ext::{error_of, value_of};

@@ -109,7 +109,8 @@ impl Machine {
                     self.segment.script.step()
                 }
                 Some(Line::Deliver(index)) if self.segment.ops[index].is_awaited() => {
-                    match self.segment.ops[index].recorded_outcome() {
+                    let op = &self.segment.ops[index];
+                    match op.recorded_outcome().or_else(|| transition::repeated(self, op)) {
                         Some((order, outcome)) => {
                             self.segment.script.step();
                             self.hand(index, outcome, order, true);

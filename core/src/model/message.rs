@@ -326,7 +326,7 @@ pub enum ChildEvent {
 }
 
 /// A request of a child that waits for its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChildRequest {
     /// The child.
     pub child: ExecutionId,

@@ -274,15 +274,24 @@ impl RecordedOp {
     }
 
     /// For a fork that inherits the ops of these slots: takes out those that belong to a child which the fork starts
-    /// anew, and requests whose answer it does not have. It sends them again.
-    pub(crate) fn forget_unanswered<'a>(tail: impl Iterator<Item = &'a RecordedOp> + Clone, kept: &mut BTreeSet<Slot>) {
+    /// anew, and requests whose answer it does not have. It sends them again. A child is started anew if something that it
+    /// told was heard after the point of the fork, by one of the signals `heard`: it tells that once.
+    pub(crate) fn forget_unanswered<'a>(
+        tail: impl Iterator<Item = &'a RecordedOp> + Clone,
+        heard: impl Iterator<Item = &'a Signal>,
+        kept: &mut BTreeSet<Slot>,
+    ) {
         let is_kept = |op: &&RecordedOp| kept.contains(&op.slot());
-        let joined: BTreeSet<_> = tail.clone().filter(is_kept).filter_map(RecordedOp::child).collect();
+        let mut joined: BTreeSet<_> = tail.clone().filter(is_kept).filter_map(RecordedOp::child).collect();
+        for signal in heard.filter(|signal| signal.consumed_by.is_some_and(|by| !kept.contains(&by))) {
+            child_of_events(&signal.name).map(|child| joined.remove(&child));
+        }
         let anew: BTreeSet<_> =
             tail.clone().filter_map(RecordedOp::child).filter(|child| !joined.contains(child)).collect();
         let waits = tail.clone().filter(is_kept).filter(|op| op.body == RecordedBody::Signal);
         let answered: BTreeSet<&str> = waits.map(|op| &*op.label.name).collect();
         let is_stray = |op: &&RecordedOp| match &op.body {
+            RecordedBody::Child { id } => anew.contains(id),
             RecordedBody::Signal => child_of_events(&op.label.name).is_some_and(|child| anew.contains(&child)),
             RecordedBody::Send(sent) => {
                 sent.child.is_some_and(|child| anew.contains(&child))

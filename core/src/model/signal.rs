@@ -105,3 +105,11 @@ pub struct Signal {
     /// When it became durable.
     pub created_at: Timestamp,
 }
+
+impl Signal {
+    /// Whether an op of a segment took it that comes after this one.
+    pub(crate) fn was_taken_after(&self, segment: u32, sequence: Option<u32>) -> bool {
+        let at = sequence.map(|sequence| Slot { segment, sequence });
+        matches!((self.consumed_by, at), (Some(by), Some(at)) if by.segment == at.segment && by > at)
+    }
+}

@@ -62,11 +62,18 @@ rule!(family_03_what_a_child_tells_comes_in_order_and_its_end_last, world, {
     let parent = agent("hears", |ctx| {
         Box::pin(async move {
             let child = ctx.spawn_agent::<Value>("tells", &3)?;
+            let child_id = child.id();
             let heard = hear(ctx, &child).await?;
             // The end may be read any number of times, by an event and by the await.
             let again = ctx.wait_for_child_event(&child, None)?.await?;
             let again = told(ctx, again).await?;
-            Ok(json!([heard, again, child.await?, say(ctx, "after").await?]))
+            let output = child.await?;
+            let last = ctx.wait_for_child_event(child_id, None)?.await?;
+            let last = told(ctx, last).await?;
+            // It is entered again after each of these, and gets the end in the same places.
+            let x: Value = ctx.wait_for_signal("x")?.await?;
+            let y: Value = ctx.wait_for_signal("y")?.await?;
+            Ok(json!([heard, again, output, last, x, y, say(ctx, "after").await?]))
         })
     });
     let child = agent("tells", |ctx| {
@@ -82,10 +89,47 @@ rule!(family_03_what_a_child_tells_comes_in_order_and_its_end_last, world, {
     });
     world.forgetful(family(parent, child)).await;
     let handle = world.start("hears").await;
+    for word in ["x", "y"] {
+        waits_for(&handle, word).await;
+        send(&handle, word, word).await;
+    }
     let told = result(&handle).await;
+    assert_eq!(world.warnings(&handle, "diverged").await, 0);
     let step = |step: u32| json!(["progress", { "step": step }]);
     let expected = json!([step(0), step(1), step(2), ["last", "x".repeat(80_000)], ["completed", "done"]]);
-    assert_eq!(told, json!([expected, ["completed", "done"], "done", "after"]));
+    let end = json!(["completed", "done"]);
+    assert_eq!(told, json!([expected, end, "done", end, "x", "y", "after"]));
+});
+
+rule!(family_03_nothing_is_heard_of_a_child_that_was_not_started, world, {
+    let nests = agent("nests", |ctx| {
+        Box::pin(async move {
+            let depth = ctx.raw_input().parse::<u32>()?;
+            let child = ctx.spawn_agent::<Value>("nests", &(depth + 1))?;
+            match ctx.wait_for_child_event(&child, None)?.await {
+                Ok(ChildEvent::Completed { output }) => output.parse(),
+                Ok(other) => Ok(json!(format!("{other:?}"))),
+                Err(refused) => {
+                    let again = ctx.wait_for_child_event(&child, None)?.await.expect_err("there is no child");
+                    let ended = child.await.expect_err("there is no child");
+                    let go: Value = ctx.wait_for_signal("go")?.await?;
+                    let last = say(ctx, go).await?;
+                    Ok(json!([depth, refused.code().as_str(), again.code().as_str(), ended.code().as_str(), last]))
+                }
+            }
+        })
+    });
+    world.forgetful(nests.host().task(echo()).unwrap()).await;
+    let handle = world.client().start("nests", Payload::json("0"), Default::default()).await.unwrap();
+    let mut deepest = handle.clone();
+    for _ in 0..8 {
+        deepest = the_child(&world, &deepest).await;
+    }
+    waits_for(&deepest, "go").await;
+    send(&deepest, "go", "on").await;
+    let limit = "LimitReached";
+    assert_eq!(result(&handle).await, json!([8, limit, limit, limit, "on"]));
+    assert_eq!(world.warnings(&deepest, "diverged").await, 0);
 });
 
 rule!(family_04_a_message_is_delivered_once_though_its_sender_is_killed, world, {

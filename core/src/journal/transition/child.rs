@@ -30,6 +30,8 @@ pub(in crate::journal) struct Tie {
     /// The child's end, with its place among the facts, once it is out of the mailbox. Later ops for the same child end
     /// with it too.
     end: Option<(u64, Payload)>,
+    /// Why there is no child, with the place of that among the facts.
+    refusal: Option<(u64, Payload)>,
 }
 
 pub(super) fn check(call: &ChildCall) -> Result<()> {
@@ -153,8 +155,17 @@ impl Machine {
         tie.ops.iter().copied().filter(meant).collect()
     }
 
+    fn note_refusal(&mut self, order: u64, signal: &Signal) {
+        if let Some((child, Some(_))) = told_of(&signal.name)
+            && let Some(tie) = self.segment.by_child.get_mut(&child)
+        {
+            tie.refusal.get_or_insert_with(|| (order, signal.payload.clone()));
+        }
+    }
+
     /// Notes that a signal in the mailbox tells of a child of this segment.
     pub(super) fn note_child(&mut self, order: u64, signal: &Signal) {
+        self.note_refusal(order, signal);
         for index in self.told(signal) {
             let op = &mut self.segment.ops[index];
             let Detail::Child { ended, refused, .. } = &mut op.detail else { continue };
@@ -169,6 +180,7 @@ impl Machine {
     /// Gives what a signal tells, which is no longer in the mailbox, to the ops that it is told. An op that is not
     /// durable waits: the store may refuse it.
     pub(super) fn share_child(&mut self, order: u64, signal: &Signal) {
+        self.note_refusal(order, signal);
         for index in self.told(signal) {
             let op = &mut self.segment.ops[index];
             let outcome = outcome(op, &signal.payload);
@@ -187,6 +199,15 @@ impl Machine {
             let tie = self.segment.by_child.entry(child).or_default();
             tie.end.get_or_insert_with(|| (order, signal.payload.clone()));
         }
+    }
+
+    /// Why nothing comes of a child: the store has started none for any op that waits for it.
+    pub(super) fn known_refusal(&self, child: ExecutionId) -> Option<(u64, Outcome)> {
+        let tie = self.segment.by_child.get(&child)?;
+        let is_refused = |index: &usize| matches!(self.segment.ops[*index].detail, Detail::Child { refused: true, .. });
+        let (order, refusal) = tie.refusal.as_ref().filter(|_| tie.ops.iter().all(is_refused))?;
+        let index = tie.ops.first()?;
+        Some((*order, outcome(&self.segment.ops[*index], refusal)))
     }
 
     /// The end of a child that is out of the mailbox, with its place among the facts.

@@ -239,6 +239,12 @@ pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
     }
 }
 
+/// The outcome that an op had although it took nothing out of the mailbox, with its place among the facts: what it
+/// waits for can be read any number of times.
+pub(super) fn repeated(machine: &Machine, op: &Op) -> Option<(u64, Outcome)> {
+    (op.label.kind == OpKind::Signal).then(|| signal::repeated(machine, op)).flatten()
+}
+
 /// Chooses that outcome. `order` is the place that [`available`] returned.
 pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Option<Outcome> {
     match machine.segment.ops[index].label.kind {

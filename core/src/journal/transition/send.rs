@@ -8,8 +8,8 @@ use crate::journal::effect::Outcome;
 use crate::journal::machine::{Machine, OpRef};
 use crate::journal::op::{Detail, Op};
 use crate::model::{
-    Consumed, Label, LabelKey, MessageBody, NewMessage, OpBody, OpKind, Signal, answer_of, answer_signal, check_name,
-    check_signal, refused_op,
+    Consumed, Label, LabelKey, MAX_NAME, MessageBody, NewMessage, OpBody, OpKind, Signal, answer_of, answer_signal,
+    check_name, check_signal, refused_op,
 };
 use crate::payload::Payload;
 use std::sync::Arc;
@@ -33,7 +33,23 @@ pub(super) fn label(body: &MessageBody) -> Result<Label> {
         MessageBody::Stop { how, .. } => ("stop", format!("{:?} {}", how.mode, how.grace.as_micros())),
     };
     let digest = Payload::of(&(kind, body.child(), about, value.0))?.digest()?;
-    Ok(Label { kind: OpKind::Send, name: body.name().into(), key: LabelKey::Digest(digest) })
+    Ok(Label { kind: OpKind::Send, name: step_name(body).into(), key: LabelKey::Digest(digest) })
+}
+
+/// What a message keeps when only its value is another one: what it is, and for whom.
+fn step_name(body: &MessageBody) -> String {
+    let whom = match body {
+        MessageBody::ToParent { is_request: true, .. } => " (request)".to_owned(),
+        MessageBody::ToParent { .. } => String::new(),
+        MessageBody::ToChild { child, .. } | MessageBody::Stop { child, .. } => format!(" for {child}"),
+        MessageBody::Answer { request, .. } => format!(" to {request}"),
+    };
+    let most = MAX_NAME - whom.len();
+    let (name, mut end) = (body.name(), body.name().len().min(most));
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{whom}", &name[..end])
 }
 
 pub(super) fn record(machine: &mut Machine, index: usize, body: MessageBody) -> OpBody {

@@ -62,7 +62,7 @@ pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
     let end = child.map(child_signal);
     let named = |signal: &Signal| *signal.name == *op.label.name || Some(&signal.name) == end.as_ref();
     let signal = machine.run.mailbox.iter().find(|(_, signal)| named(signal)).map(|(order, _)| *order);
-    let known = child.and_then(|child| machine.known_end(child)).map(|(order, _)| order);
+    let known = repeated(machine, op).map(|(order, _)| order);
     [signal, known, op.timed_out()].into_iter().flatten().min()
 }
 
@@ -71,11 +71,17 @@ pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Outcome {
     if let Some(outcome) = machine.take_signal(index, order) {
         return outcome;
     }
-    let child = child_of_events(&machine.segment.ops[index].label.name);
-    match child.and_then(|child| Some((child, machine.known_end(child)?))) {
-        Some((child, (known, end))) if known == order => heard(&child_signal(child), end),
+    match repeated(machine, &machine.segment.ops[index]) {
+        Some((known, outcome)) if known == order => outcome,
         _ => Outcome::TimedOut,
     }
+}
+
+/// What a wait for news of a child ends with if the child's end is out of the mailbox, or if there is no child.
+pub(super) fn repeated(machine: &Machine, op: &Op) -> Option<(u64, Outcome)> {
+    let child = child_of_events(&op.label.name)?;
+    let end = machine.known_end(child).map(|(order, end)| (order, heard(&child_signal(child), end)));
+    end.or_else(|| machine.known_refusal(child))
 }
 
 /// What a wait ends with by a signal: an answer to a request is a value or a failure, and what tells of a child is an
@@ -148,6 +154,8 @@ impl Machine {
         if let Some(index) = index {
             let op = &mut self.segment.ops[index];
             let outcome = match op.label.kind {
+                // A late answer is taken out of the mailbox for the first op of the segment, whatever that is.
+                OpKind::Signal if !ends_wait(&op.label.name).any(|name| name == signal.name) => None,
                 OpKind::Signal => Some(heard(&signal.name, signal.payload.clone())),
                 OpKind::Send => super::send::refusal(&signal),
                 _ => None,

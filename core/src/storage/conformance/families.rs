@@ -8,6 +8,7 @@ use crate::model::{
     BatchEnd, ChildEnd, ChildEvent, ChildRequest, CommitAnswer, Delivery, EventKind, FactKind, MessageBody, OpBody,
     RecordedBody, RecordedOp, Signal, Status, Wait, answer_of, answer_signal, child_signal, event_signal, refused_op,
 };
+use crate::payload::Payload;
 use std::time::Duration;
 
 /// A run with a child, both claimed.
@@ -103,6 +104,33 @@ pub async fn family_03_what_a_child_tells_comes_in_order(factory: &dyn Factory) 
     assert_eq!(rig.status(parent.id).await, Status::Running);
 }
 
+/// A value of any size arrives, and is kept as long as the run that it was told to.
+pub async fn family_03_what_is_told_may_be_large(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (parent, mut child) = family(&rig).await;
+    let values = [3_000, 7_000, 8_192, 100_000].map(|size| vec![7u8; size]);
+    let tell = |bytes: &Vec<u8>| MessageBody::ToParent {
+        name: "found".into(),
+        payload: Payload::raw(bytes.clone()),
+        is_request: false,
+    };
+    let ops = values.iter().map(|bytes| child.message(tell(bytes))).collect();
+    child.commit(ops).await;
+    child.end(vec![], BatchEnd::Complete(json(&1))).await;
+    rig.storage.remove_execution(ORG, child.id).await.unwrap();
+    rig.pass_after(Duration::from_secs(3 * 86_400)).await;
+    let heard = events(&rig.mailbox(parent.id).await);
+    for (event, bytes) in heard.iter().zip(&values) {
+        let ChildEvent::Signal { payload, .. } = event else { panic!("{event:?}") };
+        let there = match payload.bytes() {
+            Ok(inline) => inline.to_vec(),
+            Err(_) => rig.storage.read_payload(ORG, payload).await.unwrap().to_vec(),
+        };
+        assert_eq!(there, *bytes);
+    }
+    assert_eq!(heard.len(), 5);
+}
+
 /// A message to a child is a signal as from outside, in the commit that sends it, also to a child born in that commit.
 pub async fn family_04_a_message_is_a_signal_of_the_commit_that_sends_it(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
@@ -113,7 +141,7 @@ pub async fn family_04_a_message_is_a_signal_of_the_commit_that_sends_it(factory
     let large = MessageBody::ToChild {
         child: id,
         name: "guidance".into(),
-        payload: crate::payload::Payload::raw(vec![7; 100_000]),
+        payload: Payload::raw(vec![7; 100_000]),
         delivery: Delivery::NextTurn,
     };
     let (first, second) = (parent.message(to_child(id)), parent.message(large));

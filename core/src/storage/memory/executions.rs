@@ -10,7 +10,7 @@ use crate::journal::retry::{MAX_LOSSES, after_error, last_life, unheard};
 use crate::model::{
     CancelMode, Cancellation, Created, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, ForkRequest, Label,
     LabelKey, NewEntry, NewExecution, NewSignal, OpKind, RecordedBody, RecordedOp, ResumeRequest, SignalStored, Status,
-    TaskStatus, UNDONE, UsageTotals, WaitReason,
+    TaskStatus, UNDONE, UsageTotals, WaitReason, is_own_signal,
 };
 use crate::payload::Payload;
 use crate::storage::limits::{self, DEFAULT_TAIL, DEFAULT_TOTAL_STEPS};
@@ -60,7 +60,9 @@ impl State {
         let run = self.run(new.org, new.execution)?;
         let same_key = new.idempotency_key.as_ref().and_then(|key| run.signal_keys.get(key)).copied();
         if let Some(id) = same_key.or_else(|| run.signal_ids.contains_key(&new.id).then_some(new.id)) {
-            self.payloads.store(new.org, &mut new.payload)?;
+            if !is_own_signal(&new.name) {
+                self.payloads.store(new.org, &mut new.payload)?;
+            }
             let run = self.run(new.org, new.execution)?;
             if let Some(known) = run.signals.values().find(|signal| signal.id == id) {
                 new.repeats(&known.name, &known.payload)?;
@@ -74,7 +76,10 @@ impl State {
         if run.signals.len() >= limits::PENDING_SIGNALS && pending() >= limits::PENDING_SIGNALS {
             return Err(limits::mailbox_is_full(new.execution));
         }
-        self.payloads.store(new.org, &mut new.payload)?;
+        // A signal of the engine's own names a large value inside of it, and is read whole.
+        if !is_own_signal(&new.name) {
+            self.payloads.store(new.org, &mut new.payload)?;
+        }
         let run = self.run_mut(new.org, new.execution)?;
         if let Some(key) = new.idempotency_key.clone() {
             run.signal_keys.insert(key, new.id);

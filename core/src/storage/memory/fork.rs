@@ -10,7 +10,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, OrgId, Slot, TaskId};
 use crate::model::{
     Checkpoint, EventKind, Execution, Fact, FactKind, ForkFrom, ForkPoint, ForkRequest, RecordedBody, RecordedOp, Seen,
-    child_signal, kept_signal,
+    child_of_events, child_signal, kept_signal,
 };
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,7 +153,15 @@ impl Run {
             (point.sequence.is_some() || unfinished(op)) && settled(slot, op) && !open(op)
         };
         let mut there: BTreeSet<Slot> = ops.iter().filter(|(slot, op)| kept(slot, op)).map(|(slot, _)| *slot).collect();
-        RecordedOp::forget_unanswered(ops.values(), &mut there);
+        let counted = ops.values().filter(|op| point.sequence.is_some() || unfinished(op));
+        let of_above = self.inherited.facts.iter().filter_map(|fact| match &fact.kind {
+            FactKind::Signal(signal) => Some(signal),
+            _ => None,
+        });
+        let heard = of_above
+            .chain(self.signals.values())
+            .filter(|signal| signal.was_taken_after(point.segment, point.sequence));
+        RecordedOp::forget_unanswered(counted, heard, &mut there);
         for (slot, op) in &ops {
             if let RecordedBody::Abandon { target } = op.body
                 && !there.contains(&Slot { sequence: target, ..*slot })
@@ -193,7 +201,10 @@ impl Run {
             RecordedBody::Task { id: task, .. } | RecordedBody::Attach { task } => !open.contains(task),
             RecordedBody::Timer => fired.contains(slot),
             RecordedBody::Child { id } => took.contains(slot) || names.contains(child_signal(*id).as_str()),
-            RecordedBody::Signal => took.contains(slot) || fired.contains(slot),
+            RecordedBody::Signal => {
+                let end = child_of_events(&op.label.name).map(child_signal);
+                took.contains(slot) || fired.contains(slot) || end.is_some_and(|end| names.contains(end.as_str()))
+            }
             _ => true,
         }
     }

@@ -107,7 +107,8 @@ thread_local! {
 
 /// The compressed form of JSON. None if compression saves too little.
 fn packed(json: &[u8]) -> Option<Vec<u8>> {
-    if json.len() < COMPRESS_FROM {
+    // A value is unpacked into as much room as a row has for one. What is told of a run of the family may be longer.
+    if !(COMPRESS_FROM..=INLINE_LIMIT).contains(&json.len()) {
         return None;
     }
     let packed = PACKER.with_borrow_mut(|packer| packer.as_mut()?.compress(json).ok())?;

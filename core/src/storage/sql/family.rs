@@ -1,8 +1,8 @@
 //! What ties a run to the run that started it: its birth, the news of its end, and that an end takes children along.
 //!
-//! A parent's row is locked before those of its children, except by a child that ends: it locks its own row first. If
-//! that makes two transactions of PostgreSQL wait for each other, the database ends one of them, and its commands are
-//! run again.
+//! A parent's row is locked before those of its children, except by a child that ends or tells its parent something: it
+//! locks its own row first. If that makes two transactions of PostgreSQL wait for each other, the database ends one of
+//! them, and its commands are run again.
 
 use super::executions::{request_cancel, start};
 use super::log::Log;

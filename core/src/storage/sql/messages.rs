@@ -22,15 +22,19 @@ pub(super) fn deliver<T: Statements>(
         let OpBody::Send(message) = &op.body else { continue };
         let refused = match reach(tx, sender, message)? {
             Err(error) => Some(error),
-            Ok(to) => match (&message.body, message.signal(org, sender.id, to)) {
+            Ok(to) => match (&message.body, message.signal(org, sender.id, to.id)) {
                 (MessageBody::Stop { how, .. }, _) => {
-                    told.extend(stop(tx, sender, log, to, *how)?);
+                    told.extend(stop(tx, sender, log, to.id, *how)?);
                     None
                 }
-                (_, Some(signal)) => match store_signal(tx, &signal).map_err(Failing::answer) {
-                    Ok(_) => None,
-                    Err(refused) => Some(refused?),
-                },
+                (body, Some(signal)) => {
+                    // The signal may name a large value inside of its own.
+                    body.payload().map_or(Ok(()), |payload| tx.refer(&to, payload))?;
+                    match store_signal(tx, &signal).map_err(Failing::answer) {
+                        Ok(_) => None,
+                        Err(refused) => Some(refused?),
+                    }
+                }
                 (_, None) => None,
             },
         };
@@ -43,11 +47,7 @@ pub(super) fn deliver<T: Statements>(
 }
 
 /// The run that a message is for, or why it gets none.
-fn reach<T: Statements>(
-    tx: &T,
-    sender: &RunOf<T>,
-    message: &NewMessage,
-) -> Result<Result<ExecutionId, Error>, T::Fault> {
+fn reach<T: Statements>(tx: &T, sender: &RunOf<T>, message: &NewMessage) -> Result<Result<RunOf<T>, Error>, T::Fault> {
     let child = message.body.child();
     let Some(to) = child.or(sender.parent) else { return Ok(Err(message.out_of_reach())) };
     let Some(run) = if_there(tx.find_run(T::org(&sender.home), to))? else { return Ok(Err(message.out_of_reach())) };
@@ -57,7 +57,7 @@ fn reach<T: Statements>(
         _ if run.status.is_terminal() && !matches!(message.body, MessageBody::Stop { .. }) => {
             Err(message.is_late(to, run.status))
         }
-        _ => Ok(to),
+        _ => Ok(run),
     })
 }
 

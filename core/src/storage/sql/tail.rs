@@ -4,7 +4,9 @@
 use super::task::TaskRow;
 use crate::clock::Timestamp;
 use crate::id::{Slot, TaskId};
-use crate::model::{Fact, FactKind, OnceResult, RecordedBody, RecordedOp, Signal, child_signal, kept_signal};
+use crate::model::{
+    Fact, FactKind, OnceResult, RecordedBody, RecordedOp, Signal, child_of_events, child_signal, kept_signal,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -155,7 +157,13 @@ impl Point {
         let counts = |op: &Recorded| self.sequence.is_some() || op.is_in_unfinished(&once);
         let kept = |op: &&Recorded| counts(op) && settled(op) && !open(op);
         let mut there: BTreeSet<Slot> = ops.iter().filter(kept).map(Recorded::slot).collect();
-        RecordedOp::forget_unanswered(ops.iter().map(|op| &op.op), &mut there);
+        let of_above = above.facts.iter().filter_map(|fact| match &fact.kind {
+            FactKind::Signal(signal) => Some(signal),
+            _ => None,
+        });
+        let heard = of_above.chain(&consumed).filter(|signal| signal.was_taken_after(self.segment, self.sequence));
+        let counted = ops.iter().filter(|op| counts(op)).map(|op| &op.op);
+        RecordedOp::forget_unanswered(counted, heard, &mut there);
         for op in &ops {
             if let RecordedBody::Abandon { target } = op.op.body
                 && !there.contains(&Slot { sequence: target, ..op.slot() })
@@ -214,7 +222,12 @@ impl Point {
                 let name = child_signal(*id);
                 consumed.iter().any(|signal| signal.consumed_by == Some(op.slot()) || signal.name == name)
             }
-            RecordedBody::Signal => fired || consumed.iter().any(|signal| signal.consumed_by == Some(op.slot())),
+            RecordedBody::Signal => {
+                let end = child_of_events(&op.op.label.name).map(child_signal);
+                let ends =
+                    |signal: &Signal| signal.consumed_by == Some(op.slot()) || Some(&signal.name) == end.as_ref();
+                fired || consumed.iter().any(ends)
+            }
             RecordedBody::Attach { task } => {
                 tasks.values().find(|row| row.task.new.id == *task).is_none_or(|row| self.has_passed(row.ended_number))
             }
