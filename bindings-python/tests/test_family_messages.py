@@ -206,14 +206,13 @@ def test_news_outlive_a_checkpoint(url: str) -> None:
 def test_a_request_is_answered_after_a_checkpoint(url: str) -> None:
     @agent(state=dict)
     async def lead(ctx: AgentContext[dict[str, Any]]) -> Any:
-        child = ctx.spawn_agent(asks, id="asks")
         if not ctx.state:
-            event = await ctx.wait_for_child_event(child)
+            event = await ctx.wait_for_child_event(ctx.spawn_agent(asks, id="asks"))
             assert isinstance(event, Request)
             ctx.state["asked"] = [event.child, event.id]
             await ctx.checkpoint()
-        of, request = ctx.state["asked"]
-        await ctx.respond(of, request, "late")
+        child = ctx.spawn_agent(asks, id="asks")
+        await ctx.respond(*ctx.state["asked"], "late")
         return await child
 
     @agent
