@@ -1,7 +1,9 @@
 //! Durable events as text for people.
 
 use crate::print::{short, word};
-use flovyn_core::model::{CHILD_SIGNALS, Event, EventKind};
+use flovyn_core::model::{
+    ANSWER_SIGNALS, CHILD_SIGNALS, EVENT_SIGNALS, Event, EventKind, REFUSAL_SIGNALS, is_own_signal,
+};
 use serde_json::Value;
 
 /// An event on one line of at most `limit` characters; ids that mean nothing to people are left out.
@@ -25,10 +27,7 @@ pub(crate) fn describe(event: &Event, limit: usize) -> String {
             Some(content) => format!("{}: {}", text("role"), content_text(content)),
             None => text("role"),
         },
-        EventKind::Signal => match text("name").strip_prefix(CHILD_SIGNALS) {
-            Some(child) => format!("the end of child {child}"),
-            None => text("name"),
-        },
+        EventKind::Signal => signal(&text("name")),
         EventKind::Usage => {
             let usage = &data["usage"];
             format!("{}: {} in, {} out", text("model"), usage["input_tokens"], usage["output_tokens"])
@@ -47,12 +46,30 @@ pub(crate) fn describe(event: &Event, limit: usize) -> String {
     short(&line, limit)
 }
 
-/// What a run waits for, by the names of signals: some of them report the ends of children.
+/// A signal by its name: some are of the run's family.
+fn signal(name: &str) -> String {
+    if let Some(child) = name.strip_prefix(CHILD_SIGNALS) {
+        format!("the end of child {child}")
+    } else if let Some(child) = name.strip_prefix(EVENT_SIGNALS) {
+        format!("news of child {child}")
+    } else if name.starts_with(ANSWER_SIGNALS) {
+        "the answer to a request".to_owned()
+    } else if name.starts_with(REFUSAL_SIGNALS) {
+        "a message was not delivered".to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
+/// What a run waits for, by the names of signals: some of them are of its family.
 fn awaited(names: &[Value]) -> String {
     let names = || names.iter().filter_map(Value::as_str);
-    let signals: Vec<_> = names().filter(|name| !name.starts_with(CHILD_SIGNALS)).collect();
+    let signals: Vec<_> = names().filter(|name| !is_own_signal(name)).collect();
+    // Who waits for news of a child waits for its end, too.
     let children: Vec<_> = names().filter_map(|name| name.strip_prefix(CHILD_SIGNALS)).collect();
-    let parts = [("for signal ", signals), ("for child ", children)];
+    let parent: Vec<_> =
+        names().filter(|name| name.starts_with(ANSWER_SIGNALS)).map(|_| "its parent").take(1).collect();
+    let parts = [("for signal ", signals), ("for child ", children), ("for an answer of ", parent)];
     let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
     parts.map(|(what, names)| format!("{what}{}", names.join(", "))).collect::<Vec<_>>().join(" and ")
 }
@@ -79,5 +96,10 @@ mod tests {
         let names = json!(["flovyn.child.7", "go", "flovyn.child.8"]);
         assert_eq!(awaited(names.as_array().unwrap()), "for signal go and for child 7, 8");
         assert_eq!(awaited(&[json!("go")]), "for signal go");
+        assert_eq!(awaited(&[json!("flovyn.child.7"), json!("flovyn.event.7")]), "for child 7");
+        assert_eq!(awaited(&[json!("flovyn.answer.9")]), "for an answer of its parent");
+        assert_eq!(signal("flovyn.event.7"), "news of child 7");
+        assert_eq!(signal("flovyn.answer.9"), "the answer to a request");
+        assert_eq!(signal("flovyn.refused.0.3"), "a message was not delivered");
     }
 }

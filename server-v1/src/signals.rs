@@ -4,7 +4,7 @@ use super::leased_run::{CommitPlan, LeasedRun, MAX_CONFLICTS, too_many_conflicts
 use super::{Adapter, Caller, convert, glob};
 use flovyn_core::Payload;
 use flovyn_core::id::{ExecutionId, SignalId};
-use flovyn_core::model::{CHILD_SIGNALS, Delivery, NewSignal, OpBody, OpKind, Signal, SignalStored};
+use flovyn_core::model::{Delivery, NewSignal, OpBody, OpKind, Signal, SignalStored, is_own_signal};
 use flovyn_proto::v1;
 use flovyn_server::protocol::to_status;
 use tonic::Status;
@@ -59,7 +59,7 @@ impl Adapter {
     pub(super) async fn mailbox(&self, leased: &LeasedRun) -> Result<Vec<Signal>, Status> {
         let run = &leased.run.new;
         let mut signals = self.unfenced()?.mailbox(run.org, run.id).await.map_err(to_status)?;
-        signals.retain(|signal| !signal.name.starts_with(CHILD_SIGNALS));
+        signals.retain(|signal| !is_own_signal(&signal.name));
         Ok(signals)
     }
 

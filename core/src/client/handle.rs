@@ -7,7 +7,7 @@ use crate::id::{ExecutionId, OpId, OrgId, SignalId};
 use crate::model::{
     CancelMode, Cancellation, Checkpoint, Delivery, Divergence, Entry, EventId, EventKind, Execution, Failure,
     ForkFrom, ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, SignalStored, Status, Task,
-    TaskStatus, WaitReason,
+    TaskStatus, Wait, WaitReason,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
@@ -200,6 +200,9 @@ impl Handle {
         let (code, why) = match reason {
             Some(WaitReason::InDoubt) => {
                 (Code::InDoubt, "a task may or may not have taken effect; answer with resolve()".to_owned())
+            }
+            Some(WaitReason::Signal) if execution.wait.as_ref().is_some_and(Wait::is_for_parent) => {
+                (Code::Timeout, "it waits for an answer of its parent".to_owned())
             }
             Some(WaitReason::Signal) => {
                 let names = execution.wait.as_ref().map(|wait| wait.from_outside().join(", ")).unwrap_or_default();

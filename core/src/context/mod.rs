@@ -344,9 +344,8 @@ impl AgentContext for Context {
     }
 
     fn request_raw(&self, name: &str, payload: Payload, timeout: Option<Duration>) -> Result<Step> {
-        let sent = self.call(Call::Send(MessageBody::ToParent { name: name.into(), payload, is_request: true }))?;
-        let name = self.shared.session.answer_to(sent.op);
-        self.step_for(Call::Signal { name, timeout })
+        let op = self.shared.session.request(name, payload, timeout, self.once.as_ref())?;
+        Ok(self.step_of(op))
     }
 
     fn checkpoint_raw(&self, state: Payload) -> Result<Step> {

@@ -6,7 +6,7 @@ use super::codes::{OutsideCode, PreviewCode};
 use crate::error::{Code, Error, Result};
 use crate::id::TaskId;
 use crate::journal::{Answer, Call, Called, OnceBegin, OpRef, Question};
-use crate::model::{Entry, Failure, MessageBody, event_signal};
+use crate::model::{Entry, Failure, event_signal};
 use crate::payload::Payload;
 use crate::session::{Closed, HostEffect, Session};
 use crate::sync::Mutex;
@@ -95,9 +95,9 @@ impl HostSession {
         timeout: Option<Duration>,
         once: Option<&str>,
     ) -> Result<OpRef> {
-        let sent =
-            self.call(Call::Send(MessageBody::ToParent { name: name.into(), payload, is_request: true }), once)?;
-        Ok(self.call(Call::Signal { name: self.core.answer_to(sent.op), timeout }, once)?.op)
+        self.check_thread()?;
+        let once = once.map(|name| self.name(name));
+        self.core.request(name, payload, timeout, once.as_ref())
     }
 
     /// Waits for what a child tells next, or for its end. The op ends with an event.

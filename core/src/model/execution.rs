@@ -163,9 +163,14 @@ impl Ends {
 }
 
 impl Wait {
-    /// The signals that somebody outside has to send. The others report the ends of children.
+    /// The signals that somebody outside has to send. The others are those of its family.
     pub fn from_outside(&self) -> Vec<&str> {
         self.signals.iter().map(String::as_str).filter(|name| !super::is_own_signal(name)).collect()
+    }
+
+    /// Whether it is for an answer of the run's parent.
+    pub fn is_for_parent(&self) -> bool {
+        self.signals.iter().any(|name| name.starts_with(super::ANSWER_SIGNALS))
     }
 
     /// Whether the end of a task ends the wait. Where the task is awaited by name, it is taken off the list.

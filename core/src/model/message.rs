@@ -11,24 +11,26 @@ use crate::model::{CHILD_SIGNALS, Cancellation, Delivery, Failure, NewSignal, St
 use crate::payload::Payload;
 use serde::{Deserialize, Serialize};
 
-/// Prefixes of the names of signals that the engine itself sends, besides [`CHILD_SIGNALS`].
-const EVENTS: &str = "flovyn.event.";
-const ANSWERS: &str = "flovyn.answer.";
-const REFUSALS: &str = "flovyn.refused.";
+/// The prefix of the names of signals by which a run hears what a child tells it.
+pub const EVENT_SIGNALS: &str = "flovyn.event.";
+/// The prefix of the names of signals that answer a request.
+pub const ANSWER_SIGNALS: &str = "flovyn.answer.";
+/// The prefix of the names of signals that tell an op that its message was not delivered.
+pub const REFUSAL_SIGNALS: &str = "flovyn.refused.";
 
 /// The name of the signals by which a run hears what a child tells it.
 pub fn event_signal(child: ExecutionId) -> String {
-    format!("{EVENTS}{child}")
+    format!("{EVENT_SIGNALS}{child}")
 }
 
 /// The name of the signal that answers a request.
 pub(crate) fn answer_signal(request: SignalId) -> String {
-    format!("{ANSWERS}{request}")
+    format!("{ANSWER_SIGNALS}{request}")
 }
 
 /// Whether only the engine sends signals of a name.
 pub fn is_own_signal(name: &str) -> bool {
-    [CHILD_SIGNALS, EVENTS, ANSWERS, REFUSALS].iter().any(|prefix| name.starts_with(prefix))
+    [CHILD_SIGNALS, EVENT_SIGNALS, ANSWER_SIGNALS, REFUSAL_SIGNALS].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Refuses names of signals that no backend takes, and those of the engine's own signals.
@@ -45,22 +47,22 @@ pub(crate) fn check_signal(name: &str) -> Result<()> {
 
 /// Whether signals of a name tell of a child.
 pub fn tells_of_child(name: &str) -> bool {
-    [CHILD_SIGNALS, EVENTS].iter().any(|prefix| name.starts_with(prefix))
+    [CHILD_SIGNALS, EVENT_SIGNALS].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The child whose news come as signals of a name.
 pub(crate) fn child_of_events(name: &str) -> Option<ExecutionId> {
-    Some(ExecutionId(name.strip_prefix(EVENTS)?.parse().ok()?))
+    Some(ExecutionId(name.strip_prefix(EVENT_SIGNALS)?.parse().ok()?))
 }
 
 /// Whether a signal of a name answers a request.
 pub(crate) fn is_answer(name: &str) -> bool {
-    name.starts_with(ANSWERS)
+    name.starts_with(ANSWER_SIGNALS)
 }
 
 /// The op of which a signal tells that its message was refused.
 pub(crate) fn refused_op(name: &str) -> Option<Slot> {
-    let (segment, sequence) = name.strip_prefix(REFUSALS)?.split_once('.')?;
+    let (segment, sequence) = name.strip_prefix(REFUSAL_SIGNALS)?.split_once('.')?;
     Some(Slot { segment: segment.parse().ok()?, sequence: sequence.parse().ok()? })
 }
 
@@ -205,7 +207,7 @@ impl NewMessage {
             MessageBody::ToParent { is_request: true, .. } => (Answer::id(self.id), answer_signal(self.id)),
             _ => (
                 SignalId(uuid::Uuid::new_v5(&self.id.0, b"refused")),
-                format!("{REFUSALS}{}.{}", slot.segment, slot.sequence),
+                format!("{REFUSAL_SIGNALS}{}.{}", slot.segment, slot.sequence),
             ),
         };
         let payload = written(&Answer { value: None, failure: Some(failure) });

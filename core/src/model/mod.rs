@@ -31,7 +31,10 @@ pub use execution::{
     CancelMode, Cancellation, Divergence, Execution, ForkFrom, ForkPoint, ResumeRequest, StartLimits, Status, Wait,
     WaitReason,
 };
-pub use message::{ChildEvent, ChildRequest, event_signal, is_own_signal, tells_of_child};
+pub use message::{
+    ANSWER_SIGNALS, ChildEvent, ChildRequest, EVENT_SIGNALS, REFUSAL_SIGNALS, event_signal, is_own_signal,
+    tells_of_child,
+};
 pub use operators::{KnownWorker, QueueLoad};
 pub use page::{Cursor, ExecutionFilter, MAX_PAGE, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};

@@ -20,7 +20,7 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId};
 use crate::journal::{
     Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Outside, Question, StartTask,
 };
-use crate::model::{Batch, Claim, ClaimedTask, Execution, Lease, Segment, Status};
+use crate::model::{Batch, Claim, ClaimedTask, Execution, Lease, MessageBody, Segment, Status};
 use crate::payload::{Content, ContentHash, Digest, Payload, RowOf};
 use crate::storage::stored::Room;
 use crate::storage::{ClaimRequest, Storage};
@@ -259,6 +259,20 @@ impl Session {
 
     // ── what the agent's code does ──────────────────────────────────────────────────────────────────────────────
 
+    /// Sends the parent a request, and waits for its answer: gives the op that ends with it.
+    pub fn request(
+        &self,
+        name: &str,
+        payload: Payload,
+        timeout: Option<Duration>,
+        once: Option<&Arc<str>>,
+    ) -> Result<OpRef> {
+        let message = MessageBody::ToParent { name: name.into(), payload, is_request: true };
+        let sent = self.call(Call::Send(message), once)?.op;
+        let name = self.inner.lock().machine.answer_to(sent);
+        Ok(self.call(Call::Signal { name, timeout }, once)?.op)
+    }
+
     /// Makes a call. `once` names the `once` it runs in.
     pub fn call(&self, call: Call, once: Option<&Arc<str>>) -> Result<Called> {
         self.check_open()?;
@@ -429,11 +443,6 @@ impl Session {
     /// The tenant.
     pub fn org(&self) -> OrgId {
         self.org
-    }
-
-    /// The name of the signal that answers the request of an op.
-    pub fn answer_to(&self, op: OpRef) -> Arc<str> {
-        self.inner.lock().machine.answer_to(op)
     }
 
     /// The name of an op.
