@@ -94,14 +94,17 @@ pub(crate) fn event_parts<'env>(
     let value = event.payload().cloned().map(|value| to_js(env, WireOut(value))).transpose()?;
     let parts = EventParts::of(event);
     let failure = parts.failure.as_ref().map(failure_json);
-    let mut list = env.create_array(6)?;
+    let overrun = parts.overrun.and_then(|overrun| serde_json::to_string(&overrun).ok());
+    let mut list = env.create_array(7)?;
     list.set(0, parts.kind)?;
     list.set(1, parts.name)?;
     list.set(2, parts.child)?;
     list.set(3, parts.request)?;
     list.set(4, failure)?;
+    list.set(5, overrun)?;
+    // Its value is the last part, also where there is none.
     match value {
-        Some(Ok(value)) => list.set(5, value)?,
+        Some(Ok(value)) => list.set(6, value)?,
         Some(Err(text)) => return Ok((OutcomeCode::Unreadable, Either::B(text))),
         None => {}
     }

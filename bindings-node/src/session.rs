@@ -11,7 +11,7 @@ use crate::value::{OrNull, Wire, WireOut, duration, payload, to_js};
 use flovyn_core::error::Code;
 use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
 use flovyn_core::journal::{Call, ChildCall, ChildOptions, Ending, OnceBegin, OpRef, Outcome};
-use flovyn_core::model::{AttemptResult, Entry, Failure, StartLimits, Usage};
+use flovyn_core::model::{AttemptResult, Entry, Failure, OnParentEnd, StartLimits, Usage};
 use flovyn_core::session::{HostEffect, Session as Core};
 use napi::Env;
 use napi::bindgen_prelude::{Array, BufferSlice, ClassInstance, Either};
@@ -50,6 +50,9 @@ pub struct ChildSettings {
     pub timeout_ms: Option<f64>,
     pub priority: Option<i32>,
     pub metadata: Option<HashMap<String, String>>,
+    /// JSON text.
+    pub budget: Option<String>,
+    pub on_parent_end: Option<String>,
 }
 
 /// How something failed.
@@ -159,13 +162,16 @@ impl Session {
         settings: ChildSettings,
         once: Option<String>,
     ) -> napi::Result<(u32, String)> {
-        let ChildSettings { id, key, queue, max_steps, timeout_ms, priority, metadata } = settings;
+        let ChildSettings { id, key, queue, max_steps, timeout_ms, priority, metadata, budget, on_parent_end } =
+            settings;
+        let then = on_parent_end.as_deref().map(OnParentEnd::parse).transpose().map_err(thrown)?;
         let timeout = timeout_ms.map(duration).transpose()?;
         let options = ChildOptions {
             id: id.map(Into::into),
             key: key.map(Into::into),
             queue,
-            limits: StartLimits { max_steps, timeout, ..StartLimits::default() },
+            limits: StartLimits { max_steps, timeout, budget, ..StartLimits::default() },
+            on_parent_end: then.unwrap_or_default(),
             priority: priority.unwrap_or_default(),
             metadata: metadata.unwrap_or_default().into_iter().collect(),
         };

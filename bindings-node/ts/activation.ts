@@ -33,7 +33,7 @@ import { onceQuiet } from "./quiet.js";
 import { unwritable } from "./results.js";
 import { failureOf } from "./retry.js";
 import { type Scope, scopes } from "./scope.js";
-import { decode, encode } from "./serde.js";
+import { decode, encode, json } from "./serde.js";
 import { Step } from "./step.js";
 import { Stop } from "./stop.js";
 import { NO_OP, nowhere, PATIENCE, unmade, Untold } from "./stopping.js";
@@ -288,10 +288,11 @@ export class Activation {
     }
     const declared = typeof agent === "string" ? undefined : agent;
     declared?.checkTaken(input);
-    const { timeoutMs = declared?.options.timeoutMs, ...rest } = options;
+    const { timeoutMs = declared?.options.timeoutMs, budget, ...rest } = options;
+    const settings = { ...rest, timeoutMs, budget: budget === undefined ? undefined : json(budget) };
     const wire = encode(declared === undefined ? input : declared.own.dump(input));
     const kind = declared?.kind ?? (agent as string);
-    const [op, id] = this.session.callChild(kind, wire, { ...rest, timeoutMs }, scope.once);
+    const [op, id] = this.session.callChild(kind, wire, settings, scope.once);
     if (declared !== undefined && options.queue === undefined) this.worker.meetAgent(declared);
     const rebuild = declared?.results.arePlain === false ? (value: unknown) => declared.results.read(value) : undefined;
     const child = new Child<unknown>(this, op, id, kind, rebuild);

@@ -23,6 +23,8 @@ export interface ChildSettings {
   timeoutMs?: number;
   priority?: number;
   metadata?: Record<string, string>;
+  budget?: string;
+  onParentEnd?: string;
 }
 
 export interface EntryDraft {

@@ -22,6 +22,13 @@ export interface SpawnOptions {
   priority?: number;
   /** For filters. */
   metadata?: Record<string, string>;
+  /**
+   * What its model calls and those of runs below it may use, as for `client.start`. It is taken out of this run's own budget,
+   * and what is left comes back when the child ends. Without one the child draws from what is left.
+   */
+  budget?: unknown;
+  /** What becomes of it when this run ends: it is asked to stop (`"cancel"`, the default), or goes on. */
+  onParentEnd?: "cancel" | "detach";
 }
 
 /** A run that an agent has started: await it for its output. Its `id` is the id of the run. */

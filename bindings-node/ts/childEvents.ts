@@ -20,7 +20,19 @@ export type ChildEvent<R = unknown> =
   /** It has failed. */
   | { readonly type: "failed"; readonly error: ChildFailed }
   /** It was cancelled; `output` is what it kept. */
-  | { readonly type: "cancelled"; readonly output: unknown };
+  | { readonly type: "cancelled"; readonly output: unknown }
+  | ChildOverrun;
+
+/** A child was asked to stop, since its budget had no room for what it wanted to do. */
+export interface ChildOverrun {
+  readonly type: "budget_exceeded";
+  /** What it and all runs below it have used. */
+  readonly used: { readonly tokens: number; readonly costMicros: number; readonly calls: number };
+  /** What they might use, as far as they were limited. */
+  readonly limit: { readonly maxTokens?: number; readonly maxCostMicros?: number; readonly maxCalls?: number };
+  /** What it kept. */
+  readonly output: unknown;
+}
 
 /** A child asks by `ctx.requestFromParent`, and waits for the answer. */
 export interface ChildRequest {
@@ -39,7 +51,15 @@ export interface ChildRequest {
 }
 
 /** What the engine tells of a child. */
-type Told = [kind: string, name: string, child: string, request: string, failure: string | undefined, value: unknown];
+type Told = [
+  kind: string,
+  name: string,
+  child: string,
+  request: string,
+  failure: string | undefined,
+  overrun: string | undefined,
+  value: unknown,
+];
 
 /** A wait for what a child tells next. */
 class News<R> extends Step<R> {
@@ -106,7 +126,7 @@ export function news<R>(activation: Activation, child: AnyChild<R>, timeoutMs?: 
   const [of, kind] = named(child, "waitForChildEvent");
   const output = isA(child, Child) ? (child as Child<R>).read : undefined;
 
-  const event = ([what, name, sender, request, failure, value]: Told): ChildEvent => {
+  const event = ([what, name, sender, request, failure, overrun, value]: Told): ChildEvent => {
     if (what === "signal") return { type: "signal", name, payload: value };
     if (what === "request") {
       const respond = (answer?: unknown): Step<void> => answered(activation, sender, request, answer);
@@ -116,6 +136,10 @@ export function news<R>(activation: Activation, child: AnyChild<R>, timeoutMs?: 
       const facts = JSON.parse(failure ?? "{}") as FailureFacts;
       const { message, error_type: type, traceback } = facts;
       return { type: "failed", error: new ChildFailed(message, { kind, type, traceback }) };
+    }
+    if (what === "budget_exceeded") {
+      const { used, limit } = JSON.parse(overrun ?? "{}") as Pick<ChildOverrun, "used" | "limit">;
+      return { type: "budget_exceeded", used, limit, output: value };
     }
     if (what === "cancelled") return { type: "cancelled", output: value };
     return { type: "completed", output: output === undefined ? value : output(value) };

@@ -289,8 +289,8 @@ export class AgentContext<S = unknown> {
    * Starts a run of another agent as a child; await it for its output. It takes its place now and is born with the next
    * commit, once, whatever crashes. The worker that serves this run serves an agent that is handed over as an object, and
    * after a crash those that the agent names as its `children`; a kind is served by whoever has it on the queue. The await
-   * throws `ChildFailed` or `ChildCancelled` where there is no output, and `LimitReached` for a child too many. Children that
-   * run when this run ends are cancelled.
+   * throws `ChildFailed` or `ChildCancelled` where there is no output, `BudgetExceeded` where its budget stopped it, and
+   * `LimitReached` for a child too many. Children that run when this run ends are cancelled unless they are detached.
    */
   spawnAgent<I, R, C>(agent: Agent<I, R, C>, ...args: [...Arguments<I>, options?: SpawnOptions]): Child<R>;
   /** Starts a child of a kind that other workers serve. */

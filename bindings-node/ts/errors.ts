@@ -328,7 +328,10 @@ export interface FailureFacts {
 const FAILURES = { TaskTimeout, ChildFailed, ChildCancelled } as const;
 
 /** What the engine refused, such as a child too many, belongs to no task and no child. */
-function refused({ code, message, kind }: FailureFacts): FlovynError | undefined {
+function refused({ code, message, kind, task }: FailureFacts): FlovynError | undefined {
+  if (code === "BudgetExceeded" && kind !== undefined && task === undefined) {
+    return new BudgetExceeded(`child "${kind}" was stopped: ${message}`, { context: { kind } });
+  }
   const of = kind === undefined && code !== "TaskFailed" && code !== "TaskTimeout" ? byCode.get(code) : undefined;
   return of && new of(message, {});
 }

@@ -8,13 +8,15 @@ use crate::encode;
 use crate::error::OrRaise;
 use crate::hub::{Hub, spawn};
 use crate::task::TaskSpec;
-use crate::value::duration;
+use crate::value::{duration, text};
 use flovyn_core::error::Code;
 use flovyn_core::host::{
     EffectCode, EventParts, HostSession, Language, OnceCode, OutcomeCode, child_of, closed, failure, request_of,
 };
 use flovyn_core::journal::{Call, ChildCall, ChildOptions, Ending, OnceBegin, OpRef, Outcome};
-use flovyn_core::model::{AttemptResult, Cancellation, ChildEvent, Entry, MessageBody, StartLimits, Usage};
+use flovyn_core::model::{
+    AttemptResult, Cancellation, ChildEvent, Entry, MessageBody, OnParentEnd, StartLimits, Usage,
+};
 use flovyn_core::payload::Payload;
 use flovyn_core::session::{HostEffect, Session as Core};
 use pyo3::prelude::*;
@@ -135,7 +137,7 @@ impl Session {
     }
 
     /// Starts a child: its op, and its id.
-    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, priority=0, metadata=None, once=None))]
+    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, priority=0, metadata=None, budget=None, on_parent_end=None, once=None))]
     #[allow(clippy::too_many_arguments)]
     fn call_child<'py>(
         &self,
@@ -149,16 +151,20 @@ impl Session {
         timeout: Option<f64>,
         priority: i32,
         metadata: Option<BTreeMap<String, String>>,
+        budget: Option<&Bound<'py, PyAny>>,
+        on_parent_end: Option<&str>,
         once: Option<&str>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
+        let budget = budget.map(text).transpose()?;
         let timeout = timeout.map(duration).transpose()?;
         let options = ChildOptions {
             id: id.map(Into::into),
             key: key.map(Into::into),
             queue,
-            limits: StartLimits { max_steps, timeout, ..StartLimits::default() },
+            limits: StartLimits { max_steps, timeout, budget, ..StartLimits::default() },
             priority,
             metadata: metadata.unwrap_or_default(),
+            on_parent_end: on_parent_end.map(OnParentEnd::parse).transpose().or_raise()?.unwrap_or_default(),
         };
         let call = ChildCall { kind: kind.into(), input: encode::payload(input)?, options };
         let called = self.0.call(Call::Child(Box::new(call)), once).or_raise()?;
@@ -497,9 +503,11 @@ fn event_parts(py: Python<'_>, event: ChildEvent) -> PyResult<(OutcomeCode, Boun
         }
         None => py.None().into_bound(py),
     };
-    let EventParts { kind, name, child, request, failure } = EventParts::of(event);
+    let EventParts { kind, name, child, request, failure, overrun } = EventParts::of(event);
     let failure = failure.as_ref().map(|failure| failed(py, failure)).transpose()?;
-    let event = (kind, name, value, child, request, failure);
+    let overrun =
+        overrun.map(|overrun| decode::json(py, &serde_json::to_vec(&overrun).unwrap_or_default())).transpose()?;
+    let event = (kind, name, value, child, request, failure, overrun);
     Ok((OutcomeCode::Event, event.into_pyobject(py)?.into_any()))
 }
 

@@ -5,9 +5,12 @@ use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Code;
-use flovyn_core::id::{ExecutionId, OrgId, WorkerId};
-use flovyn_core::model::{ExecutionFilter, NewExecution, PageRequest};
-use flovyn_core::payload::Payload;
+use flovyn_core::id::{ExecutionId, OrgId, RequestId, WorkerId};
+use flovyn_core::model::{
+    Batch, BatchEnd, Claim, CommitRequest, ExecutionFilter, Label, LabelKey, NewExecution, NewOp, OpBody, OpKind,
+    PageRequest,
+};
+use flovyn_core::payload::{Digest, Payload};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::postgres::{PostgresOptions, PostgresStorage};
 use flovyn_core::storage::{AgentStorage, Catalog, ClaimRequest, Storage, WorkSource};
@@ -429,4 +432,65 @@ async fn a_database_is_reached_encrypted_by_those_who_trust_it() {
         assert_eq!(connect("localhost", mode, &stranger).await.unwrap_err().code(), Code::StorageUnavailable);
         assert!(connect("127.0.0.1", mode, &trusted).await.is_err(), "the certificate is of localhost");
     }
+}
+
+/// A parent and its children end in the same moment, in two processes: no transaction waits for another in a circle.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_family_that_ends_at_once_locks_in_one_order() {
+    const CHILDREN: usize = 200;
+    let cluster = Cluster::shared();
+    cluster.sql("postgres", "CREATE DATABASE ends_at_once").unwrap();
+    let url = cluster.url("ends_at_once");
+    let stores = [connect(&url).unwrap(), connect(&url).unwrap()];
+    let batch = |ops, end| Batch {
+        segment: 0,
+        ops,
+        attempts: vec![],
+        restarted: vec![],
+        read_counts: vec![],
+        consumed: vec![],
+        disarmed: vec![],
+        orphaned: vec![],
+        events: vec![],
+        code: None,
+        draw: None,
+        end,
+    };
+    let request = |claim: &Claim, base, batch| CommitRequest {
+        org: OrgId::DEFAULT,
+        execution: claim.execution.new.id,
+        lease: claim.lease,
+        request_id: RequestId::fresh(),
+        digest: Digest::default(),
+        base,
+        known: claim.high,
+        batch,
+    };
+    for round in 0..3 {
+        stores[0].create_execution(start()).await.unwrap();
+        let parent = stores[0].claim_agents(claim(1)).await.unwrap().remove(0);
+        let child = |sequence: usize| NewOp {
+            sequence: sequence as u32,
+            once: None,
+            label: Label { kind: OpKind::Child, name: "agent".into(), key: LabelKey::Digest(Digest::default()) },
+            seen: vec![],
+            body: OpBody::Child(Box::new(start())),
+        };
+        let born = batch((0..CHILDREN).map(child).collect(), BatchEnd::Continue);
+        stores[0].commit(request(&parent, 0, born)).await.unwrap();
+        let children = stores[0].claim_agents(claim(CHILDREN)).await.unwrap();
+        assert_eq!(children.len(), CHILDREN, "round {round}");
+        let ends = children.iter().map(|child| (child, 0)).chain([(&parent, 1)]);
+        let ends = ends.enumerate().map(|(at, (claim, base))| {
+            let end = batch(vec![], BatchEnd::Complete(Payload::null()));
+            stores[at % 2].commit(request(claim, base, end))
+        });
+        for ended in futures::future::join_all(ends).await {
+            // A child that its parent has taken along first has lost its lease only if it was ended.
+            ended.map(drop).or_else(|error| if error.code() == Code::LeaseLost { Ok(()) } else { Err(error) }).unwrap();
+        }
+    }
+    stores.into_iter().for_each(|store| store.close());
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'ends_at_once'";
+    assert_eq!(cluster.sql("postgres", deadlocks).unwrap().trim(), "0");
 }

@@ -8,6 +8,8 @@ mod budgets;
 mod errors;
 #[path = "rules/families.rs"]
 mod families;
+#[path = "rules/family_budgets.rs"]
+mod family_budgets;
 #[path = "rules/limits.rs"]
 mod limits;
 #[path = "rules/messages.rs"]

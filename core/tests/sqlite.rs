@@ -63,6 +63,7 @@ fn batch(ops: Vec<NewOp>, attempts: Vec<AttemptReport>, end: BatchEnd) -> Batch 
         orphaned: vec![],
         events: vec![],
         code: None,
+        draw: None,
         end,
     }
 }

@@ -77,6 +77,7 @@ fn step(claim: &Claim, sequence: u32, base: u64, known: u64, output: &Payload) -
             orphaned: vec![],
             events: vec![],
             code: None,
+            draw: None,
             end: BatchEnd::Continue,
         },
     }

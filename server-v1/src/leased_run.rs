@@ -143,6 +143,7 @@ impl Adapter {
                 orphaned: Vec::new(),
                 events: Vec::new(),
                 code: None,
+                draw: None,
                 end: plan.end,
             },
         };

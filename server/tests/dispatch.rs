@@ -336,6 +336,7 @@ async fn a_commit_brings_its_tasks_along() -> Result<()> {
             orphaned: vec![],
             events: vec![],
             code: None,
+            draw: None,
             end: BatchEnd::Continue,
         },
     };

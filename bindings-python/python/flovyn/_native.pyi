@@ -154,6 +154,8 @@ class Session:
         timeout: float | None = None,
         priority: int = 0,
         metadata: dict[str, str] | None = None,
+        budget: Any | None = None,
+        on_parent_end: str | None = None,
         once: str | None = None,
     ) -> tuple[int, bytes]: ...
     def call_tell(self, name: str, payload: Any, once: str | None = None) -> int: ...

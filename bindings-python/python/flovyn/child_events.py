@@ -16,12 +16,12 @@ from .serde import checked
 from .step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from .activation import Activation
     from .handle import CancelMode, Delivery
 
-__all__ = ["Cancelled", "ChildEvent", "Completed", "Failed", "Request", "Signal"]
+__all__ = ["BudgetExceeded", "Cancelled", "ChildEvent", "Completed", "Failed", "Request", "Signal"]
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,21 @@ class Cancelled:
     output: Any
 
 
+@dataclass(frozen=True)
+class BudgetExceeded:
+    """A child was asked to stop, since its budget had no room for what it wanted to do; ``output`` is what it kept."""
+
+    used: Mapping[str, int]
+    """``tokens``, ``costMicros`` and ``calls`` that it and all runs below it have used."""
+    limit: Mapping[str, int]
+    """What they might use: ``maxTokens``, ``maxCostMicros``, ``maxCalls``, as far as they were limited."""
+    output: Any
+
+
 AnyChild = Child[Any] | str | UUID
 """What ``ctx.spawn_agent`` has returned, or its id."""
 
-ChildEvent = Signal | Request | Completed | Failed | Cancelled
+ChildEvent = Signal | Request | Completed | Failed | Cancelled | BudgetExceeded
 
 
 class _News(Step[Any]):
@@ -141,8 +152,8 @@ def news(activation: Activation, child: Any, timeout: float | None) -> Step[Chil
     of, kind = _named(child, "wait_for_child_event")
     output = cast("Child[Any]", child).rebuild if isinstance(child, Child) else None
 
-    def event(told: tuple[str, str, Any, str, str, Any]) -> ChildEvent:
-        what, name, value, sender, request, failure = told
+    def event(told: tuple[str, str, Any, str, str, Any, Any]) -> ChildEvent:
+        what, name, value, sender, request, failure, overrun = told
         if what == "signal":
             return Signal(name, value)
         if what == "request":
@@ -152,6 +163,8 @@ def news(activation: Activation, child: Any, timeout: float | None) -> Step[Chil
             return Failed(ChildFailed(message, kind=kind, type=type_, traceback=traceback))
         if value is not None and output is not None:
             value = output(value)
+        if what == "budget_exceeded":
+            return BudgetExceeded(overrun["used"], overrun["limit"], value)
         return Completed(value) if what == "completed" else Cancelled(value)
 
     op = activation.session.call_child_event(of, timeout, once_name.get())

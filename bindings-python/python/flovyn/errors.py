@@ -413,6 +413,8 @@ def task_failed(failure: tuple[str, str, str, str | None, str | None, int, str |
         return ChildFailed(message, kind=kind or "", type=type_, traceback=traceback)
     if code == "ChildCancelled":
         return ChildCancelled(message, kind=kind or "")
+    if code == "BudgetExceeded" and task_id is None:
+        return BudgetExceeded(f'child "{kind}" was stopped: {message}', context={"kind": kind})
     cls = TaskTimeout if code == "TaskTimeout" else TaskFailed
     return cls(message, kind=kind or "", type=type_, attempts=attempts, task_id=task_id, traceback=traceback)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
 from .errors import InvalidArgument
 from .inputs import NOT_GIVEN
 from .scope import once_name
-from .serde import checked
+from .serde import checked, described
 from .several import some
 from .step import Step
 
@@ -30,6 +30,8 @@ class SpawnOptions(TypedDict, total=False):
     timeout: float | None
     priority: int
     metadata: Mapping[str, str] | None
+    budget: Any
+    on_parent_end: Literal["cancel", "detach"]
 
 
 class Child(Step[R]):
@@ -105,9 +107,14 @@ def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, A
         given = options.get(name)
         if given is not None and (not isinstance(given, str) or not given):
             raise InvalidArgument(f"spawn_agent takes a text as {name}, not {given!r}")
-    metadata = options.pop("metadata", None)
+    metadata, budget = options.pop("metadata", None), options.pop("budget", None)
     op, uuid = activation.session.call_child(
-        kind, value, metadata=dict(metadata) if metadata else None, once=once_name.get(), **options
+        kind,
+        value,
+        metadata=dict(metadata) if metadata else None,
+        budget=None if budget is None else described(budget),
+        once=once_name.get(),
+        **options,
     )
     has_id = options.get("id") is not None
     return activation.keep(Child(activation, op, uuid, what=kind, rebuild=rebuild, has_id=has_id))

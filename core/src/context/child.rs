@@ -13,7 +13,8 @@ use std::task::{Context as TaskContext, Poll};
 
 /// A run of another agent that this one has started. Await it for its output, a `T`.
 ///
-/// Errors of the await: `ChildFailed`, and `ChildCancelled` where it was asked to stop.
+/// Errors of the await: `ChildFailed`, `ChildCancelled` where it was asked to stop, and `BudgetExceeded` where its budget had
+/// no room for what it wanted to do, or less was left than it was to get.
 pub struct Child<T> {
     id: ExecutionId,
     step: StepOf<T>,

@@ -65,6 +65,10 @@ pub(crate) fn error_of(failure: &Failure) -> Error {
         let error = Error::new(failure.code, message).with("kind", kind);
         return error.with("error_type", &failure.error_type).with("reason", &failure.message);
     }
+    if failure.is_of_childs_budget() {
+        let message = format!("child \"{kind}\" was stopped: {}", failure.message);
+        return Error::new(failure.code, message).with("kind", kind).with("reason", &failure.message);
+    }
     // Whatever made the task fail, the code that awaits it gets `TaskFailed` or `TaskTimeout`. The reason is in the
     // message.
     let code = if failure.code == Code::TaskTimeout { Code::TaskTimeout } else { Code::TaskFailed };
@@ -115,7 +119,8 @@ pub trait AgentContextExt: AgentContext {
     }
 
     /// Starts a run of another agent as a child of this one, on this run's queue. It is born with the next commit, once,
-    /// whatever crashes. When this run ends, its children are cancelled.
+    /// whatever crashes. When this run ends, its children are cancelled, unless they were started with
+    /// [`OnParentEnd::Detach`](crate::model::OnParentEnd).
     fn spawn_agent<O>(&self, kind: &str, input: &(impl Serialize + ?Sized)) -> Result<Child<O>> {
         self.spawn_agent_with(kind, input, ChildOptions::default())
     }

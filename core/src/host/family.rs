@@ -2,7 +2,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, SignalId};
-use crate::model::{ChildEvent, ChildRequest, Failure};
+use crate::model::{ChildEvent, ChildRequest, Failure, Overrun};
 
 /// The run that a host names as a child.
 pub fn child_of(text: &str) -> Result<ExecutionId> {
@@ -24,7 +24,7 @@ pub fn request_of(child: &str, id: &str) -> Result<ChildRequest> {
 
 /// What has happened to a child, in the words that hosts know; its value is apart.
 pub struct EventParts {
-    /// `signal`, `request`, `completed`, `failed` or `cancelled`.
+    /// `signal`, `request`, `completed`, `failed`, `cancelled` or `budget_exceeded`.
     pub kind: &'static str,
     /// The name of a signal or a request.
     pub name: Option<String>,
@@ -34,12 +34,14 @@ pub struct EventParts {
     pub request: Option<String>,
     /// Why it failed.
     pub failure: Option<Failure>,
+    /// Where its budget stopped it: what it had used, and what it might use.
+    pub overrun: Option<Overrun>,
 }
 
 impl EventParts {
     /// The parts of an event.
     pub fn of(event: ChildEvent) -> Self {
-        let of = |kind| Self { kind, name: None, child: None, request: None, failure: None };
+        let of = |kind| Self { kind, name: None, child: None, request: None, failure: None, overrun: None };
         match event {
             ChildEvent::Signal { name, .. } => Self { name: Some(name), ..of("signal") },
             ChildEvent::Request { name, request, .. } => Self {
@@ -51,6 +53,9 @@ impl EventParts {
             ChildEvent::Completed { .. } => of("completed"),
             ChildEvent::Failed { error } => Self { failure: Some(error), ..of("failed") },
             ChildEvent::Cancelled { .. } => of("cancelled"),
+            ChildEvent::BudgetExceeded { used, limit, .. } => {
+                Self { overrun: Some(Overrun { used, limit }), ..of("budget_exceeded") }
+            }
         }
     }
 }

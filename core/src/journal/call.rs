@@ -2,7 +2,7 @@
 
 use super::machine::OpRef;
 use crate::id::{EntryId, ExecutionId, TaskId};
-use crate::model::{MessageBody, Placement, StartLimits, TaskOptions, Usage};
+use crate::model::{MessageBody, OnParentEnd, Placement, StartLimits, TaskOptions, Usage};
 use crate::payload::Payload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,6 +104,8 @@ pub struct ChildOptions {
     pub priority: i32,
     /// Small JSON object for filters.
     pub metadata: BTreeMap<String, String>,
+    /// What becomes of it when this run ends.
+    pub on_parent_end: OnParentEnd,
 }
 
 /// A question about the outside of the run's code. The answer is recorded.

@@ -210,12 +210,13 @@ impl Machine {
     }
 
     /// Puts a new op into the batch, or holds it back while replay is not over (rule 8).
-    pub(super) fn place(&mut self, index: usize, body: OpBody) {
+    /// With `hold` it is held back also where replay is over.
+    pub(super) fn place(&mut self, index: usize, body: OpBody, hold: bool) {
         let op = &self.segment.ops[index];
         let new =
             NewOp { sequence: op.sequence, once: op.once.clone(), label: op.label.clone(), seen: Vec::new(), body };
         self.segment.reads.interrupt();
-        if self.segment.script.is_used_up() && self.segment.held.is_empty() {
+        if self.segment.script.is_used_up() && self.segment.held.is_empty() && !hold {
             self.enter(new);
         } else {
             self.segment.ops[index].place = Place::Held(Box::new(new));
@@ -259,10 +260,16 @@ impl Machine {
         if !self.segment.held.is_empty() && !self.host.concurrent && self.ends_by_preamble(true) {
             return;
         }
-        for index in std::mem::take(&mut self.segment.held) {
+        let mut held = std::mem::take(&mut self.segment.held).into_iter();
+        while let Some(index) = held.next() {
+            if !self.is_judged(index, self.phase.is_ending()) {
+                self.segment.held = std::iter::once(index).chain(held).collect();
+                return;
+            }
             if let Some(op) = self.segment.ops[index].release() {
                 self.enter(op);
             }
         }
+        self.none_held();
     }
 }

@@ -35,6 +35,10 @@ impl Machine {
         if self.commit_part() {
             return;
         }
+        if let Some(wanted) = self.take_draw() {
+            self.draft.draw = Some(wanted);
+            return self.commit(BatchEnd::Continue, Vec::new());
+        }
         if let Phase::Saving(pending) = &mut self.phase {
             if let Some(saved) = pending.take_if(|_| self.host.quiet) {
                 self.commit_checkpoint(*saved);
@@ -150,6 +154,7 @@ impl Machine {
             BatchEnd::Pause { reason: WaitReason::Error, .. } if self.draft.ops.is_empty() => None,
             _ => self.segment.code.to_store.take(),
         };
+        self.draft.draw = self.draft.draw.or_else(|| self.keeps());
         let batch = self.draft.take(segment, code, orphaned, end);
         self.in_flight = Some(Box::new(flight));
         self.effects.push_back(Effect::Commit(Box::new(CommitDraft {

@@ -2,7 +2,7 @@
 
 use super::transition::{gives_up, size, takes_signals};
 use crate::id::Slot;
-use crate::model::{AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, NewEvent, NewOp};
+use crate::model::{AttemptReport, AttemptResult, Batch, BatchEnd, Consumed, NewEvent, NewOp, Spent};
 use std::collections::HashSet;
 
 /// The most that one commit may hold. The rest goes with the next one.
@@ -35,6 +35,8 @@ pub(super) struct Draft {
     /// Sequences of ops whose end nobody will be told.
     pub orphaned: Vec<u32>,
     pub events: Vec<NewEvent>,
+    /// What the run asks the budgets of its family for.
+    pub draw: Option<Spent>,
     /// Something waits for this draft to be durable: do not hold it back.
     pub urgent: bool,
     /// It holds something that no replay could come to by itself, such as an answer of the outside. So no task may
@@ -154,6 +156,7 @@ impl Draft {
             orphaned: draft.orphaned,
             events: draft.events,
             code,
+            draw: draft.draw,
             end,
         }
     }

@@ -9,7 +9,7 @@ use super::machine::Machine;
 use super::op::Detail;
 use super::phase::{Phase, Standing};
 use crate::error::{Error, Kind, Result};
-use crate::model::{CommitAnswer, Committed, Fact, FactKind, Failure, WaitReason};
+use crate::model::{CommitAnswer, Committed, Fact, FactKind, Failure, Purse, WaitReason};
 
 impl Machine {
     /// Takes facts that came otherwise than by a commit's answer. `high` is the highest number of a fact the store has.
@@ -24,9 +24,10 @@ impl Machine {
     ///
     /// From here on what the code calls belongs to the claim. Nothing is committed before [`Machine::resumed`] brings
     /// the facts that woke the run: without them the copy would only suspend again with the same wait.
-    pub fn take_claim(&mut self, base: u64) -> bool {
+    pub fn take_claim(&mut self, base: u64, purse: Option<&Purse>) -> bool {
         let is_current = self.is_parked() && !self.phase.is_over() && self.run.base == base;
         if is_current {
+            self.heard_of_budgets(purse.cloned());
             self.standing = Standing::Claimed;
         }
         is_current
@@ -50,6 +51,7 @@ impl Machine {
         };
         self.run.base = answer.number;
         self.run.was_lost = false;
+        self.heard_of_budgets(answer.purse);
         for index in flight.ops {
             self.segment.ops[index].stored();
         }

@@ -4,7 +4,7 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, RequestId, SignalId, Slot};
 use crate::model::{
-    Cancellation, Fact, Failure, Lease, NewCheckpoint, NewEvent, NewOp, OpBody, Status, Wait, WaitReason,
+    Cancellation, Fact, Failure, Lease, NewCheckpoint, NewEvent, NewOp, OpBody, Purse, Spent, Status, Wait, WaitReason,
 };
 use crate::payload::{Digest, Payload};
 use std::time::Duration;
@@ -54,6 +54,9 @@ pub struct Batch {
     pub events: Vec<NewEvent>,
     /// The code that recorded this, where it is not the one that the run has.
     pub code: Option<String>,
+    /// What the run may have used in all after this: it asks the budgets of its family for so much. The budget that it
+    /// shares with runs below it for the first time gives it no more than this.
+    pub draw: Option<Spent>,
     /// What the run does after the commit.
     pub end: BatchEnd,
 }
@@ -74,6 +77,19 @@ impl Batch {
             }
         }
         Ok(())
+    }
+
+    /// Whether a commit of it may write to the rows of runs above its own: it ends the run, tells its parent something, or
+    /// draws from a budget above it.
+    pub(crate) fn touches_family(&self) -> bool {
+        let ends = match &self.end {
+            BatchEnd::Continue | BatchEnd::Checkpoint(_) => false,
+            BatchEnd::Suspend(wait) => wait.is_for_parent(),
+            // A run that was asked to stop ends by its pause.
+            BatchEnd::Complete(_) | BatchEnd::Fail(_) | BatchEnd::Cancelled(_) | BatchEnd::Pause { .. } => true,
+        };
+        let tells = |op: &NewOp| matches!(&op.body, OpBody::Send(message) if message.body.child().is_none());
+        ends || self.draw.is_some() || self.ops.iter().any(tells)
     }
 
     /// Whether it schedules tasks.
@@ -174,6 +190,8 @@ pub struct CommitAnswer {
     pub cancel: Option<Cancellation>,
     /// Why the store has paused the run, where this commit has reached a limit.
     pub paused: Option<WaitReason>,
+    /// What the run has of the budgets of its family. None where there are none.
+    pub purse: Option<Purse>,
 }
 
 /// How a run stands after a commit.

@@ -68,6 +68,77 @@ pub struct Spent {
     pub calls: u64,
 }
 
+/// One of the things that a budget limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dimension {
+    Tokens,
+    Cost,
+    Calls,
+}
+
+impl Dimension {
+    pub(crate) const ALL: [Self; 3] = [Self::Tokens, Self::Cost, Self::Calls];
+
+    /// Its name in JSON.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Tokens => "tokens",
+            Self::Cost => "costMicros",
+            Self::Calls => "calls",
+        }
+    }
+}
+
+/// What a run has of the budgets of its family: those of the runs above it, and its own where runs below it use that too.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Purse {
+    /// What it may use itself, in all. None: all of its own budget, which no other run uses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Budget>,
+    /// What of its own budget is with it and with runs below it, or was used by them.
+    pub lent: Spent,
+    /// What of its own budget the budgets above it have given for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backed: Option<Budget>,
+    /// It was asked to stop because the budget had no room for what it wanted to do.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exceeded: bool,
+}
+
+/// How a budget has stopped a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overrun {
+    /// What it and all runs below it have used.
+    pub used: Spent,
+    /// What it might use: its own budget, or what it had got of one above it.
+    pub limit: Budget,
+}
+
+impl Purse {
+    /// What the run itself has used, with what others have used and hold of its own budget.
+    pub(crate) fn with_others(&self, mut used: Spent) -> Spent {
+        for of in Dimension::ALL {
+            if let Some(slice) = self.slice.as_ref().and_then(|slice| slice.limit(of)) {
+                let others = self.lent.of_one(of).saturating_sub(slice);
+                used.set(of, used.of_one(of).saturating_add(others));
+            }
+        }
+        used
+    }
+
+    /// How the budget has stopped a run that has ended, if it has.
+    pub(crate) fn overrun(&self, own: Option<&Budget>, mut used: Spent) -> Option<Overrun> {
+        for of in Dimension::ALL {
+            if self.slice.is_some() && own.is_some_and(|budget| budget.limit(of).is_some()) {
+                used.set(of, self.lent.of_one(of));
+            }
+        }
+        let limit = own.or(self.slice.as_ref()).cloned().unwrap_or_default();
+        self.exceeded.then_some(Overrun { used, limit })
+    }
+}
+
 /// A budget as a run keeps it. A resume may give a new one, which counts from what had been used until then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,6 +150,24 @@ pub struct Allowance {
 }
 
 impl Budget {
+    /// The limit of one thing.
+    pub(crate) fn limit(&self, of: Dimension) -> Option<u64> {
+        match of {
+            Dimension::Tokens => self.max_tokens,
+            Dimension::Cost => self.max_cost_micros,
+            Dimension::Calls => self.max_calls,
+        }
+    }
+
+    /// Sets the limit of one thing.
+    pub(crate) fn set(&mut self, of: Dimension, limit: Option<u64>) {
+        match of {
+            Dimension::Tokens => self.max_tokens = limit,
+            Dimension::Cost => self.max_cost_micros = limit,
+            Dimension::Calls => self.max_calls = limit,
+        }
+    }
+
     /// Reads the budget that a start or a resume gives: a JSON object of limits, or a number of tokens.
     ///
     /// Errors: `InvalidArgument`, which says what was found.
@@ -104,9 +193,9 @@ impl Allowance {
         kept.map_or_else(|| Ok(Self { budget: Budget::parse(text)?, since: Spent::default() }), Ok)
     }
 
-    /// The text that a run keeps when a resume gives it a budget: the budget, and what the run has used so far.
-    pub fn renewed(text: &str, used: &UsageTotals) -> Result<String> {
-        let (budget, since) = (Self::parse(text)?.budget, Spent::of(used));
+    /// The text that a run keeps when a resume gives it a budget: the budget, and what was used of the one before.
+    pub fn renewed(text: &str, since: Spent) -> Result<String> {
+        let budget = Self::parse(text)?.budget;
         if since == Spent::default() {
             return Ok(text.to_owned());
         }
@@ -124,6 +213,24 @@ impl Spent {
         })
     }
 
+    /// How much of one thing.
+    pub(crate) fn of_one(self, of: Dimension) -> u64 {
+        match of {
+            Dimension::Tokens => self.tokens,
+            Dimension::Cost => self.cost_micros,
+            Dimension::Calls => self.calls,
+        }
+    }
+
+    /// Sets how much of one thing.
+    pub(crate) fn set(&mut self, of: Dimension, amount: u64) {
+        match of {
+            Dimension::Tokens => self.tokens = amount,
+            Dimension::Cost => self.cost_micros = amount,
+            Dimension::Calls => self.calls = amount,
+        }
+    }
+
     /// Adds what a model call used.
     pub fn add(&mut self, usage: &Usage) {
         let Usage { input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, .. } = usage;
@@ -131,15 +238,6 @@ impl Spent {
         self.tokens = tokens.into_iter().fold(self.tokens, |sum, tokens| sum.saturating_add(*tokens));
         self.cost_micros = self.cost_micros.saturating_add(usage.cost_micros.unwrap_or(0));
         self.calls = self.calls.saturating_add(usage.calls);
-    }
-
-    /// What was used beyond an earlier sum.
-    pub(crate) fn beyond(self, before: Self) -> Self {
-        Self {
-            tokens: self.tokens.saturating_sub(before.tokens),
-            cost_micros: self.cost_micros.saturating_sub(before.cost_micros),
-            calls: self.calls.saturating_sub(before.calls),
-        }
     }
 }
 
@@ -182,13 +280,13 @@ mod tests {
     #[test]
     fn a_renewed_budget_counts_from_now_on() {
         let mut used = UsageTotals::default();
-        assert_eq!(Allowance::renewed("9", &used).unwrap(), "9");
+        assert_eq!(Allowance::renewed("9", Spent::of(&used)).unwrap(), "9");
         used.add("m", &Usage { calls: 1, input_tokens: 20, cache_read_tokens: 2, ..Usage::default() });
-        let kept = Allowance::renewed("9", &used).unwrap();
+        let kept = Allowance::renewed("9", Spent::of(&used)).unwrap();
         let since = Spent { tokens: 22, cost_micros: 0, calls: 1 };
         assert_eq!(Allowance::parse(&kept).unwrap(), Allowance { budget: Budget::parse("9").unwrap(), since });
         used.add("n", &Usage { calls: 1, output_tokens: 5, cost_micros: Some(3), ..Usage::default() });
-        let again = Allowance::parse(&Allowance::renewed(&kept, &used).unwrap()).unwrap();
+        let again = Allowance::parse(&Allowance::renewed(&kept, Spent::of(&used)).unwrap()).unwrap();
         assert_eq!((again.budget, again.since.tokens), (Budget::parse("9").unwrap(), 27), "renewed as it was given");
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
-use crate::model::{ChildEvent, Delivery, Execution, Failure, NewSignal, Signal, Status};
+use crate::model::{ChildEvent, Delivery, Execution, Failure, NewSignal, Overrun, Signal, Status};
 use crate::payload::{Body, ContentHash, Encoding, Payload};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -42,6 +42,18 @@ pub(crate) fn kept_signal(
     Some(Signal { consumed_by: Some(*children.get(&child)?), ..signal })
 }
 
+/// What a run that has completed warns of: children that still ran.
+pub(crate) fn left_running(children: impl Iterator<Item = ExecutionId>) -> serde_json::Value {
+    let mut ids: Vec<_> = children.collect();
+    ids.sort_unstable();
+    serde_json::json!({
+        "warning": "children_left",
+        "count": ids.len(),
+        "children": &ids[..ids.len().min(16)],
+        "advice": "await every child, or start it with on_parent_end \"detach\""
+    })
+}
+
 /// How a child ended, as its parent's signal has it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ChildEnd {
@@ -53,6 +65,9 @@ pub(crate) struct ChildEnd {
     output: Option<Output>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<Failure>,
+    /// How its budget stopped it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overrun: Option<Overrun>,
 }
 
 /// The output of a child: in the signal where it is small, else the name of the stored bytes.
@@ -96,15 +111,17 @@ impl ChildEnd {
         status: Status,
         output: Option<&Payload>,
         failure: Option<&Failure>,
+        overrun: Option<Overrun>,
     ) -> NewSignal {
-        let end = Self { child, status: Some(status), output: output.and_then(Output::of), failure: failure.cloned() };
+        let (output, failure) = (output.and_then(Output::of), failure.cloned());
+        let end = Self { child, status: Some(status), output, failure, overrun };
         end.told(org, parent, Self::id(child), child_signal(child))
     }
 
     /// The signal that tells a parent of the end of a child that has ended.
     pub(crate) fn of(child: &Execution, parent: ExecutionId) -> NewSignal {
         let (org, id) = (child.new.org, child.new.id);
-        Self::signal(org, parent, id, child.status, child.end_output(), child.failure.as_ref())
+        Self::signal(org, parent, id, child.status, child.end_output(), child.failure.as_ref(), child.overrun())
     }
 
     /// The id of the signal that tells of a child's end.
@@ -120,7 +137,7 @@ impl ChildEnd {
     /// The signal that tells the op of a slot why its child was not started.
     pub(crate) fn refusal(org: OrgId, parent: ExecutionId, child: ExecutionId, slot: Slot, error: &Error) -> NewSignal {
         let failure = Failure::new(error.code(), error.code().as_str(), error.message());
-        let end = Self { child, status: None, output: None, failure: Some(failure) };
+        let end = Self { child, status: None, output: None, failure: Some(failure), overrun: None };
         let at = format!("{}.{}", slot.segment, slot.sequence);
         let id = SignalId(uuid::Uuid::new_v5(&child.0, format!("refused.{parent}.{at}").as_bytes()));
         end.told(org, parent, id, format!("{}.{at}", child_signal(child)))
@@ -137,7 +154,10 @@ impl ChildEnd {
         let output = end.output.map(Output::payload);
         Ok(match (end.status, end.failure) {
             (Some(Status::Completed), _) => ChildEvent::Completed { output: output.unwrap_or_else(Payload::null) },
-            (Some(Status::Cancelled), _) => ChildEvent::Cancelled { output },
+            (Some(Status::Cancelled), _) => match end.overrun {
+                Some(Overrun { used, limit }) => ChildEvent::BudgetExceeded { used, limit, output },
+                None => ChildEvent::Cancelled { output },
+            },
             (_, Some(error)) => ChildEvent::Failed { error: Failure { code: Code::ChildFailed, task: None, ..error } },
             (_, None) => {
                 ChildEvent::Failed { error: Failure::new(Code::ChildFailed, "ChildFailed", "it left no error") }
@@ -153,6 +173,14 @@ impl ChildEnd {
             (Some(Status::Failed), Some(failure)) => Failure { code: Code::ChildFailed, task: None, ..failure },
             (None, Some(refused)) => return Err(refused),
             (Some(Status::Failed), None) => Failure::new(Code::ChildFailed, "ChildFailed", "it left no error"),
+            _ if let Some(Overrun { used, limit }) = &end.overrun => {
+                let json = |value: serde_json::Result<String>| value.unwrap_or_default();
+                let (used, limit) = (json(serde_json::to_string(used)), json(serde_json::to_string(limit)));
+                let message = format!(
+                    "the child had used {used} of {limit}, and was asked to stop before a call that had no room"
+                );
+                Failure::new(Code::BudgetExceeded, "BudgetExceeded", message)
+            }
             _ => Failure::new(Code::ChildCancelled, "ChildCancelled", "it was asked to stop"),
         };
         Err(Failure { kind: Some(kind.to_owned()), ..failure })
@@ -165,8 +193,15 @@ mod tests {
 
     fn told(status: Status, output: Option<Payload>, failure: Option<Failure>) -> Result<Payload, Failure> {
         let child = ExecutionId(uuid::Uuid::from_u128(7));
-        let signal =
-            ChildEnd::signal(OrgId::DEFAULT, ExecutionId::default(), child, status, output.as_ref(), failure.as_ref());
+        let signal = ChildEnd::signal(
+            OrgId::DEFAULT,
+            ExecutionId::default(),
+            child,
+            status,
+            output.as_ref(),
+            failure.as_ref(),
+            None,
+        );
         assert_eq!(signal.name, "flovyn.child.00000000-0000-0000-0000-000000000007");
         ChildEnd::result(&signal.payload, "researcher")
     }

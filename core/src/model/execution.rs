@@ -3,10 +3,10 @@
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, RequestId, Slot, WorkerId};
-use crate::model::{Fact, Failure, UsageTotals};
-use crate::payload::{Digest, Payload};
+use crate::model::{Fact, Failure, NewExecution, Purse, Spent, UsageTotals};
+use crate::payload::Payload;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Where a run is in its life (rule 20).
@@ -232,94 +232,6 @@ pub struct ForkPoint {
     pub sequence: Option<u32>,
 }
 
-/// Limits that a start gives.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct StartLimits {
-    /// Steps after which the run pauses.
-    pub max_steps: Option<u32>,
-    /// Steps after which `resume` is refused; 500 unless set, where `max_steps` is given.
-    pub max_total_steps: Option<u32>,
-    /// Ops of one tail after which the run pauses; 50,000 unless set.
-    pub max_tail: Option<u32>,
-    /// What its model calls may use: the JSON of a [`Budget`](super::Budget), or a number of tokens.
-    pub budget: Option<String>,
-    /// How long the run may take, from its creation.
-    pub timeout: Option<Duration>,
-}
-
-/// A run as its starter asks for it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewExecution {
-    /// Tenant.
-    pub org: OrgId,
-    /// Its id: a UUID that was given, or one made from the key.
-    pub id: ExecutionId,
-    /// The user's own name for it, where that is not a UUID.
-    pub key: Option<String>,
-    /// The agent.
-    pub kind: String,
-    /// The queue its workers poll.
-    pub queue: String,
-    /// The argument.
-    pub input: Payload,
-    /// Digest of the argument. A start with the same id and another digest is refused.
-    pub input_digest: Digest,
-    /// Limits.
-    pub limits: StartLimits,
-    /// Small JSON object for filters.
-    pub metadata: BTreeMap<String, String>,
-    /// Runs with a higher priority are claimed first.
-    pub priority: i32,
-    /// Only so many runs of the same key and org are RUNNING at a time as `concurrency_limit` says.
-    pub concurrency_key: Option<String>,
-    /// The run begins only while fewer runs of its key than this are RUNNING; 1 unless set.
-    pub concurrency_limit: Option<u32>,
-    /// It cannot be claimed before this time has passed.
-    pub delay: Option<Duration>,
-    /// W3C trace parent of the starter.
-    pub traceparent: Option<String>,
-}
-
-impl NewExecution {
-    /// A run of an agent with an argument and defaults for the rest.
-    pub fn new(id: ExecutionId, kind: impl Into<String>, input: Payload) -> crate::Result<Self> {
-        Ok(Self {
-            org: OrgId::DEFAULT,
-            id,
-            key: None,
-            kind: kind.into(),
-            queue: "default".into(),
-            input_digest: input.digest()?,
-            input,
-            limits: StartLimits::default(),
-            metadata: BTreeMap::new(),
-            priority: 0,
-            concurrency_key: None,
-            concurrency_limit: None,
-            delay: None,
-            traceparent: None,
-        })
-    }
-}
-
-/// How many runs of a concurrency key may be RUNNING at a time, by the limit that a run was started with.
-pub(crate) fn runners(limit: Option<u32>) -> usize {
-    limit.map_or(1, |limit| limit.max(1) as usize)
-}
-
-/// Refuses a concurrency limit of 0, and one without a concurrency key.
-///
-/// Errors: `InvalidArgument`.
-pub(crate) fn check_concurrency(key: Option<&str>, limit: Option<u32>) -> crate::Result<()> {
-    let wrong = match (key, limit) {
-        (_, Some(0)) => "a concurrency limit of 0 would let nothing run; give a number from 1, or none for 1",
-        (None, Some(_)) => "a concurrency limit is that of a concurrency key; give the key too",
-        _ => return Ok(()),
-    };
-    Err(crate::Error::new(crate::error::Code::InvalidArgument, wrong))
-}
-
 /// The answer to a start. The run is durable when it is returned.
 #[derive(Debug, Clone)]
 pub struct Created {
@@ -367,6 +279,8 @@ pub struct Execution {
     pub tail_limit: u32,
     /// What its model calls have used, by model.
     pub usage: UsageTotals,
+    /// What it has of the budgets of its family. None where there are none.
+    pub purse: Option<Purse>,
     /// The run that spawned it.
     pub parent: Option<ExecutionId>,
     /// The run at the top of its family; itself if it has no parent.
@@ -462,7 +376,11 @@ impl Execution {
     pub(crate) fn budget_after(&self, request: &ResumeRequest, reason: Option<WaitReason>) -> Result<Option<String>> {
         let kept = self.new.limits.budget.as_deref();
         match request.budget.as_deref().or(kept.filter(|_| reason == Some(WaitReason::Budget))) {
-            Some(budget) => super::Allowance::renewed(budget, &self.usage).map(Some),
+            Some(budget) => {
+                let used = Spent::of(&self.usage);
+                let since = self.purse.as_ref().map_or(used, |purse| purse.with_others(used));
+                super::Allowance::renewed(budget, since).map(Some)
+            }
             None => Ok(kept.map(str::to_owned)),
         }
     }
@@ -475,6 +393,12 @@ impl Execution {
     /// Whether it is the child that a run would start now.
     pub(crate) fn is_child_of(&self, parent: ExecutionId, new: &NewExecution) -> bool {
         self.parent == Some(parent) && self.is_of(new)
+    }
+
+    /// How its budget has stopped it, if it has.
+    pub(crate) fn overrun(&self) -> Option<super::Overrun> {
+        let own = self.new.limits.budget.as_deref().and_then(|text| super::Allowance::parse(text).ok());
+        self.purse.as_ref()?.overrun(own.as_ref().map(|own| &own.budget), Spent::of(&self.usage))
     }
 
     /// What it has left for whoever waits for its end.

@@ -7,7 +7,9 @@
 use super::child::{ChildEnd, Output, child_signal, told_of};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
-use crate::model::{CHILD_SIGNALS, Cancellation, Delivery, Failure, NewSignal, Status, check_name};
+use crate::model::{
+    Budget, CHILD_SIGNALS, Cancellation, Delivery, Failure, NewSignal, Spent, Status, Wait, check_name,
+};
 use crate::payload::Payload;
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +60,27 @@ pub(crate) fn child_of_events(name: &str) -> Option<ExecutionId> {
 /// Whether a signal of a name answers a request.
 pub(crate) fn is_answer(name: &str) -> bool {
     name.starts_with(ANSWER_SIGNALS)
+}
+
+/// The answers to the requests that a run waits for, where its parent has ended with `status`.
+pub(crate) fn unanswered(
+    org: OrgId,
+    child: ExecutionId,
+    wait: &Wait,
+    parent: ExecutionId,
+    status: Status,
+) -> Vec<NewSignal> {
+    let requests = wait.signals.iter().filter_map(|name| name.strip_prefix(ANSWER_SIGNALS)?.parse().ok());
+    let message = format!("the request has no answer: the parent {parent} is {}", status.as_str());
+    let failure = Failure::new(Code::ParentGone, Code::ParentGone.as_str(), message);
+    let payload = written(&Answer { value: None, failure: Some(failure) });
+    let answer = |request: uuid::Uuid| {
+        let request = SignalId(request);
+        let (id, name) = (Answer::id(request), answer_signal(request));
+        let (payload, delivery) = (payload.clone(), Delivery::NextStep);
+        NewSignal { org, execution: child, id, name, payload, delivery, idempotency_key: None }
+    };
+    requests.map(answer).collect()
 }
 
 /// The op of which a signal tells that its message was refused.
@@ -325,6 +348,15 @@ pub enum ChildEvent {
         /// What it kept.
         output: Option<Payload>,
     },
+    /// It was asked to stop because its budget had no room for what it wanted to do.
+    BudgetExceeded {
+        /// What it and all runs below it have used.
+        used: Spent,
+        /// What it might use.
+        limit: Budget,
+        /// What it kept.
+        output: Option<Payload>,
+    },
 }
 
 /// A request of a child that waits for its answer.
@@ -357,7 +389,7 @@ impl ChildEvent {
         match self {
             Self::Signal { payload, .. } | Self::Request { payload, .. } => Some(payload),
             Self::Completed { output } => Some(output),
-            Self::Cancelled { output } => output.as_ref(),
+            Self::Cancelled { output } | Self::BudgetExceeded { output, .. } => output.as_ref(),
             Self::Failed { .. } => None,
         }
     }
@@ -367,7 +399,7 @@ impl ChildEvent {
         match self {
             Self::Signal { payload, .. } | Self::Request { payload, .. } => Some(payload),
             Self::Completed { output } => Some(output),
-            Self::Cancelled { output } => output.as_mut(),
+            Self::Cancelled { output } | Self::BudgetExceeded { output, .. } => output.as_mut(),
             Self::Failed { .. } => None,
         }
     }

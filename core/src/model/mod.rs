@@ -17,19 +17,19 @@ mod page;
 mod queue;
 mod schedule;
 mod signal;
+mod start;
 mod task;
 mod text;
 mod usage;
 
 // What users of a backend see.
-pub use budget::{Budget, Spent};
+pub use budget::{Budget, Overrun, Purse, Spent};
 pub use checkpoint::Checkpoint;
 pub use child::{CHILD_SIGNALS, child_signal};
 pub use entry::{Entry, Role};
 pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, StreamEvent};
 pub use execution::{
-    CancelMode, Cancellation, Divergence, Execution, ForkFrom, ForkPoint, ResumeRequest, StartLimits, Status, Wait,
-    WaitReason,
+    CancelMode, Cancellation, Divergence, Execution, ForkFrom, ForkPoint, ResumeRequest, Status, Wait, WaitReason,
 };
 pub use message::{
     ANSWER_SIGNALS, ChildEvent, ChildRequest, EVENT_SIGNALS, REFUSAL_SIGNALS, event_signal, is_own_signal,
@@ -40,6 +40,7 @@ pub use page::{Cursor, ExecutionFilter, MAX_PAGE, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};
 pub use signal::{Delivery, Signal};
+pub use start::{OnParentEnd, StartLimits};
 pub use task::{Failure, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus};
 pub use text::{MAX_ID, MAX_NAME};
 pub use usage::{Usage, UsageTotals};
@@ -62,7 +63,7 @@ pub use entry::NewEntry;
 #[doc(hidden)]
 pub use event::NewEvent;
 #[doc(hidden)]
-pub use execution::{Claim, Created, Ends, ForkRequest, Lease, NewExecution, Until};
+pub use execution::{Claim, Created, Ends, ForkRequest, Lease, Until};
 #[doc(hidden)]
 pub use message::{MessageBody, NewMessage, SentMessage};
 #[doc(hidden)]
@@ -72,11 +73,16 @@ pub use op::{
 #[doc(hidden)]
 pub use signal::{NewSignal, SignalStored};
 #[doc(hidden)]
+pub use start::NewExecution;
+#[doc(hidden)]
 pub use task::{ClaimedTask, NewTask, TaskReport};
 
-pub(crate) use child::{ChildEnd, kept_signal, told_of};
-pub(crate) use execution::{check_concurrency, runners};
-pub(crate) use message::{answer_of, answer_signal, check_signal, child_of_events, ends_wait, is_answer, refused_op};
+pub(crate) use budget::Dimension;
+pub(crate) use child::{ChildEnd, kept_signal, left_running, told_of};
+pub(crate) use message::{
+    answer_of, answer_signal, check_signal, child_of_events, ends_wait, is_answer, refused_op, unanswered,
+};
 pub(crate) use op::UNDONE;
+pub(crate) use start::{check_concurrency, runners};
 pub(crate) use task::Interruption;
 pub(crate) use text::{check_id, check_name, check_text};

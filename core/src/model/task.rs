@@ -267,6 +267,11 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Whether it is what the await of a child ends with that its budget has stopped.
+    pub(crate) fn is_of_childs_budget(&self) -> bool {
+        self.code == Code::BudgetExceeded && self.kind.is_some() && self.task.is_none()
+    }
+
     /// A failure with a code, a type and a message, and nothing about a task.
     pub fn new(code: Code, error_type: impl Into<String>, message: impl Into<String>) -> Self {
         Self {

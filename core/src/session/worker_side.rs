@@ -38,7 +38,8 @@ impl Session {
     /// the claim.
     pub(crate) fn take_claim(&self, claim: &Claim, ttl: Duration) -> bool {
         let mut inner = self.inner.lock();
-        let taken = !self.closed.load(Ordering::Acquire) && inner.machine.take_claim(claim.execution.base);
+        let open = !self.closed.load(Ordering::Acquire);
+        let taken = open && inner.machine.take_claim(claim.execution.base, claim.execution.purse.as_ref());
         if taken {
             *self.lease.lock() = (claim.lease, now() + ttl);
         }

@@ -18,6 +18,7 @@ mod fair_claims;
 #[doc(hidden)]
 pub mod guarded;
 #[doc(hidden)]
+mod ledger;
 pub mod limits;
 mod load;
 pub mod memory;

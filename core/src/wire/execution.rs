@@ -5,8 +5,8 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    CancelMode, Cancellation, Claim, Ends, Execution, Failure, ForkPoint, Lease, NewExecution, StartLimits, Status,
-    Usage, UsageTotals, Wait,
+    CancelMode, Cancellation, Claim, Ends, Execution, Failure, ForkPoint, Lease, NewExecution, OnParentEnd,
+    StartLimits, Status, Usage, UsageTotals, Wait,
 };
 use crate::payload::Digest;
 use bytes::Bytes;
@@ -132,6 +132,7 @@ impl From<&NewExecution> for v2::NewExecution {
             concurrency_limit: new.concurrency_limit,
             delay: some_micros(new.delay),
             traceparent: new.traceparent.clone(),
+            detached: new.on_parent_end == OnParentEnd::Detach,
         }
     }
 }
@@ -154,6 +155,7 @@ impl super::OfOrg for v2::NewExecution {
             concurrency_limit: self.concurrency_limit,
             delay: some_duration(self.delay),
             traceparent: self.traceparent,
+            on_parent_end: if self.detached { OnParentEnd::Detach } else { OnParentEnd::Cancel },
         })
     }
 }
@@ -234,6 +236,7 @@ impl From<&Execution> for v2::Execution {
             parent: some_raw(run.parent.map(|parent| parent.0)),
             root: raw(run.root.0),
             depth: run.depth,
+            purse: run.purse.as_ref().map(Into::into),
             forked_from: run.forked_from.map(|point| v2::ForkPoint {
                 execution: raw(point.execution.0),
                 segment: point.segment,
@@ -280,6 +283,7 @@ impl super::OfOrg for v2::Execution {
             parent: some_id(&self.parent, "execution.parent")?.map(ExecutionId),
             root: ExecutionId(id(&self.root, "execution.root")?),
             depth: self.depth,
+            purse: self.purse.map(Into::into),
             forked_from,
             losses: self.losses,
             created_at: Timestamp(self.created_at),

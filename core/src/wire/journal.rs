@@ -413,6 +413,7 @@ impl From<&Batch> for v2::Batch {
                 .collect(),
             code: batch.code.clone(),
             end: Some((&batch.end).into()),
+            draw: batch.draw.map(Into::into),
         }
     }
 }
@@ -445,6 +446,7 @@ impl TryFrom<v2::Batch> for Batch {
             events: wire.events.into_iter().map(event).collect::<Result<_>>()?,
             code: wire.code,
             end: need(wire.end, "batch.end")?.try_into()?,
+            draw: wire.draw.map(Into::into),
         })
     }
 }
@@ -496,6 +498,7 @@ impl From<&CommitAnswer> for v2::CommitAnswer {
             paused: answer.paused.as_ref().map(word),
             more: false,
             tasks: Vec::new(),
+            purse: answer.purse.as_ref().map(Into::into),
         }
     }
 }
@@ -518,6 +521,7 @@ impl TryFrom<v2::CommitAnswer> for CommitAnswer {
             now: Timestamp(wire.now),
             cancel: wire.cancel.map(Into::into),
             paused: wire.paused.map(|reason| of_word(&reason, "answer.paused")).transpose()?,
+            purse: wire.purse.map(Into::into),
         })
     }
 }

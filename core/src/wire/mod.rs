@@ -5,6 +5,7 @@
 //! names its org.
 
 pub mod attach;
+mod budget;
 mod catalog;
 mod error;
 mod execution;

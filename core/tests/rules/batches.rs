@@ -93,6 +93,7 @@ rule!(rule_02_a_batch_is_atomic_and_a_lost_answer_costs_nothing, world, {
             orphaned: Vec::new(),
             events: Vec::new(),
             code: None,
+            draw: None,
             end: BatchEnd::Continue,
         },
     };

@@ -8,7 +8,9 @@ use flovyn_core::context::AgentContextExt;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::ChildOptions;
-use flovyn_core::model::{CancelMode, Cancellation, ExecutionFilter, PageRequest, ResumeRequest, Status, child_signal};
+use flovyn_core::model::{
+    CancelMode, Cancellation, ExecutionFilter, OnParentEnd, PageRequest, ResumeRequest, Status, child_signal,
+};
 use flovyn_core::payload::Payload;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -264,6 +266,49 @@ rule!(family_07_a_parent_that_is_tried_again_hears_of_the_children_its_end_has_s
     mended.store(true, Ordering::Relaxed);
     handle.retry(ResumeRequest::default()).await.unwrap();
     assert_eq!(result(&handle).await, json!(["ChildCancelled", "ChildCancelled"]));
+});
+
+rule!(family_07_a_detached_child_goes_on_and_its_request_has_no_answer, world, {
+    let parent = agent("leaves", |ctx| {
+        Box::pin(async move {
+            let detached = || ChildOptions { on_parent_end: OnParentEnd::Detach, ..ChildOptions::default() };
+            let asks = ctx.spawn_agent_with::<Value>("asks", &1, detached())?;
+            let late = ctx.spawn_agent_with::<Value>("late", &2, detached())?;
+            ctx.wait_for_signal::<Value>("leave")?.await?;
+            Ok(json!([asks.id(), late.id()]))
+        })
+    });
+    let asks = agent("asks", |ctx| {
+        Box::pin(async move {
+            let gone = ctx.request_from_parent::<Value>("help", &(), None)?.await.expect_err("nobody answers");
+            Ok(json!([gone.code().as_str(), say(ctx, "after").await?]))
+        })
+    });
+    let late = agent("late", |ctx| {
+        Box::pin(async move {
+            let go = ctx.wait_for_signal::<Value>("go")?.await?;
+            let asked = ctx.request_from_parent::<Value>("help", &(), None)?.await.expect_err("it has ended");
+            let told = ctx.signal_parent("done", &())?.await.expect_err("it has ended");
+            Ok(json!([go, asked.code().as_str(), told.code().as_str()]))
+        })
+    });
+    world.forgetful(parent.host().agent(asks).unwrap().agent(late).unwrap().task(echo()).unwrap()).await;
+    let handle = world.start("leaves").await;
+    until("both are born", || async { children(&world, &handle).await.len() == 2 }).await;
+    for child in children(&world, &handle).await {
+        let child = world.client().handle(&child.to_string()).await.unwrap();
+        has_status(&child, Status::Waiting).await;
+    }
+    send(&handle, "leave", 0).await;
+    let ids: Vec<String> = serde_json::from_value(result(&handle).await).unwrap();
+    let left = world.events(&handle).await.into_iter().find(|event| event.data["warning"] == json!("children_left"));
+    assert_eq!(left.expect("a warning").data["count"], json!(2));
+    let [asks, late] = &ids[..] else { panic!("{ids:?}") };
+    let (asks, late) = (world.client().handle(asks).await.unwrap(), world.client().handle(late).await.unwrap());
+    assert_eq!(result(&asks).await, json!(["ParentGone", "after"]));
+    send(&late, "go", "on").await;
+    assert_eq!(result(&late).await, json!(["on", "ParentGone", "ExecutionClosed"]));
+    assert_eq!(late.describe().await.unwrap().root, handle.id());
 });
 
 rule!(family_08_cancelling_goes_down_the_tree, world, {

@@ -174,6 +174,7 @@ impl World {
                 orphaned: vec![],
                 events: vec![],
                 code: None,
+                draw: None,
                 end,
             },
         }

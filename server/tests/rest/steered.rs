@@ -371,6 +371,7 @@ async fn what_an_author_says_of_a_checkpoint_is_told_as_it_was_said() {
             orphaned: Vec::new(),
             events: Vec::new(),
             code: None,
+            draw: None,
             end: BatchEnd::Checkpoint(NewCheckpoint { state, leaves, metadata: said.into() }),
         },
     };

@@ -344,6 +344,7 @@ impl World {
                 orphaned: Vec::new(),
                 events: Vec::new(),
                 code: None,
+                draw: None,
                 end,
             };
             let request = CommitRequest {
@@ -445,7 +446,7 @@ impl World {
             return Ok(());
         };
         if let Some(life) = &mut self.life
-            && life.machine.take_claim(claim.execution.base)
+            && life.machine.take_claim(claim.execution.base, claim.execution.purse.as_ref())
         {
             self.stats.resumed += 1;
             life.lease = claim.lease;

@@ -31,7 +31,7 @@ impl Machine {
         }
         let abandon = self.segment.push(label, None);
         self.segment.ops[abandon].settle();
-        self.place(abandon, OpBody::Abandon { target });
+        self.place(abandon, OpBody::Abandon { target }, false);
         let what = self.segment.ops[index].label.to_string();
         self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
         self.host.has_abandoned = true;

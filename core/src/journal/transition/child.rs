@@ -9,7 +9,7 @@ use crate::journal::effect::Outcome;
 use crate::journal::machine::Machine;
 use crate::journal::op::{Detail, Op};
 use crate::model::{
-    ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name, child_signal,
+    Budget, ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name, child_signal,
     is_answer, told_of,
 };
 use crate::payload::{Digest, Payload};
@@ -40,7 +40,7 @@ pub(super) fn check(call: &ChildCall) -> Result<()> {
     for (what, name) in [("the id", id.as_deref()), ("the key", key.as_deref()), ("the queue", queue.as_deref())] {
         name.map_or(Ok(()), |name| check_name(what, name))?;
     }
-    Ok(())
+    call.options.limits.budget.as_deref().map_or(Ok(()), |budget| Budget::parse(budget).map(drop))
 }
 
 pub(super) fn label(call: &ChildCall) -> Result<Label> {
@@ -53,7 +53,7 @@ pub(super) fn label(call: &ChildCall) -> Result<Label> {
 
 pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call: ChildCall) -> OpBody {
     let ChildCall { kind, input, options } = call;
-    let ChildOptions { id: name, key: _, queue, limits, priority, metadata } = options;
+    let ChildOptions { id: name, key: _, queue, limits, priority, metadata, on_parent_end } = options;
     machine.tie(index, id, name.is_some());
     OpBody::Child(Box::new(NewExecution {
         // The store knows the org of the batch.
@@ -71,6 +71,7 @@ pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call:
         concurrency_limit: None,
         delay: None,
         traceparent: None,
+        on_parent_end,
     }))
 }
 

@@ -26,6 +26,7 @@ mod task;
 mod timer;
 mod usage;
 
+use super::account::Room;
 use super::call::{Call, Called};
 use super::effect::Outcome;
 use super::machine::Machine;
@@ -131,15 +132,16 @@ impl Machine {
     }
 
     /// Whether the budget has room for a new op.
-    fn admit(&mut self, call: &Call) -> bool {
+    fn admit(&mut self, call: &Call) -> Room {
         match call {
             Call::Task { options, .. } => task::admit(self, options),
             Call::StepMark => step_mark::admit(self),
-            _ => true,
+            _ => Room::Enough,
         }
     }
 
-    /// A call without a twin: it takes the next slot and joins the batch, unless the budget has no room for it.
+    /// A call without a twin: it takes the next slot and joins the batch, unless the budget has no room for it. It is held
+    /// back where the store may give the run more.
     pub(super) fn called_new(
         &mut self,
         call: Call,
@@ -147,13 +149,13 @@ impl Machine {
         parent: Option<EntryId>,
         once: Option<&Arc<str>>,
     ) -> Called {
-        let has_room = self.admit(&call);
+        let room = self.admit(&call);
         let once = self.next_once(once);
         let index = self.segment.push(label, once);
         let mut called = Called { op: self.reference(index), recorded: false, entry: None, task: None, child: None };
-        if has_room {
+        if room != Room::Refused {
             let body = self.record(index, call, parent, &mut called);
-            self.place(index, body);
+            self.place(index, body, room == Room::Draw);
         } else {
             self.segment.ops[index].place = Place::Refused;
             called.task = matches!(call, Call::Task { .. }).then(|| TaskId(self.id_of(index).uuid()));

@@ -70,7 +70,7 @@ impl Machine {
         let index = self.segment.push(label, Some(OnceSlot { name: name.clone(), n: 0 }));
         self.run.once_done.insert(name.clone(), OnceResult { name: name.clone(), digest, value: value.clone() });
         self.segment.ops[index].detail = Detail::Once(value.clone());
-        self.place(index, OpBody::Once { digest, value });
+        self.place(index, OpBody::Once { digest, value }, false);
         Ok(self.reference(index))
     }
 

@@ -133,7 +133,7 @@ impl Machine {
         if let (Question::Drain { .. }, Answer::Signals(values)) = (question, &answer) {
             self.consume_drained(index, question, values.len());
         }
-        self.place(index, OpBody::Read { answer: body.clone(), count: 1 });
+        self.place(index, OpBody::Read { answer: body.clone(), count: 1 }, false);
         if !matches!(question, Question::Drain { .. }) {
             self.segment.reads.last = Some(LastRead { op: index, label, answer: body, count: 1 });
         }

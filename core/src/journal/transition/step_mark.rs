@@ -2,6 +2,7 @@
 //! refuse it.
 
 use crate::journal::Outcome;
+use crate::journal::account::Room;
 use crate::journal::machine::Machine;
 use crate::journal::op::Op;
 use crate::model::{Label, OpBody, OpKind};
@@ -11,8 +12,8 @@ pub(super) fn label() -> Label {
     super::label(OpKind::StepMark, "step".into(), Digest::default())
 }
 
-pub(super) fn admit(machine: &mut Machine) -> bool {
-    !machine.is_refused(0)
+pub(super) fn admit(machine: &mut Machine) -> Room {
+    machine.room(0)
 }
 
 pub(super) fn record() -> OpBody {

@@ -3,6 +3,7 @@
 use super::Rewording;
 use crate::error::Result;
 use crate::id::TaskId;
+use crate::journal::account::Room;
 use crate::journal::effect::{Effect, Outcome, StartTask};
 use crate::journal::machine::{Machine, OpRef};
 use crate::journal::op::{Attempt, Detail, Op, Place, TaskState};
@@ -30,8 +31,8 @@ pub(super) fn label(kind: &Arc<str>, input: &Payload, key: Option<&Arc<str>>) ->
     Ok(Label { kind: OpKind::Task, name: kind.clone(), key })
 }
 
-pub(super) fn admit(machine: &mut Machine, options: &TaskOptions) -> bool {
-    !machine.is_refused(options.reserve)
+pub(super) fn admit(machine: &mut Machine, options: &TaskOptions) -> Room {
+    machine.room(options.reserve)
 }
 
 pub(super) fn record(

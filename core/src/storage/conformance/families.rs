@@ -5,8 +5,9 @@ use super::rig::{Holder, ORG, Rig, at_once, for_signal, gracefully, json};
 use crate::error::Code;
 use crate::id::{ExecutionId, SignalId};
 use crate::model::{
-    BatchEnd, ChildEnd, ChildEvent, ChildRequest, CommitAnswer, Delivery, EventKind, FactKind, MessageBody, OpBody,
-    RecordedBody, RecordedOp, Signal, Status, Wait, answer_of, answer_signal, child_signal, event_signal, refused_op,
+    BatchEnd, ChildEnd, ChildEvent, ChildRequest, CommitAnswer, Committed, Delivery, EventKind, FactKind, MessageBody,
+    OnParentEnd, OpBody, RecordedBody, RecordedOp, Signal, Spent, Status, Usage, Wait, answer_of, answer_signal,
+    child_signal, event_signal, refused_op,
 };
 use crate::payload::Payload;
 use std::time::Duration;
@@ -263,4 +264,132 @@ pub async fn family_08_a_child_is_stopped_alone(factory: &dyn Factory) {
     assert!(told(&parent.commit(vec![again]).await).is_empty());
     assert_eq!(rig.kinds_after(child.id, high).await, [EventKind::Created; 0]);
     parent.suspend(vec![], Wait { tasks: true, ..Wait::default() }).await;
+}
+
+/// A child that is detached goes on when its parent ends, and what it asks then has no answer.
+pub async fn family_07_a_detached_child_goes_on(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut parent = rig.running().await;
+    let ops = [1, 2, 3].map(|n| {
+        let mut op = parent.child(json(&n));
+        if let OpBody::Child(new) = &mut op.body {
+            new.on_parent_end = if n == 3 { OnParentEnd::Cancel } else { OnParentEnd::Detach };
+        }
+        op
+    });
+    let ids = ops.each_ref().map(|op| match &op.body {
+        OpBody::Child(new) => new.id,
+        _ => unreachable!(),
+    });
+    parent.commit(ops.into()).await;
+    let (mut asks, mut late) = (rig.claim(ids[0]).await, rig.claim(ids[1]).await);
+    let asked = asks.message(to_parent("help", true));
+    let OpBody::Send(message) = &asked.body else { unreachable!() };
+    let request = answer_signal(message.id);
+    asks.suspend(vec![asked], for_signal(&request)).await;
+    let asked_late = late.message(to_parent("help", true));
+    let OpBody::Send(message) = &asked_late.body else { unreachable!() };
+    let late_request = answer_signal(message.id);
+    late.commit(vec![asked_late]).await;
+    parent.known = rig.high(parent.id).await;
+    parent.end(vec![], BatchEnd::Complete(json(&1))).await;
+    let statuses = [rig.status(ids[0]).await, rig.status(ids[1]).await, rig.status(ids[2]).await];
+    assert_eq!(statuses, [Status::Pending, Status::Running, Status::Cancelled]);
+    assert_eq!(rig.execution(ids[0]).await.new.on_parent_end, OnParentEnd::Detach);
+    let gone = |mailbox: &[Signal], name: &str| {
+        let codes = mailbox.iter().filter(|signal| signal.name == name);
+        codes.map(|signal| answer_of(&signal.payload).unwrap_err().code).collect::<Vec<_>>()
+    };
+    assert_eq!(gone(&rig.mailbox(ids[0]).await, &request), [Code::ParentGone]);
+    // The other one begins to wait only now.
+    let answer = late.suspend(vec![], for_signal(&late_request)).await;
+    assert_eq!(answer.committed, Committed::Continue);
+    assert_eq!(gone(&told(&answer), &late_request), [Code::ParentGone]);
+    late.known = answer.high;
+    late.end(vec![], BatchEnd::Complete(json(&2))).await;
+    let warning = rig.events(parent.id).await.into_iter().find(|event| event.kind == EventKind::Warning);
+    assert_eq!(warning.expect("a warning").data["count"], 3);
+}
+
+fn tokens(tokens: u64) -> Spent {
+    Spent { tokens, ..Spent::default() }
+}
+
+fn used(tokens: u64) -> Usage {
+    Usage { calls: 1, input_tokens: tokens, ..Usage::default() }
+}
+
+/// A parent with a budget of 1,000 tokens, of which it keeps 10, and a child of it.
+async fn budgeted<'r>(rig: &'r Rig, budget: Option<&str>) -> (Holder<'r>, Holder<'r>) {
+    let id = rig.start_as(|new| new.limits.budget = Some("1000".into())).await;
+    let mut parent = rig.claim(id).await;
+    let mut op = parent.child(json(&1));
+    let OpBody::Child(new) = &mut op.body else { unreachable!() };
+    new.limits.budget = budget.map(str::to_owned);
+    let child = new.id;
+    let mut batch = parent.batch(vec![op], BatchEnd::Continue);
+    batch.draw = Some(tokens(10));
+    let purse = parent.commit_batch(batch).await.purse.expect("a purse");
+    let kept = purse.slice.as_ref().and_then(|slice| slice.max_tokens);
+    let given = budget.map_or(0, |text| text.parse().expect("tokens"));
+    assert_eq!((kept, purse.lent.tokens), (Some(10), 10 + given));
+    let child = rig.claim(child).await;
+    (parent, child)
+}
+
+/// The budget of a child comes out of its parent's and what is left goes back; without one it draws from its parent's, and
+/// a run that may not draw is asked to stop.
+pub async fn family_09_budgets_hold_for_the_tree(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (mut parent, mut child) = budgeted(&rig, Some("400")).await;
+    let lent = async |id| rig.execution(id).await.purse.expect("a purse").lent.tokens;
+    let mut more = parent.child(json(&2));
+    if let OpBody::Child(new) = &mut more.body {
+        new.limits.budget = Some("591".into());
+    }
+    let refused = told(&parent.commit(vec![more]).await);
+    assert_eq!(ChildEnd::result(&refused[0].payload, "child").unwrap_err().code, Code::BudgetExceeded);
+    let usage = child.usage("m", used(100));
+    child.end(vec![usage], BatchEnd::Complete(json(&1))).await;
+    assert_eq!(lent(parent.id).await, 110);
+
+    let (mut parent, mut child) = budgeted(&rig, None).await;
+    let mut batch = child.batch(vec![], BatchEnd::Continue);
+    batch.draw = Some(tokens(60));
+    let purse = child.commit_batch(batch).await.purse.expect("a purse");
+    let slice = purse.slice.and_then(|slice| slice.max_tokens).expect("a slice");
+    assert!((60..=200).contains(&slice) && lent(parent.id).await == 10 + slice, "{slice}");
+    let usage = child.usage("m", used(70));
+    let mut batch = child.batch(vec![usage], BatchEnd::Continue);
+    batch.draw = Some(tokens(2_000));
+    let answer = child.commit_batch(batch).await;
+    assert!(answer.cancel.is_some() && answer.facts.iter().any(|fact| matches!(fact.kind, FactKind::Cancel(_))));
+    assert_eq!(rig.status(child.id).await, Status::Cancelling);
+    child.known = answer.high;
+    child.end(vec![], BatchEnd::Cancelled(Some(json(&"half")))).await;
+    assert_eq!(lent(parent.id).await, 80);
+    let heard = events(&rig.mailbox(parent.id).await);
+    let [ChildEvent::BudgetExceeded { used, limit, output }] = &heard[..] else { panic!("{heard:?}") };
+    assert_eq!((used.tokens, limit.max_tokens, output), (70, Some(70), &Some(json(&"half"))));
+    // A root is not stopped: it pauses by itself.
+    parent.known = rig.high(parent.id).await;
+    let mut batch = parent.batch(vec![], BatchEnd::Continue);
+    batch.draw = Some(tokens(1_000));
+    let answer = parent.commit_batch(batch).await;
+    let kept = answer.purse.and_then(|purse| purse.slice).and_then(|slice| slice.max_tokens);
+    assert_eq!((answer.cancel, kept), (None, Some(10)));
+}
+
+/// A draw that is sent again gets nothing more, and the answer says what the run has.
+pub async fn family_09_what_a_draw_gets_is_told_again(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (parent, mut child) = budgeted(&rig, None).await;
+    let mut batch = child.batch(vec![], BatchEnd::Continue);
+    batch.draw = Some(tokens(60));
+    let request = child.request(batch);
+    let first = child.send(request.clone()).await.unwrap().purse;
+    let again = rig.storage.commit(request).await.unwrap().purse;
+    assert!(first.is_some() && first == again);
+    let slice = first.and_then(|purse| purse.slice).and_then(|slice| slice.max_tokens).unwrap_or_default();
+    assert_eq!(rig.execution(parent.id).await.purse.map(|purse| purse.lent.tokens), Some(10 + slice));
 }

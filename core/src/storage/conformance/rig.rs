@@ -427,6 +427,7 @@ impl<'a> Holder<'a> {
             orphaned: Vec::new(),
             events: Vec::new(),
             code: None,
+            draw: None,
             end,
         }
     }

@@ -19,8 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 impl State {
     pub(super) fn commit(&mut self, mut request: CommitRequest, now: Timestamp) -> Result<CommitAnswer> {
         let (org, id) = (request.org, request.execution);
+        let child = |op: &NewOp| matches!(op.body, OpBody::Child(_));
+        let asks = request.batch.draw.is_some() || request.batch.ops.iter().any(child);
         if let Some(answer) = self.run(org, id)?.admit(&request)? {
-            return Ok(answer);
+            return Ok(CommitAnswer { purse: self.told_purse((org, id), asks), ..answer });
         }
         let run = self.run(org, id)?;
         // A parked copy goes on by itself and takes the run up again, which may now be one too many of its concurrency
@@ -52,14 +54,16 @@ impl State {
                 _ => {}
             }
         }
+        self.draw((org, id), &request.batch, now)?;
         self.bear_children((org, id), &request.batch, now)?;
         self.deliver((org, id), &request.batch, now)?;
+        self.check_answers((org, id), &request.batch, now)?;
         let run = self.run_mut(org, id)?;
         let orphaned = (request.batch.segment, request.batch.orphaned.clone());
         let answer = run.apply(request, depths, state_hash, now);
         self.cancel_orphans((org, id), &orphaned, now);
         self.refresh((org, id), now);
-        Ok(answer)
+        Ok(CommitAnswer { purse: self.told_purse((org, id), asks), ..answer })
     }
 
     fn store_payloads(&mut self, org: OrgId, batch: &mut Batch) -> Result<()> {
@@ -393,6 +397,7 @@ impl Run {
             now,
             cancel: self.exec.cancel.map(|(cancel, _)| cancel),
             paused,
+            purse: None,
         };
         let row = RequestRow { epoch: lease.epoch, digest, answer: answer.clone() };
         self.requests.insert(request_id, row);
@@ -578,18 +583,6 @@ impl Run {
         self.disarmed.append(&mut self.timers);
         self.exec.segment = sequence;
         self.emit(now, EventKind::Checkpoint, None, json!({ "sequence": sequence }));
-    }
-}
-
-impl RequestRow {
-    fn answer_to(&self, request: &CommitRequest) -> Result<CommitAnswer> {
-        if self.digest == request.digest {
-            return Ok(self.answer.clone());
-        }
-        Err(Error::new(
-            Code::OutOfOrder,
-            format!("the request {} was made before with another content", request.request_id),
-        ))
     }
 }
 

@@ -9,8 +9,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
 use crate::journal::retry::{MAX_LOSSES, after_error, last_life, unheard};
 use crate::model::{
     CancelMode, Cancellation, Created, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, ForkRequest, Label,
-    LabelKey, NewEntry, NewExecution, NewSignal, OpKind, RecordedBody, RecordedOp, ResumeRequest, SignalStored, Status,
-    TaskStatus, UNDONE, UsageTotals, WaitReason, is_own_signal,
+    LabelKey, NewEntry, NewExecution, NewSignal, OpKind, Purse, RecordedBody, RecordedOp, ResumeRequest, SignalStored,
+    Status, TaskStatus, UNDONE, UsageTotals, WaitReason, is_own_signal,
 };
 use crate::payload::Payload;
 use crate::storage::limits::{self, DEFAULT_TAIL, DEFAULT_TOTAL_STEPS};
@@ -39,6 +39,7 @@ pub(super) fn fresh(mut new: NewExecution, now: Timestamp) -> Execution {
         step_limit: new.limits.max_steps,
         tail_limit: new.limits.max_tail.unwrap_or(DEFAULT_TAIL),
         usage: UsageTotals::default(),
+        purse: new.limits.budget.is_some().then(Purse::default),
         parent: None,
         root: new.id,
         depth: 0,
@@ -120,26 +121,17 @@ impl State {
                 run.cancelled(now, None, if by_parent { BY_PARENT } else { "graceful" });
             }
             (CancelMode::Graceful, _) => {
-                run.exec.cancel = Some((cancel, now.after(cancel.grace)));
-                run.end_wait(now);
-                run.exec.status = Status::Cancelling;
                 below.clone_from(&run.children);
-                let number = run.emit(now, EventKind::Cancelling, None, json!({ "mode": cancel.mode }));
-                run.fact(number, now, FactOf::Cancel(cancel));
-                for slot in run.open_attached() {
-                    if let Some(row) = run.tasks.get_mut(&slot) {
-                        row.stop = true;
-                    }
-                }
+                run.ask_to_stop(now, cancel, json!({ "mode": cancel.mode }));
             }
         }
         run.told_parent |= by_parent && run.exec.status.is_terminal();
-        let execution = run.exec.clone();
         self.refresh((org, id), now);
+        below.retain(|child| !self.is_detached(org, *child));
         for child in below {
             self.request_cancel(org, child, cancel, false, now)?;
         }
-        Ok(execution)
+        Ok(self.run(org, id)?.exec.clone())
     }
 
     pub(super) fn resume(
@@ -184,6 +176,9 @@ impl State {
         }
         run.resumed.extend(request.request_id);
         let limits = run.exec.new.limits.clone();
+        if budget.is_some() {
+            run.exec.purse.get_or_insert_default();
+        }
         run.exec.new.limits.budget = budget;
         if let Some(more) = request.max_steps.or(limits.max_steps) {
             run.exec.step_limit = Some(run.exec.step_count.saturating_add(more));

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
 use crate::model::{
-    Batch, Cancellation, ChildEnd, Created, EventKind, NewExecution, NewSignal, OpBody, RecordedOp, Status,
+    Batch, Cancellation, ChildEnd, Created, EventKind, NewExecution, NewSignal, OnParentEnd, OpBody, RecordedOp, Status,
 };
 use crate::storage::limits::check_family;
 use serde_json::json;
@@ -22,7 +22,13 @@ impl State {
         for op in &batch.ops {
             let OpBody::Child(child) = &op.body else { continue };
             let above = self.run(org, parent)?;
-            let room = check_family(parent, above.exec.depth, above.children.len());
+            let mut room = check_family(parent, above.exec.depth, above.children.len());
+            let new = NewExecution { org, ..(**child).clone() };
+            let mut purse = None;
+            if room.is_ok() && !self.runs.contains_key(&(org, child.id)) {
+                room = self.bear((org, parent), &new).map(|given| purse = given);
+            }
+            let above = self.run(org, parent)?;
             let there = self.runs.get(&(org, child.id)).map(|run| &run.exec);
             let refused = |error| {
                 let slot = Slot { segment: batch.segment, sequence: op.sequence };
@@ -30,8 +36,9 @@ impl State {
             };
             let end = match (there, room) {
                 (None, Ok(())) => {
-                    let new = NewExecution { org, ..(**child).clone() };
                     self.create_below(new, Some(parent), now)?;
+                    let born = self.run_mut(org, child.id)?;
+                    born.exec.purse = purse.or(born.exec.purse.take());
                     self.run_mut(org, parent)?.children.push(child.id);
                     continue;
                 }
@@ -97,11 +104,22 @@ impl State {
         }
         let children = std::mem::take(&mut run.children);
         let how = run.exec.cancel.map_or(Cancellation::USUAL, |(cancellation, _)| cancellation);
-        self.tell_parent(org, id, now);
+        let status = run.exec.status;
         for child in children {
-            // It has not ended, and nothing else can be wrong with the request.
-            let _ = self.request_cancel(org, child, how, true, now);
+            if self.is_detached(org, child) {
+                self.leave_alone((org, child), (id, status), now);
+            } else {
+                // It has not ended, and nothing else can be wrong with the request.
+                let _ = self.request_cancel(org, child, how, true, now);
+            }
         }
+        self.settle_budget((org, id));
+        self.tell_parent(org, id, now);
+    }
+
+    /// Whether a child goes on when its parent ends.
+    pub(super) fn is_detached(&self, org: OrgId, child: ExecutionId) -> bool {
+        self.run(org, child).is_ok_and(|run| run.exec.new.on_parent_end == OnParentEnd::Detach)
     }
 
     /// After a run was opened again: it takes the ends of those of its children that ended while it had ended itself,
@@ -115,7 +133,7 @@ impl State {
             let end = match self.runs.get(&(org, child)).map(|child| &child.exec) {
                 Some(child) if !child.status.is_terminal() => continue,
                 Some(child) => ChildEnd::of(child, parent),
-                None => ChildEnd::signal(org, parent, child, Status::Cancelled, None, None),
+                None => ChildEnd::signal(org, parent, child, Status::Cancelled, None, None, None),
             };
             let run = self.run_mut(org, parent)?;
             if !run.signal_ids.contains_key(&end.id) {

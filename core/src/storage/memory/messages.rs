@@ -4,7 +4,9 @@ use super::state::{RunKey, State};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{ExecutionId, Slot};
-use crate::model::{Batch, Cancellation, ChildEnd, MessageBody, NewMessage, OpBody};
+use crate::model::{
+    Batch, BatchEnd, Cancellation, ChildEnd, MessageBody, NewMessage, OpBody, Status, Wait, unanswered,
+};
 
 impl State {
     /// Delivers the messages of a batch. The sender is told at once of messages that were not delivered, and of children
@@ -57,6 +59,32 @@ impl State {
             let run = self.run_mut(org, parent)?;
             run.children.retain(|open| *open != child);
             run.take_signal(ChildEnd::of(&stopped, parent), now);
+        }
+        Ok(())
+    }
+
+    /// Tells a child whose parent has ended that nobody will answer what it waits for.
+    pub(super) fn leave_alone(&mut self, (org, child): RunKey, parent: (ExecutionId, Status), now: Timestamp) {
+        let Ok(run) = self.run_mut(org, child) else { return };
+        let Some(wait) = run.exec.wait.clone().filter(Wait::is_for_parent) else { return };
+        for signal in unanswered(org, child, &wait, parent.0, parent.1) {
+            run.take_signal(signal, now);
+        }
+        self.refresh((org, child), now);
+    }
+
+    /// Tells a run that suspends to wait for answers, where its parent has ended, that there will be none.
+    pub(super) fn check_answers(&mut self, (org, id): RunKey, batch: &Batch, now: Timestamp) -> Result<()> {
+        let (BatchEnd::Suspend(wait), Some(parent)) = (&batch.end, self.run(org, id)?.exec.parent) else {
+            return Ok(());
+        };
+        let status = self.run(org, parent).map(|above| above.exec.status).ok().filter(|status| status.is_terminal());
+        let Some(status) = status.filter(|_| wait.is_for_parent()) else { return Ok(()) };
+        let run = self.run_mut(org, id)?;
+        for signal in unanswered(org, id, wait, parent, status) {
+            if !run.signal_ids.contains_key(&signal.id) {
+                run.take_signal(signal, now);
+            }
         }
         Ok(())
     }

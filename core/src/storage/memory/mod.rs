@@ -7,6 +7,7 @@
 //! All rows are plain ordered maps behind one mutex. Every call is synchronous and atomic: it checks everything before
 //! it writes anything. So equal calls at equal times give equal answers, which the differential tests rely on.
 
+mod budgets;
 mod catalog;
 mod claims;
 mod commit;

@@ -5,11 +5,11 @@
 //! entries, inherited ops) is passed to it.
 
 use crate::clock::Timestamp;
-use crate::error::Code;
+use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OnceSlot, RequestId, SignalId, Slot, WorkerId};
 use crate::model::{
-    Cancellation, Checkpoint, CommitAnswer, Entry, Event, EventKind, Execution, Fact, FactKind, Failure, OnceResult,
-    Placement, RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason,
+    Cancellation, Checkpoint, CommitAnswer, CommitRequest, Entry, Event, EventKind, Execution, Fact, FactKind, Failure,
+    OnceResult, Placement, RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason, left_running,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::PREFERENCE;
@@ -88,6 +88,19 @@ pub(super) struct RequestRow {
     pub epoch: u64,
     pub digest: Digest,
     pub answer: CommitAnswer,
+}
+
+impl RequestRow {
+    /// The answer to a request that was made before.
+    pub(super) fn answer_to(&self, request: &CommitRequest) -> crate::Result<CommitAnswer> {
+        if self.digest == request.digest {
+            return Ok(self.answer.clone());
+        }
+        Err(Error::new(
+            Code::OutOfOrder,
+            format!("the request {} was made before with another content", request.request_id),
+        ))
+    }
 }
 
 #[derive(Debug)]
@@ -310,11 +323,28 @@ impl Run {
         for slot in self.open.iter().filter(ends).copied().collect::<Vec<_>>() {
             self.cancel_task(slot, now);
         }
+        if status == Status::Completed && !self.children.is_empty() {
+            self.emit(now, EventKind::Warning, None, left_running(self.children.iter().copied()));
+        }
         self.disarmed.append(&mut self.timers);
         self.clear_holder();
         self.exec.status = status;
         self.exec.ended_at = Some(now);
         self.emit(now, kind, None, data);
+    }
+
+    /// Asks it to stop, and tells its open tasks. `data` is that of the event.
+    pub(super) fn ask_to_stop(&mut self, now: Timestamp, how: Cancellation, data: Value) {
+        self.exec.cancel = Some((how, now.after(how.grace)));
+        self.end_wait(now);
+        self.exec.status = Status::Cancelling;
+        let number = self.emit(now, EventKind::Cancelling, None, data);
+        self.fact(number, now, FactOf::Cancel(how));
+        for slot in self.open_attached() {
+            if let Some(row) = self.tasks.get_mut(&slot) {
+                row.stop = true;
+            }
+        }
     }
 
     /// Disarms the timer of an op. The time for which it was set is kept.

@@ -34,6 +34,8 @@ const GROUP: usize = 256;
 pub(super) struct Before {
     /// The run that is locked.
     pub target: Option<(OrgId, ExecutionId)>,
+    /// The command may write to the rows of runs above it, so they are locked before it.
+    pub above: bool,
     /// A question that is asked together with the lock. The command finds its answer in [`Tx::ahead`].
     pub ahead: Option<Question>,
 }
@@ -181,7 +183,8 @@ impl Serves<Postgres> for Committer<'_> {
         }
         let alone = group.len() == 1;
         let mut tx = Tx::new(link, Mode::Write, context.clock.now());
-        let targets: Vec<_> = group.iter().filter_map(|work| work.wants().target).collect();
+        let target = |before: &Before| Some((before.target?, before.above));
+        let targets: Vec<_> = group.iter().filter_map(|work| target(work.wants())).collect();
         let ahead: Vec<_> = group.iter().filter_map(|work| work.wants().ahead.clone()).collect();
         let mut answers = match locks::lock_and_ask(&tx, &targets, ahead) {
             Ok(answers) => answers,

@@ -61,6 +61,20 @@ pub(super) const LOCK: &str = concat!(
      ORDER BY x.org_id, x.run FOR NO KEY UPDATE OF x"
 );
 
+/// As [`LOCK`], with the rows of all runs above those for which the third array says so. A run has a higher number than
+/// the run that started it, so families are locked from the root downwards.
+pub(super) const LOCK_ABOVE: &str = concat!(
+    "WITH RECURSIVE up AS (SELECT a.org_id, a.run, a.parent_id, k.above \
+     FROM (SELECT * FROM UNNEST($1::uuid[], $2::uuid[], $3::bool[]) AS u(org_id, id, above) LIMIT cardinality($1)) k \
+     JOIN agent_execution a ON a.org_id = k.org_id AND a.id = k.id \
+     UNION SELECT p.org_id, p.run, p.parent_id, TRUE FROM up \
+     JOIN agent_execution p ON up.above AND p.org_id = up.org_id AND p.id = up.parent_id) \
+     SELECT ",
+    run_columns!(),
+    " FROM (SELECT DISTINCT org_id, run FROM up) k JOIN agent_execution x ON x.org_id = k.org_id AND x.run = k.run \
+     ORDER BY x.org_id, x.run FOR NO KEY UPDATE OF x"
+);
+
 pub(super) const LAST: &str = concat!(
     "SELECT x.org_id, x.run, h.number, e.depth, x.leaf, ",
     request_columns!(),
@@ -79,22 +93,37 @@ fn ids(targets: &[(OrgId, ExecutionId)]) -> Vec<Value> {
     row![orgs, ids]
 }
 
+/// A run to lock, and whether all runs above it are locked with it.
+pub(super) type Target = ((OrgId, ExecutionId), bool);
+
 /// Locks runs and reads them.
 pub(super) fn lock(tx: &Tx, targets: &[(OrgId, ExecutionId)]) -> Done<()> {
-    lock_and_ask(tx, targets, Vec::new()).map(|_| ())
+    let targets: Vec<_> = targets.iter().map(|target| (*target, false)).collect();
+    lock_and_ask(tx, &targets, Vec::new()).map(|_| ())
 }
 
 /// Locks runs and reads them, and returns the answers to more queries in the same round trip. Without targets nothing
 /// is asked.
-pub(super) fn lock_and_ask(tx: &Tx, targets: &[(OrgId, ExecutionId)], more: Vec<Question>) -> Done<IntoIter<Vec<Row>>> {
+pub(super) fn lock_and_ask(tx: &Tx, targets: &[Target], more: Vec<Question>) -> Done<IntoIter<Vec<Row>>> {
     let mut answers = Vec::new();
+    let named: Vec<_> = targets.iter().map(|(target, _)| *target).collect();
     if !targets.is_empty() {
-        let mut questions = vec![(LOCK, ids(targets)), (LAST, ids(targets))];
+        let lock = match targets.iter().any(|(_, above)| *above) {
+            true => {
+                let mut params = ids(&named);
+                params.push(Value::from(targets.iter().map(|(_, above)| Value::from(*above)).collect::<Vec<_>>()));
+                (LOCK_ABOVE, params)
+            }
+            false => (LOCK, ids(&named)),
+        };
+        let mut questions = vec![lock, (LAST, ids(&named))];
         questions.extend(more);
         answers = tx.ask_all(&questions)?;
     }
     let mut answers = answers.into_iter();
-    let runs = answers.next().unwrap_or_default().iter().map(Run::read).collect::<Done<Vec<_>>>()?;
+    let mut runs = answers.next().unwrap_or_default().iter().map(Run::read).collect::<Done<Vec<_>>>()?;
+    // Those above are locked alone. Whoever needs them reads them, after what was written to them here.
+    runs.retain(|run| named.contains(&(run.home.key.org, run.id)));
     fill(tx, runs, &answers.next().unwrap_or_default())?;
     Ok(answers)
 }

@@ -15,6 +15,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0001_initial.sql"),
     include_str!("migrations/0002_expectations.sql"),
     include_str!("migrations/0003_children.sql"),
+    include_str!("migrations/0004_families.sql"),
 ];
 
 /// Begins a step and takes the lock. The number is "FLVN".

@@ -268,7 +268,16 @@ impl Backend for PostgresStorage {
         T: Send + 'static,
         F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
     {
-        self.write_after(asked, run, Before { target: Some((org, run)), ahead: None }, command).await
+        self.write_after(asked, run, Before { target: Some((org, run)), ..Before::default() }, command).await
+    }
+
+    async fn write_family<T, F>(&self, asked: &'static str, org: OrgId, run: ExecutionId, command: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
+    {
+        let before = Before { target: Some((org, run)), above: true, ahead: None };
+        self.write_after(asked, run, before, command).await
     }
 
     async fn write_new<T, F>(&self, asked: &'static str, run: ExecutionId, command: F) -> Result<T>
@@ -317,7 +326,9 @@ impl Backend for PostgresStorage {
     fn commit_batch(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
         let mut beside = Beside::of(&self.0.chunks, &request);
         let (run, read) = ((request.org, request.execution), beside.is_some());
-        let commit = self.write("commit a batch", run.0, run.1, move |tx| commit_beside(tx, &request, beside.as_mut()));
+        let before = Before { target: Some(run), above: request.batch.touches_family(), ahead: None };
+        let commit =
+            self.write_after("commit a batch", run.1, before, move |tx| commit_beside(tx, &request, beside.as_mut()));
         async move {
             commit.await.inspect_err(|_| {
                 if read {
@@ -329,7 +340,7 @@ impl Backend for PostgresStorage {
 
     async fn store(&self, signal: NewSignal) -> Result<SignalStored> {
         let (org, run) = (signal.org, signal.execution);
-        let before = Before { target: Some((org, run)), ahead: Some(signal::known_signal(&signal)) };
+        let before = Before { target: Some((org, run)), ahead: Some(signal::known_signal(&signal)), above: false };
         self.write_after("store a signal", run, before, move |tx| store_signal(tx, &signal)).await
     }
 

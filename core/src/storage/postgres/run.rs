@@ -10,10 +10,12 @@ use super::values::{
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
 use crate::model::{
-    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, StartLimits, Status, UsageTotals,
+    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, OnParentEnd, Purse, StartLimits, Status,
+    UsageTotals,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::Standing;
+use crate::storage::ledger::Account;
 use crate::storage::sql::run::{Origin, Stop, not_found};
 use crate::storage::sql::tail::Point;
 use crate::storage::sql::{self, Runs, if_there};
@@ -27,7 +29,8 @@ macro_rules! run_columns {
          x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, x.code, x.cancel_number, \
          x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, \
          x.claim_number, x.concurrency_key, \
-         x.prefer_until, x.concurrency_limit, x.concurrency_slot, x.children, x.depth, x.parent_id, x.root_id"
+         x.prefer_until, x.concurrency_limit, x.concurrency_slot, x.children, x.depth, x.parent_id, x.root_id, \
+         x.purse"
     };
 }
 pub(super) use run_columns;
@@ -43,7 +46,7 @@ macro_rules! execution_columns {
              (SELECT commit_number FROM event WHERE org_id = x.org_id AND run = x.run AND number >= x.claim_number \
              AND commit_number IS NOT NULL ORDER BY number DESC LIMIT 1), \
              (SELECT greatest(at, committed_at) FROM event WHERE org_id = x.org_id AND run = x.run \
-             ORDER BY number DESC LIMIT 1)"
+             ORDER BY number DESC LIMIT 1), x.purse, x.detached"
         )
     };
 }
@@ -56,6 +59,22 @@ macro_rules! select_execution {
     };
 }
 pub(super) use select_execution;
+
+/// The accounts of a run and of all above it, from the root downwards.
+macro_rules! accounts {
+    () => {
+        "WITH RECURSIVE up AS (SELECT org_id, run, parent_id FROM agent_execution WHERE org_id = $1 AND id = $2 \
+         UNION ALL SELECT a.org_id, a.run, a.parent_id FROM up JOIN agent_execution a \
+         ON a.org_id = up.org_id AND a.id = up.parent_id) \
+         SELECT x.id, x.limits, x.usage, x.purse, x.status FROM up JOIN agent_execution x \
+         ON x.org_id = up.org_id AND x.run = up.run ORDER BY x.depth"
+    };
+}
+
+/// What becomes of a child when its parent ends.
+fn then(detached: bool) -> OnParentEnd {
+    if detached { OnParentEnd::Detach } else { OnParentEnd::Cancel }
+}
 
 static SAVED: Set = Set::update(
     "agent_execution",
@@ -77,6 +96,7 @@ static ENDED: Set =
     Set::update("agent_execution", 2, "org_id uuid, run bigint, output bytea, failure text, ended_at bigint");
 static FAILURE: Set =
     Set::update("agent_execution", 2, "org_id uuid, run bigint, failure text").changing("ended_at = NULL");
+static PURSE: Set = Set::update("agent_execution", 2, "org_id uuid, id uuid, purse text");
 static LIMITS: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, limits text");
 static RESUMED: Set = Set::insert("resume_request", "org_id uuid, run bigint, request_id uuid");
 static USED: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, usage text");
@@ -151,6 +171,7 @@ impl Run {
             depth: row.get(34)?,
             parent: row.get::<Option<Uuid>>(35)?.map(ExecutionId),
             root: ExecutionId(row.get(36)?),
+            purse: row.get(37)?,
         })
     }
 
@@ -209,9 +230,9 @@ impl Runs for Tx<'_> {
             "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
              queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, forked_id, \
              forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, concurrency_limit, \
-             parent_id, depth) \
+             parent_id, depth, purse, detached) \
              VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $29, $18, $19, \
-             $20, $21, $22, $23, $24, $24, $25, $26, $27, $28) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
+             $20, $21, $22, $23, $24, $24, $25, $26, $27, $28, $30, $31) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
             row![
                 new.org.0,
                 new.id.0,
@@ -242,6 +263,8 @@ impl Runs for Tx<'_> {
                 run.parent.map(|parent| parent.0),
                 run.depth,
                 run.root.0,
+                run.purse.as_deref(),
+                new.on_parent_end == OnParentEnd::Detach,
             ],
             |row| row.get(0),
         )?;
@@ -266,12 +289,33 @@ impl Runs for Tx<'_> {
         self.first(sql, row![run.home.key.org.0, run.home.key.run, end], |row| Ok(ExecutionId(row.get(0)?)))
     }
 
-    fn open_children(&self, run: &Run) -> Done<Vec<ExecutionId>> {
+    fn open_children(&self, run: &Run) -> Done<Vec<(ExecutionId, OnParentEnd)>> {
         self.all(
-            "SELECT id FROM agent_execution WHERE org_id = $1 AND parent_id = $2 AND ended_at IS NULL ORDER BY run",
+            "SELECT id, detached FROM agent_execution WHERE org_id = $1 AND parent_id = $2 AND ended_at IS NULL ORDER BY run",
             row![run.home.key.org.0, run.id.0],
-            |row| Ok(ExecutionId(row.get(0)?)),
+            |row| Ok((ExecutionId(row.get(0)?), then(row.get(1)?))),
         )
+    }
+
+    fn accounts(&self, org: OrgId, id: ExecutionId) -> Done<Vec<Account>> {
+        // The rows are locked from the root downwards, as all transactions lock them that lock several of a family.
+        let sql = match self.mode {
+            Mode::Write => concat!(accounts!(), " FOR NO KEY UPDATE OF x"),
+            Mode::Read(_) => accounts!(),
+        };
+        let mut accounts = self.all(sql, row![org.0, id.0], |row| {
+            let limits: StartLimits = json_column(row, 1)?;
+            let usage = json_column(row, 2)?;
+            let id = ExecutionId(row.get(0)?);
+            Ok(Account::of(id, limits.budget.as_deref(), &usage, json_opt(row, 3)?, one_of(&Status::ALL, 4, row)?))
+        })?;
+        accounts.reverse();
+        Ok(accounts)
+    }
+
+    fn put_purse(&self, org: OrgId, id: ExecutionId, purse: &Purse) -> Done<()> {
+        self.put(&PURSE, row![org.0, id.0, text_of(purse)?]);
+        Ok(())
     }
 
     fn find_run(&self, org: OrgId, execution: ExecutionId) -> Done<Run> {
@@ -404,55 +448,57 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row) -> Done<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match row.get::<Option<Uuid>>(46)? {
+    let forked_from = match row.get::<Option<Uuid>>(47)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(47)?, sequence: row.get(48)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(48)?, sequence: row.get(49)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(49)?);
-    let updated_at: i64 = row.get(50)?;
-    let last_event: Option<i64> = row.get(56)?;
+    let created_at = Timestamp(row.get(50)?);
+    let updated_at: i64 = row.get(51)?;
+    let last_event: Option<i64> = row.get(57)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.key.org,
             id: run.id,
-            kind: row.get(37)?,
-            queue: row.get(38)?,
-            priority: row.get(39)?,
-            key: row.get(40)?,
-            input_digest: Digest(row.get(41)?),
-            limits: json_column(row, 42)?,
-            metadata: json_column(row, 43)?,
+            kind: row.get(38)?,
+            queue: row.get(39)?,
+            priority: row.get(40)?,
+            key: row.get(41)?,
+            input_digest: Digest(row.get(42)?),
+            limits: json_column(row, 43)?,
+            metadata: json_column(row, 44)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(44)?,
-            input: payload(row, 53)?,
+            traceparent: row.get(45)?,
+            input: payload(row, 54)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
+            on_parent_end: then(row.get(59)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 54)?,
-        failure: json_opt(row, 52)?,
+        output: payload_opt(row, 55)?,
+        failure: json_opt(row, 53)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<Option<u64>>(55)?.unwrap_or(0)),
+        base: run.base.max(row.get::<Option<u64>>(56)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 45)?,
+        usage: json_column(row, 46)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
+        purse: json_opt(row, 58)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<Option<i64>>(51)?.map(Timestamp),
+        ended_at: row.get::<Option<i64>>(52)?.map(Timestamp),
     })
 }

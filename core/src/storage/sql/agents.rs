@@ -97,7 +97,7 @@ impl<B: Backend> AgentStorage for B {
     }
 
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
-        self.write("cancel a run", org, execution, move |tx| {
+        self.write_family("cancel a run", org, execution, move |tx| {
             executions::request_cancel(tx, org, execution, cancel, false)
         })
         .await

@@ -28,6 +28,22 @@ pub(in crate::storage) trait Backend: Send + Sync {
         T: Send + 'static,
         F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static;
 
+    /// As [`write`](Self::write), for a command that may write to rows of runs above it: a transaction locks a family from
+    /// the root downwards.
+    fn write_family<T, F>(
+        &self,
+        asked: &'static str,
+        org: OrgId,
+        run: ExecutionId,
+        command: F,
+    ) -> impl Future<Output = Result<T>> + Send
+    where
+        T: Send + 'static,
+        F: FnMut(&Self::Tx<'_>) -> Result<T, Self::Fault> + Send + 'static,
+    {
+        self.write(asked, org, run, command)
+    }
+
     /// Runs a command that makes a new run. There is no row yet that could be locked.
     fn write_new<T, F>(
         &self,

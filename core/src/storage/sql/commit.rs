@@ -4,6 +4,7 @@
 //! came with the lock, and the rows travel with the COMMIT. A check may come after some of the writes, where its data
 //! is at hand: whoever runs the transaction undoes it when the commit is refused.
 
+use super::budgets;
 use super::family;
 use super::log::Log;
 use super::messages;
@@ -99,8 +100,12 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
 
     let top = last.as_ref().map_or(run.top, |last| last.top.max(run.top));
     let over = run.limit_reached(batch, top);
+    let stopped = budgets::draw(tx, &mut run, &mut log, batch)?;
+    let (stops, over) = (stopped.is_some(), over.filter(|_| stopped.is_none()));
     let mut told = family::bear_children(tx, &mut run, &mut log, batch)?;
     told.extend(messages::deliver(tx, &mut run, &mut log, batch)?);
+    told.extend(messages::check_answers(tx, &mut run, &mut log, batch)?);
+    told.splice(0..0, stopped);
     let news = !told.is_empty() || found.iter().any(|fact| fact.number > request.known);
     found.extend(told);
     let mut writing = Writing { tx, run, log, batch, number: base + 1, top, found, silent: Vec::new() };
@@ -113,6 +118,7 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
         fact_high = fact_high.max(fact.number);
     }
     let moved = regained
+        || stops
         || (quarantined, children) != (run.quarantined, run.children)
         || !matches!((committed, &batch.end), (Committed::Continue, BatchEnd::Continue | BatchEnd::Suspend(_)));
     if moved {
@@ -142,6 +148,7 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
         now: tx.now(),
         cancel: run.stop.map(|stop| stop.cancellation),
         paused,
+        purse: budgets::told(tx, &run, batch)?,
     })
 }
 
@@ -152,7 +159,7 @@ fn known_answer<T: Statements>(
     request: &CommitRequest,
 ) -> Result<CommitAnswer, T::Fault> {
     if known.digest == request.digest {
-        return known.answer(tx, run);
+        return Ok(CommitAnswer { purse: budgets::told(tx, run, &request.batch)?, ..known.answer(tx, run)? });
     }
     Err(Error::new(
         Code::OutOfOrder,

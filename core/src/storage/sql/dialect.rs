@@ -15,11 +15,12 @@ use crate::error::Error;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, RequestId, SignalId, Slot, TaskId};
 use crate::model::{
     Checkpoint, Entry, Execution, Fact, Failure, Label, NewCheckpoint, NewEntry, NewExecution, NewOp, NewSignal,
-    OpKind, Signal, StartLimits, TaskStatus, UsageTotals,
+    OnParentEnd, OpKind, Purse, Signal, StartLimits, TaskStatus, UsageTotals,
 };
 use crate::payload::{ContentHash, Payload, RowOf};
 use crate::storage::Standing;
 use crate::storage::allowance::Allowance;
+use crate::storage::ledger::Account;
 use crate::streaming::Change;
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -108,8 +109,13 @@ pub(in crate::storage) trait Runs: Dialect {
     fn origin(&self, key: Self::Key) -> Result<Option<Origin<Self::Key>>, Self::Fault>;
     /// A fork that was made of the run since its end. `end` is the number of the event of the end.
     fn forked_since(&self, run: &RunOf<Self>, end: u64) -> Result<Option<ExecutionId>, Self::Fault>;
-    /// The children of a run that have not ended, in the order in which they were started.
-    fn open_children(&self, run: &RunOf<Self>) -> Result<Vec<ExecutionId>, Self::Fault>;
+    /// The children of a run that have not ended, in the order in which they were started, each with what becomes of it
+    /// when the run ends.
+    fn open_children(&self, run: &RunOf<Self>) -> Result<Vec<(ExecutionId, OnParentEnd)>, Self::Fault>;
+    /// The accounts of a run and of all runs above it, from itself upwards. A transaction that writes locks them.
+    fn accounts(&self, org: OrgId, id: ExecutionId) -> Result<Vec<Account>, Self::Fault>;
+    /// Writes what a run has of the budgets of its family.
+    fn put_purse(&self, org: OrgId, id: ExecutionId, purse: &Purse) -> Result<(), Self::Fault>;
     /// Writes all columns that may have changed.
     fn save_run(&self, run: &RunOf<Self>) -> Result<(), Self::Fault>;
     /// Writes only the columns that change with a commit that changes no status.

@@ -12,8 +12,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, Slot};
 use crate::journal::retry::{Verdict, described, last_life};
 use crate::model::{
     CancelMode, Cancellation, Created, Delivery, Divergence, EventKind, Execution, ForkFrom, ForkRequest, Label,
-    LabelKey, NewEntry, NewExecution, NewOp, NewSignal, OpBody, OpKind, Resolution, ResumeRequest, SignalStored,
-    StartLimits, Status, Task, TaskStatus, WaitReason,
+    LabelKey, NewEntry, NewExecution, NewOp, NewSignal, OnParentEnd, OpBody, OpKind, Purse, Resolution, ResumeRequest,
+    SignalStored, StartLimits, Status, Task, TaskStatus, WaitReason,
 };
 use crate::payload::Payload;
 use crate::storage::limits::{self, DEFAULT_TAIL, DEFAULT_TOTAL_STEPS};
@@ -133,21 +133,14 @@ pub(in crate::storage) fn request_cancel<T: Statements>(
         run.stop = Some(Stop { number: 0, cancellation, until: tx.now().0 });
         run.finish(&mut log, Ending::Cancelled(None, if by_parent { BY_PARENT } else { "graceful" }))?;
     } else {
-        run.end_wait(tx.now());
-        run.status = Status::Cancelling;
-        let number = log.event(EventKind::Cancelling, &json!({ "mode": cancellation.mode }))?;
-        run.stop = Some(Stop { number, cancellation, until: tx.now().after(cancellation.grace).0 });
-        for mut task in tx.open_attached(&run)? {
-            task.stop = true;
-            task.save(tx)?;
-        }
+        run.ask_to_stop(&mut log, cancellation, &json!({ "mode": cancellation.mode }))?;
     }
     run.save(tx)?;
     let home = T::key(&run.home);
     if !run.status.is_terminal() && run.children > 0 {
         // A child that ends at once writes to its parent's rows.
         drop(log);
-        for child in tx.open_children(&run)? {
+        for (child, _) in tx.open_children(&run)?.into_iter().filter(|(_, then)| *then == OnParentEnd::Cancel) {
             request_cancel(tx, org, child, cancellation, false)?;
         }
     }
@@ -206,6 +199,9 @@ pub(in crate::storage) fn resume<T: Statements>(
         run.tail_limit = run.tail_limit.saturating_add(limits.max_tail.unwrap_or(DEFAULT_TAIL));
     }
     if budget != limits.budget {
+        if run.purse.is_none() {
+            tx.put_purse(org, id, &Purse::default())?;
+        }
         let limits = StartLimits { budget, ..limits };
         tx.put_limits(&run, &limits)?;
     }

@@ -1,19 +1,21 @@
 //! What ties a run to the run that started it: its birth, the news of its end, and that an end takes children along.
 //!
-//! A parent's row is locked before those of its children, except by a child that ends or tells its parent something: it
-//! locks its own row first. If that makes two transactions of PostgreSQL wait for each other, the database ends one of
-//! them, and its commands are run again.
+//! The rows of a family are locked from the root downwards: a commit that may write to runs above its own says so before it
+//! begins. Housekeeping alone, which ends runs whose time is over, locks a run before its parent. If that makes two
+//! transactions of PostgreSQL wait for each other, the database ends one of them, and its commands are run again.
 
+use super::budgets;
 use super::executions::{request_cancel, start};
 use super::log::Log;
+use super::messages::leave_alone;
 use super::run::{Cause, Run};
 use super::tail::Recorded;
 use super::{RunOf, Statements, if_there};
 use crate::error::Error;
 use crate::id::{ExecutionId, SignalId, Slot};
 use crate::model::{
-    Batch, Cancellation, ChildEnd, EventKind, Fact, FactKind, Failure, NewExecution, NewSignal, OpBody, RecordedBody,
-    Status,
+    Batch, Cancellation, ChildEnd, EventKind, Fact, FactKind, Failure, NewExecution, NewSignal, OnParentEnd, OpBody,
+    Overrun, RecordedBody, Status, left_running,
 };
 use crate::payload::Payload;
 use crate::storage::limits::check_family;
@@ -31,10 +33,20 @@ pub(super) fn bear_children<T: Statements>(
     let org = T::org(&parent.home);
     for op in &batch.ops {
         let OpBody::Child(child) = &op.body else { continue };
-        let room = check_family(parent.id, parent.depth, parent.children as usize);
-        if room.is_ok() && start(tx, &NewExecution { org, ..(**child).clone() }, Some(parent))?.is_some() {
-            parent.children += 1;
-            continue;
+        let mut room = check_family(parent.id, parent.depth, parent.children as usize);
+        if room.is_ok() {
+            let new = NewExecution { org, ..(**child).clone() };
+            room = match budgets::bear(tx, parent, &new)? {
+                Ok(purse) => match start(tx, &new, Some(parent))? {
+                    Some(_) => {
+                        parent.children += 1;
+                        purse.map_or(Ok(()), |purse| tx.put_purse(org, child.id, &purse))?;
+                        continue;
+                    }
+                    None => Ok(()),
+                },
+                Err(refused) => Err(refused),
+            };
         }
         let refused = |error: Error| {
             let slot = Slot { segment: batch.segment, sequence: op.sequence };
@@ -79,11 +91,12 @@ pub(super) fn tell_parent<T: Statements>(
     run: &RunOf<T>,
     output: Option<&Payload>,
     failure: Option<&Failure>,
+    overrun: Option<Overrun>,
 ) -> Result<(), T::Fault> {
     let Some(parent) = run.parent else { return Ok(()) };
     let org = T::org(&run.home);
     let Some(mut above) = if_there(tx.find_run(org, parent))? else { return Ok(()) };
-    let signal = ChildEnd::signal(org, parent, run.id, run.status, output, failure);
+    let signal = ChildEnd::signal(org, parent, run.id, run.status, output, failure, overrun);
     if above.status.is_terminal() || tx.known_signal(&above, &signal)?.is_some() {
         return Ok(());
     }
@@ -126,7 +139,7 @@ impl<H> Run<H> {
             let (end, output) = match &child {
                 Some(child) if !child.status.is_terminal() => continue,
                 Some(child) => (ChildEnd::of(child, self.id), child.end_output()),
-                None => (ChildEnd::signal(org, self.id, id, Status::Cancelled, None, None), None),
+                None => (ChildEnd::signal(org, self.id, id, Status::Cancelled, None, None, None), None),
             };
             if tx.known_signal(self, &end)?.is_none() {
                 self.hear(log, &end, output)?;
@@ -146,14 +159,27 @@ impl<H> Run<H> {
         Ok(())
     }
 
-    /// Asks its children to stop in the way in which it stops itself. They tell it nothing of their ends.
-    pub(super) fn take_children_along<T: Statements<Home = H>>(&mut self, tx: &T) -> Result<(), T::Fault> {
+    /// It ends with `status`: asks its children to stop in the way in which it stops itself, and tells those that go on
+    /// that nobody answers them any more. They tell it nothing of their ends.
+    pub(super) fn take_children_along<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        status: Status,
+    ) -> Result<(), T::Fault> {
         if std::mem::take(&mut self.children) == 0 {
             return Ok(());
         }
+        let (tx, org) = (log.tx, T::org(&self.home));
         let how = self.stop.map_or(Cancellation::USUAL, |stop| stop.cancellation);
-        for child in tx.open_children(self)? {
-            request_cancel(tx, T::org(&self.home), child, how, true)?;
+        let children = tx.open_children(self)?;
+        if status == Status::Completed && !children.is_empty() {
+            log.event(EventKind::Warning, &left_running(children.iter().map(|(child, _)| *child)))?;
+        }
+        for (child, then) in children {
+            match then {
+                OnParentEnd::Cancel => drop(request_cancel(tx, org, child, how, true)?),
+                OnParentEnd::Detach => leave_alone(tx, org, child, self.id, status)?,
+            }
         }
         Ok(())
     }

@@ -5,8 +5,10 @@ use super::executions::{request_cancel, store_signal};
 use super::log::Log;
 use super::{RunOf, Statements, if_there};
 use crate::error::Error;
-use crate::id::{ExecutionId, Slot};
-use crate::model::{Batch, Cancellation, ChildEnd, Fact, MessageBody, NewMessage, OpBody};
+use crate::id::{ExecutionId, OrgId, Slot};
+use crate::model::{
+    Batch, BatchEnd, Cancellation, ChildEnd, Fact, MessageBody, NewMessage, OpBody, Status, Wait, unanswered,
+};
 
 /// Delivers the messages of a batch. Returns what the sender is told at once: of messages that were not delivered, and of
 /// children that have stopped at once.
@@ -59,6 +61,46 @@ fn reach<T: Statements>(tx: &T, sender: &RunOf<T>, message: &NewMessage) -> Resu
         }
         _ => Ok(run),
     })
+}
+
+/// Tells a child whose parent ends with `status` that nobody will answer what it waits for.
+pub(super) fn leave_alone<T: Statements>(
+    tx: &T,
+    org: OrgId,
+    child: ExecutionId,
+    parent: ExecutionId,
+    status: Status,
+) -> Result<(), T::Fault> {
+    let mut run = tx.find_run(org, child)?;
+    let Some(wait) = run.wait().filter(Wait::is_for_parent) else { return Ok(()) };
+    let mut log = Log::open(tx, &run)?;
+    for signal in unanswered(org, child, &wait, parent, status) {
+        run.hear(&mut log, &signal, None)?;
+    }
+    run.save(tx)
+}
+
+/// Of a run that suspends to wait for answers: what it is told where its parent has ended before it asked.
+pub(super) fn check_answers<T: Statements>(
+    tx: &T,
+    run: &mut RunOf<T>,
+    log: &mut Log<'_, T>,
+    batch: &Batch,
+) -> Result<Vec<Fact>, T::Fault> {
+    let (BatchEnd::Suspend(wait), Some(parent)) = (&batch.end, run.parent) else { return Ok(Vec::new()) };
+    if !wait.is_for_parent() {
+        return Ok(Vec::new());
+    }
+    let org = T::org(&run.home);
+    let ended = if_there(tx.find_run(org, parent))?.map(|above| above.status).filter(|status| status.is_terminal());
+    let Some(status) = ended else { return Ok(Vec::new()) };
+    let mut facts = Vec::new();
+    for signal in unanswered(org, run.id, wait, parent, status) {
+        if tx.known_signal(run, &signal)?.is_none() {
+            facts.push(run.hear(log, &signal, None)?);
+        }
+    }
+    Ok(facts)
 }
 
 /// Asks a child to stop. What stops at once is told here, since the sender's rows are those of this commit.

@@ -8,6 +8,7 @@
 
 mod agents;
 pub(super) mod backend;
+mod budgets;
 mod catalog;
 pub(super) mod commit;
 pub(super) mod database_error;

@@ -65,6 +65,7 @@ impl Request {
             now: self.at,
             cancel: run.stop.filter(|stop| (1..=self.high).contains(&stop.number)).map(|stop| stop.cancellation),
             paused: self.paused,
+            purse: None,
         })
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A transition changes the row in memory and writes its event. The caller writes the row, with [`Run::save`].
 
+use super::budgets;
 use super::family::tell_parent;
 use super::log::Log;
 use super::tail::Point;
@@ -93,6 +94,9 @@ pub(in crate::storage) struct Run<H> {
     pub parent: Option<ExecutionId>,
     /// The run at the top of its family; itself if it has no parent.
     pub root: ExecutionId,
+    /// What it has of the budgets of its family, as JSON, as it was when the row was read. None where there are none: it
+    /// has no budget, and no run above it had one when it was started.
+    pub purse: Option<String>,
 }
 
 /// Where a fork comes from: its parent, and the place there.
@@ -140,6 +144,7 @@ impl<H> Run<H> {
             depth: 0,
             parent: None,
             root: new.id,
+            purse: new.limits.budget.is_some().then(|| "{}".to_owned()),
         }
     }
 
@@ -297,7 +302,7 @@ impl<H> Run<H> {
             task.cancel(self, log)?;
             facts.extend(task.fact());
         }
-        self.take_children_along(log.tx)?;
+        self.take_children_along(log, status)?;
         log.tx.disarm_all(self)?;
         self.drop_holder();
         self.status = status;
@@ -306,10 +311,31 @@ impl<H> Run<H> {
             log.tx.refer(self, output)?;
         }
         log.tx.put_end(self, output, failure)?;
+        let overrun = budgets::settle(log.tx, self)?;
         if !by_parent {
-            tell_parent(log.tx, self, output, failure)?;
+            tell_parent(log.tx, self, output, failure, overrun)?;
         }
         Ok(facts)
+    }
+
+    /// Asks it to stop, and tells its open tasks. `data` is that of the event. Returns the fact of the request.
+    pub(in crate::storage) fn ask_to_stop<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        cancellation: Cancellation,
+        data: &Value,
+    ) -> Result<Fact, T::Fault> {
+        let now = log.tx.now();
+        self.end_wait(now);
+        self.status = Status::Cancelling;
+        let number = log.event(EventKind::Cancelling, data)?;
+        let stop = Stop { number, cancellation, until: now.after(cancellation.grace).0 };
+        self.stop = Some(stop);
+        for mut task in log.tx.open_attached(self)? {
+            task.stop = true;
+            task.save(log.tx)?;
+        }
+        Ok(stop.fact(now))
     }
 
     /// Makes a waiting run runnable if this cause is what it waits for. Returns whether it is.

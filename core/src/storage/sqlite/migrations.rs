@@ -10,8 +10,11 @@ use crate::error::{Code, Error, Result};
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Every step in order; the first brings an empty file to version 1.
-pub(super) const STEPS: &[&str] =
-    &[include_str!("migrations/0001_initial.sql"), include_str!("migrations/0002_children.sql")];
+pub(super) const STEPS: &[&str] = &[
+    include_str!("migrations/0001_initial.sql"),
+    include_str!("migrations/0002_children.sql"),
+    include_str!("migrations/0003_families.sql"),
+];
 
 /// Marks the file as ours ("FLVN").
 const APPLICATION_ID: i64 = 0x464c_564e;

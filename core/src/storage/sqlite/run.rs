@@ -10,10 +10,12 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
 use crate::model::{
-    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, StartLimits, Status, UsageTotals,
+    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, OnParentEnd, Purse, StartLimits, Status,
+    UsageTotals,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::Standing;
+use crate::storage::ledger::Account;
 use crate::storage::sql::run::{Origin, Stop, not_found};
 use crate::storage::sql::tail::Point;
 use crate::storage::sql::{self, Runs};
@@ -25,7 +27,7 @@ macro_rules! run_columns {
         "x.run, x.org_id, x.id, x.status, x.ready, x.epoch, x.worker, x.last_worker, x.lease_expires, x.lease_ttl, \
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
          x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key, \
-         x.prefer_until, x.concurrency_limit, x.children, x.depth, x.parent_id, x.root_id"
+         x.prefer_until, x.concurrency_limit, x.children, x.depth, x.parent_id, x.root_id, x.purse"
     };
 }
 pub(super) use run_columns;
@@ -42,7 +44,7 @@ macro_rules! select_execution {
              (SELECT commit_number FROM event WHERE key BETWEEN x.run << 31 | x.claim_number AND x.run << 31 | 2147483647 \
              AND commit_number IS NOT NULL ORDER BY key DESC LIMIT 1), \
              (SELECT max(at, ifnull(committed_at, 0)) FROM event WHERE key BETWEEN x.run << 31 AND x.run << 31 | 2147483647 \
-             ORDER BY key DESC LIMIT 1) \
+             ORDER BY key DESC LIMIT 1), x.purse, x.detached \
              FROM agent_execution x "
         )
     };
@@ -60,6 +62,11 @@ pub(in crate::storage) struct Home {
 }
 
 pub(super) type Run = sql::run::Run<Home>;
+
+/// What becomes of a child when its parent ends.
+fn then(detached: bool) -> OnParentEnd {
+    if detached { OnParentEnd::Detach } else { OnParentEnd::Cancel }
+}
 
 impl Run {
     /// The run of a row's key.
@@ -114,6 +121,7 @@ impl Run {
             depth: row.get(35)?,
             parent: id_opt(row, 36)?.map(ExecutionId),
             root: ExecutionId(id(row, 37)?),
+            purse: row.get(38)?,
         })
     }
 }
@@ -159,8 +167,8 @@ impl Runs for Tx<'_> {
             "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
              queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, \
              forked_id, forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, \
-             concurrency_limit, parent_id, depth) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
-             ?16, ?17, ?29, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26, ?27, ?28) ON CONFLICT (org_id, id) DO NOTHING",
+             concurrency_limit, parent_id, depth, purse, detached) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
+             ?16, ?17, ?29, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26, ?27, ?28, ?30, ?31) ON CONFLICT (org_id, id) DO NOTHING",
             params![
                 blob(&new.org.0),
                 blob(&new.id.0),
@@ -191,6 +199,8 @@ impl Runs for Tx<'_> {
                 run.parent.as_ref().map(|parent| blob(&parent.0)),
                 run.depth,
                 blob(&run.root.0),
+                run.purse.as_deref(),
+                new.on_parent_end == OnParentEnd::Detach,
             ],
         )?;
         if made == 0 {
@@ -222,12 +232,31 @@ impl Runs for Tx<'_> {
         self.first(sql, params![run.home.run, end], |row| id(row, 0).map(ExecutionId))
     }
 
-    fn open_children(&self, run: &Run) -> Done<Vec<ExecutionId>> {
+    fn open_children(&self, run: &Run) -> Done<Vec<(ExecutionId, OnParentEnd)>> {
         self.all(
-            "SELECT id FROM agent_execution WHERE parent_id = ?1 AND org_id = ?2 AND ended_at IS NULL ORDER BY run",
+            "SELECT id, detached FROM agent_execution WHERE parent_id = ?1 AND org_id = ?2 AND ended_at IS NULL ORDER BY run",
             [blob(&run.id.0), blob(&run.home.org.0)],
-            |row| id(row, 0).map(ExecutionId),
+            |row| Ok((ExecutionId(id(row, 0)?), then(row.get(1)?))),
         )
+    }
+
+    fn accounts(&self, org: OrgId, execution: ExecutionId) -> Done<Vec<Account>> {
+        let sql = "WITH RECURSIVE up AS (SELECT org_id, run, parent_id FROM agent_execution WHERE org_id = ?1 AND id = ?2 \
+                   UNION ALL SELECT a.org_id, a.run, a.parent_id FROM up JOIN agent_execution a \
+                   ON a.org_id = up.org_id AND a.id = up.parent_id) \
+                   SELECT x.id, x.limits, x.usage, x.purse, x.status FROM up JOIN agent_execution x ON x.run = up.run \
+                   ORDER BY x.depth DESC";
+        self.all(sql, [blob(&org.0), blob(&execution.0)], |row| {
+            let (limits, usage): (StartLimits, UsageTotals) = (json_column(row, 1)?, json_column(row, 2)?);
+            let (id, status) = (ExecutionId(id(row, 0)?), one_of(&Status::ALL, 4, row)?);
+            Ok(Account::of(id, limits.budget.as_deref(), &usage, json_opt(row, 3)?, status))
+        })
+    }
+
+    fn put_purse(&self, org: OrgId, execution: ExecutionId, purse: &Purse) -> Done<()> {
+        let sql = "UPDATE agent_execution SET purse = ?3 WHERE org_id = ?1 AND id = ?2";
+        self.execute(sql, params![blob(&org.0), blob(&execution.0), text_of(purse)?])?;
+        Ok(())
     }
 
     fn find_run(&self, org: OrgId, execution: ExecutionId) -> Done<Run> {
@@ -351,55 +380,57 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match id_opt(row, 47)? {
+    let forked_from = match id_opt(row, 48)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(48)?, sequence: row.get(49)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(49)?, sequence: row.get(50)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(50)?);
-    let updated_at: i64 = row.get(51)?;
-    let last_event: Option<i64> = row.get(57)?;
+    let created_at = Timestamp(row.get(51)?);
+    let updated_at: i64 = row.get(52)?;
+    let last_event: Option<i64> = row.get(58)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.org,
             id: run.id,
-            kind: row.get(38)?,
-            queue: row.get(39)?,
-            priority: row.get(40)?,
-            key: row.get(41)?,
-            input_digest: Digest(row.get(42)?),
-            limits: json_column(row, 43)?,
-            metadata: json_column(row, 44)?,
+            kind: row.get(39)?,
+            queue: row.get(40)?,
+            priority: row.get(41)?,
+            key: row.get(42)?,
+            input_digest: Digest(row.get(43)?),
+            limits: json_column(row, 44)?,
+            metadata: json_column(row, 45)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(45)?,
-            input: payload(row, 54)?,
+            traceparent: row.get(46)?,
+            input: payload(row, 55)?,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
+            on_parent_end: then(row.get(60)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 55)?,
-        failure: json_opt(row, 53)?,
+        output: payload_opt(row, 56)?,
+        failure: json_opt(row, 54)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<_, Option<u64>>(56)?.unwrap_or(0)),
+        base: run.base.max(row.get::<_, Option<u64>>(57)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 46)?,
+        usage: json_column(row, 47)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
+        purse: json_opt(row, 59)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<_, Option<i64>>(52)?.map(Timestamp),
+        ended_at: row.get::<_, Option<i64>>(53)?.map(Timestamp),
     })
 }

@@ -6,8 +6,8 @@ use crate::error::Code;
 use crate::id::{EntryId, ExecutionId, OnceSlot, SignalId, TaskId};
 use crate::model::{
     AttemptReport, AttemptResult, Batch, BatchEnd, CancelMode, Cancellation, Consumed, Delivery, EventKind, Failure,
-    MessageBody, NewCheckpoint, NewEvent, NewOp, OpBody, Placement, RetryPolicy, Seen, SideEffects, Signal, Task,
-    TaskOptions, TaskStatus, Usage, Wait, WaitReason, child_signal, event_signal,
+    MessageBody, NewCheckpoint, NewEvent, NewOp, OnParentEnd, OpBody, Placement, RetryPolicy, Seen, SideEffects,
+    Signal, Spent, Task, TaskOptions, TaskStatus, Usage, Wait, WaitReason, child_signal, event_signal,
 };
 use crate::payload::Payload;
 use std::collections::BTreeMap;
@@ -282,6 +282,20 @@ pub(super) fn batch(random: &mut Random, holder: &mut Holder<'_>, known: &Known)
     }
     if random.percent(10) {
         batch.code = Some(format!("v{}", random.below(3)));
+    }
+    // Not draws of the generator, which would change what all histories come to.
+    let chance = batch.ops.len() + holder.next as usize;
+    for op in &mut batch.ops {
+        if let OpBody::Child(new) = &mut op.body {
+            new.limits.budget = op.sequence.is_multiple_of(3).then(|| format!("{}", 20 * (op.sequence % 7)));
+            if op.sequence % 4 == 1 {
+                new.on_parent_end = OnParentEnd::Detach;
+            }
+        }
+    }
+    if chance.is_multiple_of(3) {
+        let (tokens, calls) = (7 * u64::from(holder.next), u64::from(holder.next) / 4);
+        batch.draw = Some(Spent { tokens, calls, cost_micros: calls });
     }
     if random.percent(6) {
         spoil(random, &mut batch);

@@ -6,9 +6,9 @@ use super::batches::{Known, NAMES, batch, payload, result};
 use super::{Pair, both};
 use crate::id::{EntryId, ExecutionId, OpId, RequestId, Slot, WorkerId};
 use crate::model::{
-    AttemptResult, BatchEnd, ClaimedTask, CommitRequest, Delivery, Divergence, EventKind, ExecutionFilter, Failure,
-    ForkFrom, ForkRequest, OpBody, Page, PageRequest, RecordedBody, RecordedOp, Resolution, ResumeRequest, Segment,
-    Status, TaskReport,
+    AttemptResult, BatchEnd, ClaimedTask, CommitRequest, Delivery, Divergence, EventKind, ExecutionFilter, FactKind,
+    Failure, ForkFrom, ForkRequest, OpBody, Page, PageRequest, RecordedBody, RecordedOp, Resolution, ResumeRequest,
+    Segment, Status, TaskReport, told_of,
 };
 use crate::payload::{Body, Digest, Payload};
 use crate::storage::{ClaimRequest, Heartbeat, Only, WorkerInfo};
@@ -229,8 +229,15 @@ impl<'p> Script<'p> {
                     holder.segment += 1;
                     holder.next = 0;
                 }
+                let refused = answer.facts.iter().filter_map(|fact| match &fact.kind {
+                    FactKind::Signal(signal) => told_of(&signal.name).filter(|(_, only)| only.is_some()),
+                    _ => None,
+                });
+                let refused: Vec<_> = refused.map(|(child, _)| child).collect();
                 for op in &request.batch.ops {
-                    if let OpBody::Child(child) = &op.body {
+                    if let OpBody::Child(child) = &op.body
+                        && !refused.contains(&child.id)
+                    {
                         self.add(child.id);
                     }
                 }
@@ -375,7 +382,7 @@ impl<'p> Script<'p> {
             retry,
             max_steps: random.percent(40).then(|| random.below(3) as u32),
             max_tail: random.percent(40).then(|| 20 + random.below(40) as u32),
-            budget: random.percent(20).then(|| "9".into()),
+            budget: random.percent(20).then(|| r#"{"maxTokens":300,"maxCalls":20}"#.into()),
             message: random.percent(40).then(|| payload(random)),
             request_id: random.percent(50).then(|| RequestId(uuid::Uuid::from_u128(random.below(5) as u128))),
         };

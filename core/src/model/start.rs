@@ -1,0 +1,126 @@
+//! What a run is started with.
+
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, OrgId};
+use crate::payload::{Digest, Payload};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Limits that a start gives.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StartLimits {
+    /// Steps after which the run pauses.
+    pub max_steps: Option<u32>,
+    /// Steps after which `resume` is refused; 500 unless set, where `max_steps` is given.
+    pub max_total_steps: Option<u32>,
+    /// Ops of one tail after which the run pauses; 50,000 unless set.
+    pub max_tail: Option<u32>,
+    /// What its model calls may use: the JSON of a [`Budget`](super::Budget), or a number of tokens.
+    pub budget: Option<String>,
+    /// How long the run may take, from its creation.
+    pub timeout: Option<Duration>,
+}
+
+/// A run as its starter asks for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewExecution {
+    /// Tenant.
+    pub org: OrgId,
+    /// Its id: a UUID that was given, or one made from the key.
+    pub id: ExecutionId,
+    /// The user's own name for it, where that is not a UUID.
+    pub key: Option<String>,
+    /// The agent.
+    pub kind: String,
+    /// The queue its workers poll.
+    pub queue: String,
+    /// The argument.
+    pub input: Payload,
+    /// Digest of the argument. A start with the same id and another digest is refused.
+    pub input_digest: Digest,
+    /// Limits.
+    pub limits: StartLimits,
+    /// Small JSON object for filters.
+    pub metadata: BTreeMap<String, String>,
+    /// Runs with a higher priority are claimed first.
+    pub priority: i32,
+    /// Only so many runs of the same key and org are RUNNING at a time as `concurrency_limit` says.
+    pub concurrency_key: Option<String>,
+    /// The run begins only while fewer runs of its key than this are RUNNING; 1 unless set.
+    pub concurrency_limit: Option<u32>,
+    /// It cannot be claimed before this time has passed.
+    pub delay: Option<Duration>,
+    /// W3C trace parent of the starter.
+    pub traceparent: Option<String>,
+    /// What becomes of it when the run that started it ends.
+    pub on_parent_end: OnParentEnd,
+}
+
+/// What becomes of a child that still runs when its parent ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnParentEnd {
+    /// It is asked to stop in the way in which its parent ends.
+    #[default]
+    Cancel,
+    /// It goes on.
+    Detach,
+}
+
+impl OnParentEnd {
+    /// The value of a word.
+    ///
+    /// Errors: `InvalidArgument`.
+    pub fn parse(word: &str) -> Result<Self> {
+        match word {
+            "cancel" => Ok(Self::Cancel),
+            "detach" => Ok(Self::Detach),
+            _ => {
+                let message = format!("on_parent_end is {word:?}; give \"cancel\" or \"detach\"");
+                Err(Error::new(Code::InvalidArgument, message))
+            }
+        }
+    }
+}
+
+impl NewExecution {
+    /// A run of an agent with an argument and defaults for the rest.
+    pub fn new(id: ExecutionId, kind: impl Into<String>, input: Payload) -> Result<Self> {
+        Ok(Self {
+            org: OrgId::DEFAULT,
+            id,
+            key: None,
+            kind: kind.into(),
+            queue: "default".into(),
+            input_digest: input.digest()?,
+            input,
+            limits: StartLimits::default(),
+            metadata: BTreeMap::new(),
+            priority: 0,
+            concurrency_key: None,
+            concurrency_limit: None,
+            delay: None,
+            traceparent: None,
+            on_parent_end: OnParentEnd::Cancel,
+        })
+    }
+}
+
+/// How many runs of a concurrency key may be RUNNING at a time, by the limit that a run was started with.
+pub(crate) fn runners(limit: Option<u32>) -> usize {
+    limit.map_or(1, |limit| limit.max(1) as usize)
+}
+
+/// Refuses a concurrency limit of 0, and one without a concurrency key.
+///
+/// Errors: `InvalidArgument`.
+pub(crate) fn check_concurrency(key: Option<&str>, limit: Option<u32>) -> Result<()> {
+    let wrong = match (key, limit) {
+        (_, Some(0)) => "a concurrency limit of 0 would let nothing run; give a number from 1, or none for 1",
+        (None, Some(_)) => "a concurrency limit is that of a concurrency key; give the key too",
+        _ => return Ok(()),
+    };
+    Err(Error::new(Code::InvalidArgument, wrong))
+}
