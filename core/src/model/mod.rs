@@ -10,6 +10,7 @@ mod definition;
 mod entry;
 mod event;
 mod execution;
+mod kin;
 mod message;
 mod op;
 mod operators;
@@ -31,6 +32,7 @@ pub use execution::{
     CancelMode, Cancellation, Divergence, Execution, ForkFrom, ForkPoint, ResumeRequest, StartLimits, Status, Wait,
     WaitReason,
 };
+pub use kin::{FamilyEvent, RollUp};
 pub use message::{
     ANSWER_SIGNALS, ChildEvent, ChildRequest, EVENT_SIGNALS, REFUSAL_SIGNALS, event_signal, is_own_signal,
     tells_of_child,
@@ -63,6 +65,8 @@ pub use entry::NewEntry;
 pub use event::NewEvent;
 #[doc(hidden)]
 pub use execution::{Claim, Created, Ends, ForkRequest, Lease, NewExecution, Until};
+#[doc(hidden)]
+pub use kin::Relative;
 #[doc(hidden)]
 pub use message::{MessageBody, NewMessage, SentMessage};
 #[doc(hidden)]

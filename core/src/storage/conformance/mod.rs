@@ -18,6 +18,7 @@ pub mod executions;
 pub mod families;
 pub mod faults;
 pub mod forks;
+pub mod kinship;
 pub mod leases;
 pub mod limits;
 pub mod lives;
@@ -197,6 +198,10 @@ macro_rules! conformance_cases {
                 family_03_what_a_child_tells_comes_in_order family_03_what_is_told_may_be_large family_04_a_message_is_a_signal_of_the_commit_that_sends_it
                 family_04_a_message_that_is_not_delivered_is_told family_05_a_request_has_one_answer
                 family_08_a_child_is_stopped_alone
+            }
+            kinship {
+                family_09_usage_rolls_up a_family_is_listed_by_generation family_12_streams_multiplex
+                family_12_a_stream_ends_with_its_run family_12_a_flood_delays_nobody family_12_a_cursor_is_of_its_family
             }
             unknown {
                 one_lost_answer_changes_nothing many_lost_answers_change_nothing faults_can_be_healed
