@@ -338,12 +338,15 @@ impl Members {
     }
 }
 
-/// The events of one run; the last item is none, or an error.
+/// The events of one run; the last item is none, or says that the run is gone. Of another error whoever reads on may hear again.
 fn events_of(birth: u64, reader: Watching) -> BoxStream<'static, Given> {
     stream::unfold(Some(reader), move |reader| async move {
         let mut reader = reader?;
         let next = reader.next().await;
-        let goes_on = matches!(next, Ok(Some(_)));
+        let goes_on = match &next {
+            Ok(event) => event.is_some(),
+            Err(error) => error.code() != Code::ExecutionNotFound,
+        };
         Some(((birth, next), goes_on.then_some(reader)))
     })
     .boxed()
