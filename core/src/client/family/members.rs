@@ -7,6 +7,7 @@ use super::cursor::{self, Mark};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{EventId, FamilyEvent, Relative, StreamEvent};
+use crate::spawn;
 use crate::storage::{Families, Storage};
 use crate::streaming::{Change, Chunks, Follow, Listening};
 use crate::sync::Mutex;
@@ -15,7 +16,7 @@ use futures::{StreamExt, stream};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 
 /// Runs that are read at a time. Of a larger family the others join as those before them end.
@@ -25,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The same where another process has written something: mostly of other runs, and news of these come by themselves but for
 /// a commit that does nothing else than to start a child.
 const REST: Duration = Duration::from_secs(1);
+/// Events of one run that are read ahead of its turn.
+const AHEAD: usize = 4;
 /// The run that all others are below, among their numbers.
 const TOP: u64 = 0;
 
@@ -339,17 +342,31 @@ impl Members {
 }
 
 /// The events of one run; the last item is none, or says that the run is gone. Of another error whoever reads on may hear again.
-fn events_of(birth: u64, reader: Watching) -> BoxStream<'static, Given> {
-    stream::unfold(Some(reader), move |reader| async move {
-        let mut reader = reader?;
-        let next = reader.next().await;
-        let goes_on = match &next {
-            Ok(event) => event.is_some(),
-            Err(error) => error.code() != Code::ExecutionNotFound,
-        };
-        Some(((birth, next), goes_on.then_some(reader)))
-    })
-    .boxed()
+///
+/// A task of its own reads them, since readers share what they read of the store: one that is not polled while it reads would
+/// hold all others up.
+fn events_of(birth: u64, mut reader: Watching) -> BoxStream<'static, Given> {
+    let (sender, mut given) = mpsc::channel(AHEAD);
+    let gone = sender.clone();
+    let read = async move {
+        loop {
+            let next = reader.next().await;
+            let goes_on = match &next {
+                Ok(event) => event.is_some(),
+                Err(error) => error.code() != Code::ExecutionNotFound,
+            };
+            if sender.send((birth, next)).await.is_err() || !goes_on {
+                return;
+            }
+        }
+    };
+    drop(spawn::task(async move {
+        tokio::select! {
+            () = read => {}
+            () = gone.closed() => {}
+        }
+    }));
+    stream::poll_fn(move |context| given.poll_recv(context)).boxed()
 }
 
 fn families(storage: &dyn Storage) -> Result<&dyn Families> {
