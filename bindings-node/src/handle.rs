@@ -4,20 +4,19 @@ use crate::error::thrown;
 use crate::hub::{Abort, Hub, Reply};
 use crate::session::{FailureDraft, failure_json};
 use crate::value::{Wire, WireOut, duration, payload};
-use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
+use crate::watching::Watching;
+use flovyn_core::client::{Handle as Core, Outcome};
 use flovyn_core::error::Code;
-use flovyn_core::host::shown::{self, EVENT_BATCH};
+use flovyn_core::host::shown;
 use flovyn_core::host::{EndCode, Language, fork_from, op_id};
-use flovyn_core::id::{ExecutionId, RequestId};
+use flovyn_core::id::RequestId;
 use flovyn_core::model::{
-    CancelMode, Cancellation, ChunkKind, Cursor, Delivery, Divergence, Execution, PageRequest, Resolution,
-    ResumeRequest,
+    CancelMode, Cancellation, Cursor, Delivery, Divergence, Execution, PageRequest, Resolution, ResumeRequest,
 };
-use flovyn_core::view::{self, Event, Show, Style, Task};
+use flovyn_core::view::{self, Show, Style, Task};
 use napi::Env;
 use napi::bindgen_prelude::Array;
 use napi_derive::napi;
-use std::sync::Arc;
 
 /// Where a fork starts.
 #[napi(object)]
@@ -137,13 +136,10 @@ impl Handle {
         Ok(hub.inbox.spawn(&self.threads, token, async move { Err(core.late(limit).await) }))
     }
 
-    /// Reads the run's events, from the start or after one.
+    /// Reads the run's events, from the start or after one, and those of all below it where children are asked for.
     #[napi]
-    pub fn stream(&self, after: Option<String>) -> napi::Result<Watching> {
-        let after = after.as_deref().map(str::parse).transpose().map_err(thrown)?;
-        let _inside = self.threads.enter();
-        let reader = Arc::new(tokio::sync::Mutex::new(self.core.stream(after)));
-        Ok(Watching { execution: self.core.id(), reader, threads: self.threads.clone() })
+    pub fn stream(&self, after: Option<String>, children: bool) -> napi::Result<Watching> {
+        Watching::of(&self.core, after.as_deref(), children, self.threads.clone())
     }
 
     /// Ends with the signal's UUID.
@@ -285,81 +281,5 @@ impl Handle {
         hub.inbox.spawn(&self.threads, token, async move {
             Ok(Reply::Facts(shown::tasks(&core, limit as usize, after, Style::TypeScript).await?))
         })
-    }
-}
-
-/// A reader of a run's events.
-#[napi]
-pub struct Watching {
-    execution: ExecutionId,
-    reader: Arc<tokio::sync::Mutex<CoreWatching>>,
-    threads: tokio::runtime::Handle,
-}
-
-#[napi]
-impl Watching {
-    /// Ends with a list of events; an empty one after the terminal event.
-    #[napi]
-    pub fn next(&self, hub: &Hub, token: u32) -> Abort {
-        let reader = self.reader.clone();
-        hub.inbox.spawn(&self.threads, token, async move {
-            Ok(Reply::Events(Events(reader.lock().await.next_batch(EVENT_BATCH).await?)))
-        })
-    }
-
-    /// Ends with the bytes of some server-sent events; with none after the terminal event.
-    #[napi]
-    pub fn next_sent(&self, hub: &Hub, token: u32) -> Abort {
-        let (reader, execution) = (self.reader.clone(), self.execution);
-        hub.inbox.spawn(&self.threads, token, async move {
-            let events = reader.lock().await.next_batch(EVENT_BATCH).await?;
-            Ok(Reply::Bytes(events.iter().flat_map(|event| server_sent(execution, event)).collect()))
-        })
-    }
-}
-
-/// Events on their way to JavaScript.
-pub(crate) struct Events(Vec<StreamEvent>);
-
-impl Events {
-    /// Arrays `[what, id, …]`; data is JSON text, tokens are text.
-    pub(crate) fn listed<'env>(&self, env: &'env Env) -> napi::Result<Array<'env>> {
-        let mut list = env.create_array(0)?;
-        for event in &self.0 {
-            let mut parts = env.create_array(0)?;
-            let id = event.id().to_string();
-            match event {
-                StreamEvent::Durable(event) => {
-                    parts.insert("durable")?;
-                    parts.insert(id)?;
-                    parts.insert(Event::of(event).show(Style::TypeScript).to_string())?;
-                }
-                StreamEvent::Chunk(_, chunk) => {
-                    parts.insert(match chunk.kind {
-                        ChunkKind::Token => "token",
-                        ChunkKind::Data => "data",
-                        ChunkKind::Error => "error",
-                        ChunkKind::Progress => "progress",
-                        // Readers get a retraction in its place.
-                        ChunkKind::Void => continue,
-                    })?;
-                    parts.insert(id)?;
-                    parts.insert(&*chunk.data)?;
-                    parts.insert(format!("{}-{}-{}", chunk.execution, chunk.segment, chunk.sequence))?;
-                    parts.insert(chunk.attempt)?;
-                }
-                StreamEvent::Retract { op: (segment, sequence), .. } => {
-                    parts.insert("retract")?;
-                    parts.insert(id)?;
-                    parts.insert(format!("{segment}-{sequence}"))?;
-                }
-                StreamEvent::Gap(_) => {
-                    parts.insert("gap")?;
-                    parts.insert(id)?;
-                }
-            }
-            list.insert(parts)?;
-        }
-        Ok(list)
     }
 }

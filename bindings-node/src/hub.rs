@@ -1,9 +1,10 @@
 //! How Rust threads tell the event loop that something is there, and how ended calls reach it: many at a time.
 
 use crate::error;
-use crate::handle::{Ended, Events, Run};
+use crate::handle::{Ended, Run};
 use crate::session::messages;
 use crate::value::{WireOut, to_js};
+use crate::watching::Events;
 use flovyn_core::Result;
 use flovyn_core::host::Wake;
 use flovyn_core::model::Entry;

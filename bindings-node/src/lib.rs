@@ -16,6 +16,7 @@ mod task;
 mod test_world;
 mod toolkit;
 mod value;
+mod watching;
 mod worker;
 
 use napi_derive::napi;

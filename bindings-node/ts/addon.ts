@@ -65,7 +65,7 @@ export interface NativeHandle {
   outcome: Call<[timeoutMs?: number]>;
   outcomeOrWait: Call<[]>;
   late: Call<[limitMs: number]>;
-  stream(after?: string): NativeWatching;
+  stream(after: string | undefined, children: boolean): NativeWatching;
   signal: Call<[name: string, value: Wire, delivery: string, idempotencyKey?: string]>;
   cancel: Call<[mode: string, timeoutMs?: number]>;
   resume: Call<[settings: ResumeSettings, message?: Wire]>;

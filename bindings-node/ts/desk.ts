@@ -20,6 +20,8 @@ export interface RunsFilter {
   parent?: string;
   /** All below this run, by its id or key. */
   root?: string;
+  /** Only those that no other run has started. */
+  roots?: boolean;
   /** Those of a predefined agent, by its id. */
   definition?: string;
   /** How many are asked for at a time: 200 unless given. */

@@ -2,8 +2,16 @@
 
 import { facts } from "./serde.js";
 
+/** What every event says of its run. */
+export interface OfRun {
+  /** The run that it is of. */
+  readonly run: string;
+  /** How many runs are above that one; null but in a stream with children. */
+  readonly depth: number | null;
+}
+
 /** A piece of text that is being made, until an event that `replaces` it. */
-export interface TokenEvent {
+export interface TokenEvent extends OfRun {
   readonly type: "token";
   readonly id: string;
   readonly text: string;
@@ -12,7 +20,7 @@ export interface TokenEvent {
 }
 
 /** Structured data that is being made; `name` is `data`, `error` or `progress`. */
-export interface DataEvent {
+export interface DataEvent extends OfRun {
   readonly type: "data";
   readonly id: string;
   readonly name: "data" | "error" | "progress";
@@ -22,7 +30,7 @@ export interface DataEvent {
 }
 
 /** An entry of the conversation is durable; it replaces what the agent itself has streamed so far. */
-export interface EntryEvent {
+export interface EntryEvent extends OfRun {
   readonly type: "entry";
   readonly id: string;
   readonly entryId: string;
@@ -37,14 +45,14 @@ export interface EntryEvent {
 }
 
 /** Everything streamed for this op so far is void. */
-export interface RetractEvent {
+export interface RetractEvent extends OfRun {
   readonly type: "retract";
   readonly id: string;
   readonly op: string;
 }
 
 /** A turn of the run's life or of one of its tasks: `name` is `created`, `waiting`, `task_started`, … */
-export interface LifecycleEvent {
+export interface LifecycleEvent extends OfRun {
   readonly type: "lifecycle";
   readonly id: string;
   readonly name: string;
@@ -61,15 +69,15 @@ export interface LifecycleEvent {
 }
 
 /** The cost of a model call is durable. */
-export interface UsageEvent {
+export interface UsageEvent extends OfRun {
   readonly type: "usage";
   readonly id: string;
   readonly at: Date;
   readonly data: Readonly<Record<string, unknown>>;
 }
 
-/** Previews before this place are gone; durable events are not. */
-export interface GapEvent {
+/** Previews of its run before this place are gone; durable events are not. */
+export interface GapEvent extends OfRun {
   readonly type: "gap";
   readonly id: string;
 }
@@ -96,30 +104,39 @@ const ENDS = new Set(["task_completed", "task_failed", "task_cancelled"]);
 export function replaces(event: Event, preview: TokenEvent | DataEvent): boolean {
   switch (event.type) {
     case "entry":
-      return preview.attempt === 0;
+      return preview.attempt === 0 && preview.run === event.run;
     case "retract":
       return preview.op === event.op;
     case "lifecycle":
-      return event.isTerminal || (ENDS.has(event.name) && preview.op === event.op);
+      return (event.isTerminal && preview.run === event.run) || (ENDS.has(event.name) && preview.op === event.op);
     default:
-      return event.type === "gap";
+      return event.type === "gap" && preview.run === event.run;
   }
 }
 
-/** Makes an event of a run of what the engine gives. */
-export function eventOf(parts: unknown[], run: string): Event {
-  const [what, id, data, op, attempt] = parts as [string, string, string, string, number];
+/** Makes an event of what the engine gives. */
+export function eventOf(parts: unknown[]): Event {
+  const [what, id, run, depth, data, op, attempt] = parts as [
+    string,
+    string,
+    string,
+    number | null,
+    string,
+    string,
+    number,
+  ];
+  const of = { id, run, depth: depth ?? null };
   switch (what) {
     case "durable":
-      return durable(id, facts<DurableFacts>(data));
+      return durable(of, facts<DurableFacts>(data));
     case "token":
-      return { type: "token", id, text: data, op, attempt };
+      return { type: "token", ...of, text: data, op, attempt };
     case "retract":
-      return { type: "retract", id, op: `${run}-${data}` };
+      return { type: "retract", ...of, op: data };
     case "gap":
-      return { type: "gap", id };
+      return { type: "gap", ...of };
     default:
-      return { type: "data", id, name: what as DataEvent["name"], data: JSON.parse(data), op, attempt };
+      return { type: "data", ...of, name: what as DataEvent["name"], data: JSON.parse(data), op, attempt };
   }
 }
 
@@ -132,7 +149,7 @@ interface DurableFacts {
   data: Record<string, unknown> | null;
 }
 
-function durable(id: string, shown: DurableFacts): Event {
+function durable(of: OfRun & { readonly id: string }, shown: DurableFacts): Event {
   const { kind, at, segment, sequence } = shown;
   const data = shown.data ?? {};
   const op = shown.op ?? "";
@@ -140,7 +157,7 @@ function durable(id: string, shown: DurableFacts): Event {
     case "entry":
       return {
         type: "entry",
-        id,
+        ...of,
         entryId: data["entry"] as string,
         parentId: (data["parent"] as string | undefined) ?? null,
         role: data["role"] as string,
@@ -152,13 +169,13 @@ function durable(id: string, shown: DurableFacts): Event {
         at,
       };
     case "usage":
-      return { type: "usage", id, at, data };
+      return { type: "usage", ...of, at, data };
     case "retract":
-      return { type: "retract", id, op };
+      return { type: "retract", ...of, op };
     default:
       return {
         type: "lifecycle",
-        id,
+        ...of,
         name: kind,
         at,
         segment,

@@ -97,6 +97,8 @@ export interface Execution {
   readonly parent: string | null;
   /** The first run of its family. */
   readonly root: string;
+  /** How many runs are above it. */
+  readonly depth: number;
   readonly forkedFrom: { readonly execution: string; readonly segment: number; readonly sequence: number | null } | null;
   readonly createdAt: Date;
   readonly updatedAt: Date;
@@ -104,8 +106,14 @@ export interface Execution {
   readonly [more: string]: unknown;
 }
 
-/** A run with the kinds it waits for that no live worker serves. */
+/** A run with what it and all below it come to, and the kinds it waits for that no live worker serves. */
 export interface Described extends Execution {
+  /** What its model calls and those of all runs below it have cost, all models together. */
+  readonly totalUsage: ModelUsage;
+  /** The runs that it has started itself. */
+  readonly childCount: number;
+  /** All runs below it. */
+  readonly descendantCount: number;
   readonly noWorker: readonly { readonly kind: string; readonly queue: string }[];
 }
 
@@ -296,16 +304,24 @@ export class Handle<R = unknown> {
     throw new Waiting(`run "${name}" has not ended: it waits for ${what}${why}`, { context, ...cause });
   }
 
-  /** The run's events from the start, or after the id of one; ends after the terminal event. `event.type` tells them apart. */
-  async *stream(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<Event, void, void> {
-    const watching = this.native.stream(options.after);
+  /**
+   * The run's events from the start, or after the id of one; ends after the terminal event. `event.type` tells them apart.
+   *
+   * With `children` the events of all runs below it come too, also of those that are born meanwhile: `event.run` and
+   * `event.depth` say whose each is. It then ends when the run has ended and all is told of those below it that have ended.
+   */
+  async *stream(
+    options: { after?: string; children?: boolean; signal?: AbortSignal } = {},
+  ): AsyncGenerator<Event, void, void> {
+    const watching = this.native.stream(options.after, options.children ?? false);
     for (;;) {
       const events = await hub.call<unknown[][]>((hub, token) => watching.next(hub, token), options.signal);
       if (events.length === 0) return;
       for (const parts of events) {
-        const event = eventOf(parts, this.id);
+        const event = eventOf(parts);
         const hasResult = event.type === "lifecycle" && event.name === "completed";
-        yield hasResult ? { ...event, result: await this.output() } : event;
+        if (!hasResult) yield event;
+        else yield { ...event, result: await (event.run === this.id ? this : await this.client.handle(event.run)).output() };
       }
     }
   }
@@ -313,10 +329,10 @@ export class Handle<R = unknown> {
   /**
    * The run's events as server-sent events, with the names and bodies of the server's own: the body of a `Response`.
    *
-   * Pass a `Last-Event-ID` as `after`. Ends after the terminal event.
+   * Pass a `Last-Event-ID` as `after`. Ends as `stream` does, and takes `children` like it.
    */
-  sse(options: { after?: string } = {}): ReadableStream<Uint8Array> {
-    const watching = this.native.stream(options.after);
+  sse(options: { after?: string; children?: boolean } = {}): ReadableStream<Uint8Array> {
+    const watching = this.native.stream(options.after, options.children ?? false);
     const gone = new AbortController();
     return new ReadableStream<Uint8Array>({
       async pull(controller): Promise<void> {

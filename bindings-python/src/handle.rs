@@ -7,12 +7,12 @@ use crate::hub::{Hub, spawn};
 use crate::reply::Reply;
 use crate::session::failed;
 use crate::value::{duration, text};
-use flovyn_core::Error;
-use flovyn_core::client::{Handle as Core, Outcome, StreamEvent, Watching as CoreWatching, server_sent};
+use flovyn_core::client::{Handle as Core, Outcome, StreamEvent};
 use flovyn_core::error::Code;
-use flovyn_core::host::shown::{self, EVENT_BATCH};
+use flovyn_core::host::shown;
+use flovyn_core::host::stream::{Read, Stream};
 use flovyn_core::host::{EndCode, Language, failure, fork_from, op_id};
-use flovyn_core::id::{ExecutionId, RequestId};
+use flovyn_core::id::RequestId;
 use flovyn_core::model::{
     CancelMode, Cancellation, ChunkKind, Cursor, Delivery, Divergence, Execution, PageRequest, Resolution,
     ResumeRequest,
@@ -105,12 +105,11 @@ impl Handle {
         Ok(())
     }
 
-    #[pyo3(signature = (after=None))]
-    fn stream(&self, after: Option<&str>) -> PyResult<Watching> {
-        let after = after.map(str::parse).transpose().map_err(Failure::Engine)?;
+    #[pyo3(signature = (after=None, children=false))]
+    fn stream(&self, after: Option<&str>, children: bool) -> PyResult<Watching> {
         let _inside = self.runtime.enter();
-        let reader = Arc::new(tokio::sync::Mutex::new(self.core.stream(after)));
-        Ok(Watching { execution: self.core.id(), reader, runtime: self.runtime.clone() })
+        let reader = Stream::of(&self.core, after, children).map_err(Failure::Engine)?;
+        Ok(Watching { reader: Arc::new(tokio::sync::Mutex::new(reader)), runtime: self.runtime.clone() })
     }
 
     #[pyo3(signature = (hub, token, name, payload, delivery, idempotency_key=None))]
@@ -291,30 +290,26 @@ impl Abort {
     }
 }
 
-/// A reader of a run's events.
+/// A reader of a run's events, or of those of all below it too.
 #[pyclass(frozen, module = "flovyn._native")]
 pub(crate) struct Watching {
-    execution: ExecutionId,
-    reader: Arc<tokio::sync::Mutex<CoreWatching>>,
+    reader: Arc<tokio::sync::Mutex<Stream>>,
     runtime: tokio::runtime::Handle,
 }
 
 #[pymethods]
 impl Watching {
-    /// Ends with a list of events; an empty one after the terminal event.
+    /// Ends with a list of events; an empty one after the last event.
     fn next(&self, hub: &Hub, token: u64) -> Abort {
         let reader = self.reader.clone();
-        let read = async move { reader.lock().await.next_batch(EVENT_BATCH).await.map(Events) };
+        let read = async move { reader.lock().await.next().await.map(Events) };
         Abort(spawn(&self.runtime, &hub.inbox, token, read))
     }
 
-    /// Ends with the bytes of some server-sent events; with none after the terminal event.
+    /// Ends with the bytes of some server-sent events; with none after the last event.
     fn next_sent(&self, hub: &Hub, token: u64) -> Abort {
-        let (reader, execution) = (self.reader.clone(), self.execution);
-        let read = async move {
-            let events = reader.lock().await.next_batch(EVENT_BATCH).await?;
-            Ok::<_, Error>(Sent(events.iter().flat_map(|event| server_sent(execution, event)).collect()))
-        };
+        let reader = self.reader.clone();
+        let read = async move { reader.lock().await.next_sent().await.map(Sent) };
         Abort(spawn(&self.runtime, &hub.inbox, token, read))
     }
 }
@@ -327,7 +322,7 @@ impl From<Sent> for Reply {
     }
 }
 
-struct Events(Vec<StreamEvent>);
+struct Events(Vec<Read>);
 
 impl From<Events> for Reply {
     fn from(events: Events) -> Self {
@@ -335,15 +330,15 @@ impl From<Events> for Reply {
     }
 }
 
-/// Events as tuples `(what, id, …)`.
-fn listed<'py>(py: Python<'py>, events: &[StreamEvent]) -> PyResult<Bound<'py, PyList>> {
+/// Events as tuples `(what, id, run, depth, …)`.
+fn listed<'py>(py: Python<'py>, events: &[Read]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
-    for event in events {
-        let id = event.id().to_string();
+    for Read { id, execution, depth, event } in events {
+        let (id, run) = (id.as_str(), execution.0.as_bytes().as_slice());
         match event {
             StreamEvent::Durable(event) => {
                 let facts = decode::json(py, Event::of(event).show(Style::Python).to_string().as_bytes())?;
-                list.append(("durable", id, facts))?;
+                list.append(("durable", id, run, depth, facts))?;
             }
             StreamEvent::Chunk(_, chunk) => {
                 let (what, data) = match chunk.kind {
@@ -355,12 +350,12 @@ fn listed<'py>(py: Python<'py>, events: &[StreamEvent]) -> PyResult<Bound<'py, P
                     ChunkKind::Void => continue,
                 };
                 let op = format!("{}-{}-{}", chunk.execution, chunk.segment, chunk.sequence);
-                list.append((what, id, data, op, chunk.attempt))?;
+                list.append((what, id, run, depth, data, op, chunk.attempt))?;
             }
             StreamEvent::Retract { op: (segment, sequence), .. } => {
-                list.append(("retract", id, format!("{segment}-{sequence}")))?;
+                list.append(("retract", id, run, depth, format!("{execution}-{segment}-{sequence}")))?;
             }
-            StreamEvent::Gap(_) => list.append(("gap", id))?,
+            StreamEvent::Gap(_) => list.append(("gap", id, run, depth))?,
         }
     }
     Ok(list)

@@ -387,6 +387,9 @@ pub(crate) struct List {
     /// Only runs below this one, whatever lies between
     #[arg(long, value_name = "ID")]
     pub root: Option<String>,
+    /// Only runs that no other run has started
+    #[arg(long)]
+    pub roots: bool,
     /// At most so many (1 to 1000)
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub limit: u16,

@@ -3,7 +3,7 @@
 use crate::print::word;
 use flovyn_core::Error;
 use flovyn_core::id::OrgId;
-use flovyn_core::model::{Checkpoint, Entry, Event, Execution, Task};
+use flovyn_core::model::{Checkpoint, Entry, Event, Execution, RollUp, Task};
 use flovyn_core::payload::{Body, Encoding, Payload};
 use flovyn_core::storage::Storage;
 use flovyn_core::view;
@@ -34,6 +34,15 @@ pub(crate) fn run(run: &Execution) -> Value {
         ("root", "rootId"),
     ];
     shown(&view::Run::of(run), &older)
+}
+
+/// A run, with what it and all below it come to.
+pub(crate) fn run_with(run: &Execution, sum: &RollUp) -> Value {
+    let mut shown = self::run(run);
+    if let (Some(shown), Value::Object(sum)) = (shown.as_object_mut(), json!(view::RollUp::of(sum))) {
+        shown.extend(sum);
+    }
+    shown
 }
 
 /// A task, without its payloads.

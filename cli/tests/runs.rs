@@ -272,6 +272,14 @@ fn a_family_is_drawn_with_what_each_and_all_have_used() {
     assert_eq!((&tree["totalUsage"]["inputTokens"], &tree["totalUsage"]["calls"]), (&60.into(), &2.into()));
     let walker = &tree["children"][1];
     assert_eq!((&walker["parent"], &walker["children"]), (&tree["id"], &serde_json::json!([])));
+    assert_eq!((&tree["leftOff"], &tree["descendantCount"], &walker["depth"]), (&0.into(), &2.into(), &1.into()));
+    let shown = world.json(&["runs", "show", "lead-1"]);
+    assert_eq!((&shown["totalUsage"], &shown["childCount"]), (&tree["totalUsage"], &2.into()));
+    let text = world.text(&["runs", "show", "lead-1"]);
+    assert!(text.contains("Usage with the runs below (2)"), "{text}");
+    let roots = world.json(&["runs", "list", "--roots"]);
+    assert!(roots["items"].as_array().unwrap().iter().all(|run| run["parent"].is_null() && run["id"] != walker["id"]));
+    assert!(roots["items"].as_array().unwrap().iter().any(|run| run["id"] == tree["id"]));
     let below = world.json(&["runs", "show", walker["id"].as_str().unwrap(), "--tree"]);
     assert_eq!((&below["id"], &below["totalUsage"]["inputTokens"]), (&walker["id"], &30.into()));
 }

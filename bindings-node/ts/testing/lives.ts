@@ -91,12 +91,16 @@ class LastingHandle<R> extends Handle<R> {
     }
   }
 
-  override async *stream(options: { after?: string; signal?: AbortSignal } = {}): AsyncGenerator<Event, void, void> {
+  override async *stream(
+    options: { after?: string; children?: boolean; signal?: AbortSignal } = {},
+  ): AsyncGenerator<Event, void, void> {
+    const { children } = options;
     for (let { after } = options; ; ) {
       const life = this.lives.current;
       const begun = await life.during((during) => this.found(life, during), options.signal);
       if (begun === DIED) continue;
-      const events = super.stream({ after, signal: AbortSignal.any([life.over.signal, ...(options.signal ? [options.signal] : [])]) });
+      const signal = AbortSignal.any([life.over.signal, ...(options.signal ? [options.signal] : [])]);
+      const events = super.stream({ after, children, signal });
       for (;;) {
         const next = await life.during(() => events.next(), options.signal);
         if (next === DIED) break;

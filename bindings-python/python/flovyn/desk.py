@@ -53,14 +53,15 @@ class Desk:
         created_until: datetime | float | None = None,
         parent: str | UUID | None = None,
         root: str | UUID | None = None,
+        roots: bool = False,
         definition: str | UUID | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Facts]:
         """Iterate over runs, newest first: those that all filters fit.
 
         ``created_from`` and ``created_until`` are times (a ``datetime``, or seconds since 1970), the first included.
-        ``parent`` lists the runs that one started, ``root`` all below it; ``definition`` those of a predefined agent
-        by its id. ``limit`` is how many are asked for at a time.
+        ``parent`` lists the runs that one started, ``root`` all below it; ``roots`` those that no other run
+        started; ``definition`` those of a predefined agent by its id. ``limit`` is how many are asked for at a time.
         """
         given = dict(metadata or {})
         if definition is not None:
@@ -75,6 +76,7 @@ class Desk:
             created_until=_seconds(created_until),
             parent=None if parent is None else str(parent),
             root=None if root is None else str(root),
+            roots=roots,
             limit=limit,
         )
 

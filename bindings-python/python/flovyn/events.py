@@ -8,8 +8,16 @@ from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 
+@dataclass(frozen=True, kw_only=True)
 class Told:
-    """What every event can be asked."""
+    """What every event has and can be asked.
+
+    ``run`` is the id of the run that it is of, and ``depth`` how many runs are above that one: of a run below the one
+    that is watched, in a stream with children; of any other stream ``depth`` is None.
+    """
+
+    run: UUID | None = None
+    depth: int | None = None
 
     def replaces(self, preview: Token | Data) -> bool:
         """Whether it takes the place of a preview that was told before it, or voids it: then show it no longer."""
@@ -57,7 +65,7 @@ class Entry(Told):
     type: ClassVar[Literal["entry"]] = "entry"
 
     def replaces(self, preview: Token | Data) -> bool:
-        return preview.attempt == 0
+        return preview.attempt == 0 and preview.run == self.run
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class Lifecycle(Told):
         return self.name in ("completed", "failed", "cancelled")
 
     def replaces(self, preview: Token | Data) -> bool:
-        return self.is_terminal or (self.name in _ENDS and preview.op == self.op)
+        return (self.is_terminal and preview.run == self.run) or (self.name in _ENDS and preview.op == self.op)
 
 
 @dataclass(frozen=True)
@@ -110,13 +118,13 @@ class Usage(Told):
 
 @dataclass(frozen=True)
 class Gap(Told):
-    """Previews before this place are gone; durable events are not."""
+    """Previews of its run before this place are gone; durable events are not."""
 
     id: str
     type: ClassVar[Literal["gap"]] = "gap"
 
     def replaces(self, preview: Token | Data) -> bool:
-        return True
+        return preview.run == self.run
 
 
 Event = Token | Data | Entry | Retract | Lifecycle | Usage | Gap
@@ -125,21 +133,23 @@ Event = Token | Data | Entry | Retract | Lifecycle | Usage | Gap
 _ENDS = ("task_completed", "task_failed", "task_cancelled")
 
 
-def event_of(parts: tuple[Any, ...], run: str) -> Event:
-    """Make an event of a run from what the engine gives."""
-    what, id = parts[0], parts[1]
+def event_of(parts: tuple[Any, ...]) -> Event:
+    """Make an event of what the engine gives."""
+    what, id, bytes, depth, *rest = parts
+    run = UUID(bytes=bytes)
     if what == "durable":
-        return _durable(id, parts[2])
+        return _durable(id, run, depth, rest[0])
     if what == "token":
-        return Token(id, parts[2], parts[3], parts[4])
+        return Token(id, *rest, run=run, depth=depth)
     if what == "retract":
-        return Retract(id, f"{run}-{parts[2]}")
+        return Retract(id, *rest, run=run, depth=depth)
     if what == "gap":
-        return Gap(id)
-    return Data(id, parts[2], what, parts[3], parts[4])
+        return Gap(id, run=run, depth=depth)
+    data, op, attempt = rest
+    return Data(id, data, what, op, attempt, run=run, depth=depth)
 
 
-def _durable(id: str, facts: dict[str, Any]) -> Event:
+def _durable(id: str, run: UUID, depth: int | None, facts: dict[str, Any]) -> Event:
     at = datetime.fromtimestamp(facts["at"], timezone.utc)
     data: dict[str, Any] = facts["data"] or {}
     op: str = facts["op"] or ""
@@ -157,9 +167,11 @@ def _durable(id: str, facts: dict[str, Any]) -> Event:
             op=op,
             data=data,
             metadata=data.get("metadata"),
+            run=run,
+            depth=depth,
         )
     if facts["kind"] == "usage":
-        return Usage(id, at, data)
+        return Usage(id, at, data, run=run, depth=depth)
     if facts["kind"] == "retract":
-        return Retract(id, op)
-    return Lifecycle(id, facts["kind"], at, facts["segment"], facts["sequence"], data, op)
+        return Retract(id, op, run=run, depth=depth)
+    return Lifecycle(id, facts["kind"], at, facts["segment"], facts["sequence"], data, op, run=run, depth=depth)

@@ -71,7 +71,9 @@ class Handle(Generic[R]):
     async def describe(self) -> Facts:
         """Return everything known about the run.
 
-        ``no_worker`` lists the kinds it waits for that no live worker serves, with their queues.
+        ``usage`` is what its own model calls have cost, by model; ``total_usage`` that of its calls and those of all
+        runs below it, all models together. ``no_worker`` lists the kinds it waits for that no live worker serves, with
+        their queues.
         """
         return Facts(await self._ask("describe"))
 
@@ -158,13 +160,15 @@ class Handle(Generic[R]):
         error.__cause__ = _known(failure["code"], failure["message"]) if failure else None
         raise error
 
-    async def stream(self, after: str | None = None) -> AsyncIterator[Event]:
+    async def stream(self, after: str | None = None, *, children: bool = False) -> AsyncIterator[Event]:
         """Iterate over the run's events from the start, or after the id of one; ends after the terminal event.
 
-        ``event.type`` tells them apart, for type checkers too.
+        ``event.type`` tells them apart, for type checkers too. With ``children`` the events of all runs below it come
+        too, also of those that are born meanwhile: ``event.run`` and ``event.depth`` say whose each is. It then ends
+        when the run has ended and all is told of those below it that have ended as well.
         """
         hub = self._client.hub()
-        watching = self._native.stream(after)
+        watching = self._native.stream(after, children)
         with hub:
             while events := await hub.call(watching.next):
                 for parts in events:
@@ -174,19 +178,20 @@ class Handle(Generic[R]):
         """Make an event; the one that ends a run with a result has it."""
         from .events import event_of
 
-        event = event_of(parts, str(self.id))
+        event = event_of(parts)
         if event.type == "lifecycle" and event.name == "completed":
-            event = replace(event, result=await self.output())
+            whose = self if event.run in (None, self.id) else await self._client.handle(event.run)
+            event = replace(event, result=await whose.output())
         return event
 
-    async def sse(self, after: str | None = None) -> AsyncIterator[bytes]:
+    async def sse(self, after: str | None = None, *, children: bool = False) -> AsyncIterator[bytes]:
         """Iterate over the run's events as server-sent events, with the names and bodies of the server's own.
 
-        Each value is the bytes of one or more whole events; pass a ``Last-Event-ID`` as ``after``. Ends after the
-        terminal event.
+        Each value is the bytes of one or more whole events; pass a ``Last-Event-ID`` as ``after``. Ends as
+        :meth:`stream` does, and takes ``children`` like it.
         """
         hub = self._client.hub()
-        watching = self._native.stream(after)
+        watching = self._native.stream(after, children)
         with hub:
             while sent := await hub.call(watching.next_sent):
                 yield sent

@@ -289,13 +289,13 @@ class SyncHandle(Generic[R]):
         """Wait for the end and return the agent's result; raises as ``Handle.result``."""
         return self._portal.call(self._handle.result(timeout))
 
-    def stream(self, after: str | None = None) -> Iterator[Event]:
-        """Iterate over the run's events; ends after the terminal one."""
-        return self._portal.iterate(self._handle.stream(after))
+    def stream(self, after: str | None = None, *, children: bool = False) -> Iterator[Event]:
+        """Iterate over the run's events, and over those of all below it as ``Handle.stream`` does."""
+        return self._portal.iterate(self._handle.stream(after, children=children))
 
-    def sse(self, after: str | None = None) -> Iterator[bytes]:
+    def sse(self, after: str | None = None, *, children: bool = False) -> Iterator[bytes]:
         """Iterate over the run's events as server-sent events."""
-        return self._portal.iterate(self._handle.sse(after))
+        return self._portal.iterate(self._handle.sse(after, children=children))
 
     def signal(
         self, name: str, payload: Any = None, *, idempotency_key: str | None = None, delivery: Delivery = "next_step"

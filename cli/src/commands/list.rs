@@ -22,6 +22,7 @@ pub(super) async fn list(args: List, out: &mut Output) -> Result {
         metadata,
         parent: run(args.parent),
         root: run(args.root),
+        roots: args.roots,
         ..ExecutionFilter::default()
     };
     let page = PageRequest { limit: usize::from(args.limit), after: args.cursor.map(Cursor) };

@@ -9,7 +9,9 @@ use crate::print::{Output, ago, moment, short, status, took, word};
 use crate::target::{Run, Target};
 use crate::{Result, view};
 use comfy_table::Cell;
-use flovyn_core::model::{Checkpoint, Event, Execution, Page, PageRequest, Status, Task, TaskStatus, Wait, WaitReason};
+use flovyn_core::model::{
+    Checkpoint, Event, Execution, Page, PageRequest, RollUp, Status, Task, TaskStatus, UsageTotals, Wait, WaitReason,
+};
 use flovyn_toolkit::react::APPROVAL;
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use serde_json::json;
@@ -25,6 +27,7 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
         return tree(&run, out).await;
     }
     let described = run.handle.describe().await?;
+    let sum = run.handle.roll_up().await?;
     let unserved = run.handle.unserved().await?;
     let tasks = read_all(async |page| run.handle.tasks(page).await).await?;
     let checkpoints = read_all(async |page| run.handle.checkpoints(page).await).await?;
@@ -38,7 +41,7 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
         None => None,
     };
     if out.is_json() {
-        let mut value = view::run(&described);
+        let mut value = view::run_with(&described, &sum);
         value["input"] = input;
         value["output"] = json!(output);
         value["noWorker"] = unserved.iter().map(|(kind, queue)| json!({"kind": kind, "queue": queue})).collect();
@@ -53,7 +56,7 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
         out.line(&format!("No live worker serves {kind:?} of queue {queue:?}."))?;
     }
     print_next_steps(&described, &tasks, &approvals, target.url(), &run.name(), out)?;
-    usage_table(&described, out)?;
+    usage_table(&described, &sum, out)?;
     task_table(&tasks, out)?;
     checkpoint_table(&checkpoints, storage.clock().now(), out)?;
     event_table(&events, out)
@@ -191,12 +194,20 @@ fn print_next_steps(
     lines.iter().try_for_each(|line| out.line(line))
 }
 
-fn usage_table(run: &Execution, out: &mut Output) -> Result {
-    if run.usage.is_empty() {
+fn usage_table(run: &Execution, sum: &RollUp, out: &mut Output) -> Result {
+    models("Usage", &run.usage, out)?;
+    match sum.descendants {
+        0 => Ok(()),
+        below => models(&format!("Usage with the runs below ({below})"), &sum.usage, out),
+    }
+}
+
+fn models(heading: &str, used: &UsageTotals, out: &mut Output) -> Result {
+    if used.is_empty() {
         return Ok(());
     }
-    out.heading("Usage")?;
-    let rows = run.usage.0.iter().map(|(model, usage)| {
+    out.heading(heading)?;
+    let rows = used.0.iter().map(|(model, usage)| {
         let cost = usage.cost_micros.map(|micros| format!("${:.4}", micros as f64 / 1e6));
         vec![
             Cell::new(model),

@@ -1,12 +1,14 @@
 //! The handle of a run, with which a caller watches and steers it.
 
+use super::family::FamilyWatching;
+use super::tree::Tree;
 use super::watch::Watching;
 use crate::context::error_of;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OpId, OrgId, SignalId};
 use crate::model::{
     CancelMode, Cancellation, Checkpoint, Delivery, Divergence, Entry, EventId, EventKind, Execution, Failure,
-    ForkFrom, ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, SignalStored, Status, Task,
+    ForkFrom, ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, RollUp, SignalStored, Status, Task,
     TaskStatus, Wait, WaitReason,
 };
 use crate::payload::Payload;
@@ -77,6 +79,17 @@ impl Handle {
     /// Everything about the run.
     pub async fn describe(&self) -> Result<Execution> {
         self.storage.execution(self.org, self.id).await
+    }
+
+    /// What the run has used together with all runs below it, and how many these are: one query, whatever their number.
+    pub async fn roll_up(&self) -> Result<RollUp> {
+        self.storage.roll_ups(self.org, &[self.id]).await?.pop().ok_or_else(|| gone(self.id))
+    }
+
+    /// The run and those below it, each with what it and all below it have used: at most `limit` of those below, whole
+    /// generations first.
+    pub async fn tree(&self, limit: usize) -> Result<Tree> {
+        Tree::below(&*self.storage, self.org, self.describe().await?, limit).await
     }
 
     /// The kinds and queues of the run's own work, its agent and its tasks, that waits although no live worker serves
@@ -226,6 +239,12 @@ impl Handle {
     /// Events of the run from the start, or after a position, until the terminal one.
     pub fn stream(&self, after: Option<EventId>) -> Watching {
         Watching::new(self.storage.clone(), self.chunks.clone(), self.org, self.id, after.unwrap_or_default())
+    }
+
+    /// As [`stream`](Self::stream), with the events of all runs below it, those that are born meanwhile included. It goes on
+    /// after the cursor of one of its events, and ends when the run has ended and all is told of those below that have.
+    pub fn stream_family(&self, after: Option<&str>) -> FamilyWatching {
+        FamilyWatching::new(self.storage.clone(), self.chunks.clone(), self.org, self.id, after.unwrap_or_default())
     }
 
     /// Sends a signal. It is durable when this returns. A repeated idempotency key gets the answer of the first send.
@@ -381,4 +400,9 @@ impl Handle {
     pub async fn tasks(&self, page: PageRequest) -> Result<Page<Task>> {
         self.storage.tasks(self.org, self.id, page).await
     }
+}
+
+/// The error for a run that is not there any more.
+pub(super) fn gone(run: ExecutionId) -> Error {
+    Error::new(Code::ExecutionNotFound, format!("no run has the id {run}")).with("id", run)
 }

@@ -1,15 +1,20 @@
 //! The client: it starts runs, and gives handles that watch and steer them. It works on any backend, and needs no
 //! worker in its process.
 
+mod contents;
+mod family;
 mod fence;
 mod handle;
 mod row_reader;
 mod sse;
+mod tree;
 mod watch;
 
-pub use crate::model::StreamEvent;
+pub use crate::model::{FamilyEvent, StreamEvent};
+pub use family::FamilyWatching;
 pub use handle::{Handle, Outcome, Snapshot};
-pub use sse::{is_of_task, server_sent};
+pub use sse::{is_of_task, server_sent, server_sent_of_family};
+pub use tree::{Tree, with_roll_ups};
 pub use watch::Watching;
 
 use crate::error::{Code, Error, Result};
@@ -102,6 +107,11 @@ impl Client {
     /// Follows a run's events after a position.
     pub fn watch(&self, execution: ExecutionId, after: EventId) -> Watching {
         Watching::new(self.storage.clone(), self.chunks.clone(), self.org, execution, after)
+    }
+
+    /// Follows the events of a run and of all below it after a cursor; an empty one stands for the start.
+    pub fn watch_family(&self, execution: ExecutionId, after: &str) -> FamilyWatching {
+        FamilyWatching::new(self.storage.clone(), self.chunks.clone(), self.org, execution, after)
     }
 
     /// The backend.

@@ -1,6 +1,6 @@
 //! Events as server-sent events: the one place of their names and bodies, for the server and for `handle.sse()`.
 
-use super::StreamEvent;
+use super::{FamilyEvent, StreamEvent};
 use crate::id::ExecutionId;
 use crate::model::{Chunk, ChunkKind, Event, EventId, EventKind, Status};
 use crate::view::camel;
@@ -11,21 +11,35 @@ use serde_json::{Map, Value, json};
 /// One event as it goes over a `text/event-stream`, with the id to resume after. Each says execution, op, epoch, attempt and
 /// seq: null where it is about no op or no attempt, or where the epoch does not matter to it.
 pub fn server_sent(execution: ExecutionId, event: &StreamEvent) -> Vec<u8> {
+    frame(&event.id().to_string(), execution, None, event)
+}
+
+/// One event of a run or of one below it, with the cursor to resume after. It says as much as [`server_sent`], and the
+/// `depth` of its run.
+pub fn server_sent_of_family(event: &FamilyEvent) -> Vec<u8> {
+    frame(&event.cursor, event.execution, Some(event.depth), &event.event)
+}
+
+fn frame(id: &str, execution: ExecutionId, depth: Option<u32>, event: &StreamEvent) -> Vec<u8> {
+    let with_depth = |mut body: Map<String, Value>| {
+        body.extend(depth.map(|depth| ("depth".to_owned(), depth.into())));
+        json_of(&body)
+    };
     let (name, body) = match event {
-        StreamEvent::Durable(event) => (name(event.kind), json_of(&durable(event))),
-        StreamEvent::Chunk(_, chunk) => (chunk_name(chunk.kind), json_of(&PreviewBody::of(chunk))),
+        StreamEvent::Durable(event) => (name(event.kind), with_depth(durable(event))),
+        StreamEvent::Chunk(_, chunk) => (chunk_name(chunk.kind), json_of(&PreviewBody::of(chunk, depth))),
         StreamEvent::Retract { id, op: (segment, sequence) } => {
             let mut body = at(execution, *id);
             body.insert("op".into(), format!("{segment}-{sequence}").into());
-            ("retract", json_of(&body))
+            ("retract", with_depth(body))
         }
-        StreamEvent::Gap(id) => {
-            let mut body = at(execution, *id);
-            body.insert("position".into(), id.to_string().into());
-            ("gap", json_of(&body))
+        StreamEvent::Gap(position) => {
+            let mut body = at(execution, *position);
+            body.insert("position".into(), id.into());
+            ("gap", with_depth(body))
         }
     };
-    format!("id: {}\nevent: {name}\ndata: {body}\n\n", event.id()).into_bytes()
+    format!("id: {id}\nevent: {name}\ndata: {body}\n\n").into_bytes()
 }
 
 /// Whether an event is about a task of the run rather than the run itself.
@@ -110,7 +124,7 @@ fn at(execution: ExecutionId, id: EventId) -> Map<String, Value> {
     body
 }
 
-fn durable(event: &Event) -> Value {
+fn durable(event: &Event) -> Map<String, Value> {
     let mut body = at(event.execution, EventId { number: event.number });
     body.insert("at".into(), event.at.to_string().into());
     body.insert("op".into(), event.sequence.map(|sequence| format!("{}-{sequence}", event.segment)).into());
@@ -120,7 +134,7 @@ fn durable(event: &Event) -> Value {
     if let Value::Object(data) = &event.data {
         body.extend(data.iter().map(|(name, value)| renamed(name, value)));
     }
-    Value::Object(body)
+    body
 }
 
 /// A field by its name on the wire; what an author gave stays as it is.
@@ -146,6 +160,8 @@ fn renamed(name: &str, value: &Value) -> (String, Value) {
 #[serde(rename_all = "camelCase")]
 struct PreviewBody<'a> {
     agent_execution_id: ExecutionId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    depth: Option<u32>,
     op: String,
     epoch: u64,
     attempt: u32,
@@ -162,7 +178,7 @@ enum PreviewData<'a> {
 }
 
 impl<'a> PreviewBody<'a> {
-    fn of(chunk: &'a Chunk) -> Self {
+    fn of(chunk: &'a Chunk, depth: Option<u32>) -> Self {
         let data = match chunk.kind {
             ChunkKind::Token => PreviewData::Text(&chunk.data),
             // A line break would end the field.
@@ -173,6 +189,7 @@ impl<'a> PreviewBody<'a> {
         };
         Self {
             agent_execution_id: chunk.execution,
+            depth,
             op: format!("{}-{}", chunk.segment, chunk.sequence),
             epoch: chunk.epoch,
             attempt: chunk.attempt,
@@ -241,6 +258,27 @@ mod tests {
             assert_eq!(json!(fields), told, "{body}");
         }
         assert_eq!(body(&StreamEvent::Gap(id))["position"], "7");
+    }
+
+    #[test]
+    fn an_event_of_a_family_has_its_cursor_and_its_depth() {
+        let sent = |event: StreamEvent| {
+            let (cursor, execution) = ("17~40_38.3".into(), ExecutionId::default());
+            String::from_utf8(server_sent_of_family(&FamilyEvent { cursor, execution, depth: 2, event })).unwrap()
+        };
+        let id = EventId { number: 3 };
+        for (event, seq) in [
+            (durable_of(EventKind::Resumed, json!({ "epoch": 5 })), 7),
+            (StreamEvent::Retract { id, op: (1, 3) }, 3),
+            (StreamEvent::Gap(id), 3),
+        ] {
+            let text = sent(event);
+            assert!(text.starts_with("id: 17~40_38.3\nevent: "), "{text}");
+            let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+            let body: Value = serde_json::from_str(data).unwrap();
+            assert_eq!((&body["depth"], &body["seq"]), (&json!(2), &json!(seq)), "{text}");
+        }
+        assert!(sent(StreamEvent::Gap(id)).contains(r#""position":"17~40_38.3""#));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The events of a run as a reader sees them: durable rows with previews between, fenced, resumable after any id (rule 17).
 
+use super::contents::Contents;
 use super::fence::{Fence, Unknown};
 use super::row_reader::{RowReader, Wake};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{Chunk, ChunkKind, Event, EventId, EventKind, StreamEvent};
-use crate::payload::{Body, Encoding};
 use crate::storage::{EventStream, Storage};
 use crate::streaming::{Chunks, Delivered, OpKey, Source, Watch};
 use futures::{FutureExt, StreamExt};
@@ -19,9 +19,9 @@ const PAGE: usize = 32;
 /// Contents of entries that are read ahead of the reader, in bytes.
 const AHEAD: u64 = 16 << 10;
 /// The largest content that a server sends with its entry; larger ones are fetched.
-const SENT: u64 = 1 << 20;
+pub(super) const SENT: u64 = 1 << 20;
 /// How long a server is left alone whose stream broke.
-const PAUSE: Duration = Duration::from_millis(250);
+pub(super) const PAUSE: Duration = Duration::from_millis(250);
 
 /// A reader of a run's events. Ends after the terminal event.
 pub struct Watching {
@@ -44,8 +44,7 @@ pub struct Watching {
     dropped: u64,
     /// The index of the first preview to tell of sources of which earlier ones are missing.
     first: HashMap<Source, u64>,
-    /// Entries with more bytes are told without their content.
-    content_limit: u64,
+    contents: Contents,
     news: Watch,
     previews: watch::Receiver<()>,
     rows: RowReader,
@@ -83,6 +82,7 @@ impl Watching {
     ) -> Self {
         let news = storage.hints().watch(org, execution);
         let previews = chunks.follow((org, execution));
+        let contents = Contents::of(storage.clone(), chunks.clone(), org);
         let rows = RowReader::new(storage.clone(), chunks.clone(), (org, execution));
         Self {
             storage,
@@ -96,7 +96,7 @@ impl Watching {
             previews_read: 0,
             dropped: 0,
             first: HashMap::new(),
-            content_limit: u64::MAX,
+            contents,
             news,
             previews,
             rows,
@@ -113,7 +113,7 @@ impl Watching {
     /// Leaves the content of larger entries in the store; their events then say `content_size` and `content_hash`.
     #[must_use]
     pub fn with_content_up_to(mut self, bytes: u64) -> Self {
-        self.content_limit = bytes;
+        self.contents.limit = bytes;
         self
     }
 
@@ -238,8 +238,8 @@ impl Watching {
             && let Some(next) = self.bare.front()
         {
             let next = match next {
-                StreamEvent::Durable(event) if event.kind == EventKind::Entry => {
-                    let (event, size) = self.with_content(event.clone()).await?;
+                StreamEvent::Durable(event) if event.number > self.after.number && self.contents.are_lacking(event) => {
+                    let (event, size) = self.contents.fill(event.clone()).await?;
                     held += size;
                     StreamEvent::Durable(event)
                 }
@@ -280,7 +280,7 @@ impl Watching {
         }
         self.look = Look::Store;
         self.from_server =
-            self.storage.event_stream(self.org, self.execution, self.after, self.content_limit.min(SENT));
+            self.storage.event_stream(self.org, self.execution, self.after, self.contents.limit.min(SENT));
         Ok(!self.over)
     }
 
@@ -306,45 +306,6 @@ impl Watching {
             Some(_) => self.rows.read().await.map(|_| self.rows.run_waits()),
             None => self.rows.read().await.map(drop),
         }
-    }
-
-    /// An entry's event carries the entry, so that a reader ends with the exact transcript. Tells how many bytes that adds.
-    async fn with_content(&mut self, mut event: Event) -> Result<(Event, u64)> {
-        let id = event.data["entry"].as_str().and_then(|id| id.parse().ok());
-        if let (EventKind::Entry, Some(id)) = (event.kind, id)
-            && event.number > self.after.number
-            && self.lacks_content(&event)
-        {
-            let (org, reads) = (self.org, self.chunks.reads());
-            let entry = reads.entries.run((org, id), async || self.storage.entry(org, id).await).await?;
-            let content = &entry.new.content;
-            let mut size = 0;
-            if content.size() > self.content_limit {
-                event.data["content_size"] = content.size().into();
-                event.data["content_hash"] = content.stored().map(|(hash, _)| format!("{hash:?}")).into();
-            } else if content.encoding == Encoding::Json {
-                let content = match &content.body {
-                    Body::Stored { hash, .. } => {
-                        let read = async || self.storage.read_payload(org, content).await;
-                        reads.payloads.run((org, *hash), read).await?
-                    }
-                    _ => content.bytes()?.clone(),
-                };
-                size = content.len() as u64;
-                event.data.as_object_mut().map(|data| (data.remove("content_size"), data.remove("content_hash")));
-                event.data["content"] = serde_json::from_slice(&content).unwrap_or_default();
-            }
-            event.data["parent"] = serde_json::json!(entry.new.parent);
-            event.data["turn_id"] = serde_json::json!(entry.new.turn_id);
-            return Ok((event, size));
-        }
-        Ok((event, 0))
-    }
-
-    /// Whether an entry's event is still without its content, or a server left one out that is wanted here.
-    fn lacks_content(&self, event: &Event) -> bool {
-        let left = event.data["content_size"].as_u64();
-        event.data.get("parent").is_none() || left.is_some_and(|size| size <= self.content_limit)
     }
 
     /// Takes the previews before a durable event. None before everything is read that the caller has: those of ops which have

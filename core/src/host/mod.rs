@@ -12,6 +12,7 @@ mod options;
 pub mod requests;
 mod session;
 pub mod shown;
+pub mod stream;
 pub mod test_world;
 
 pub use activations::{Activation, Activations, Wake, quietly};

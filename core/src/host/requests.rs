@@ -44,6 +44,7 @@ struct Runs {
     created_until: Option<f64>,
     parent: Option<String>,
     root: Option<String>,
+    roots: bool,
     limit: Option<usize>,
     after: Option<String>,
 }
@@ -123,6 +124,7 @@ impl Runs {
             created_until: self.created_until.map(moment),
             parent: self.parent.map(run),
             root: self.root.map(run),
+            roots: self.roots,
         })
     }
 }

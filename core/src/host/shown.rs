@@ -5,15 +5,17 @@ use crate::client::{Client, Handle};
 use crate::error::Result;
 use crate::model::{Cursor, Page, PageRequest};
 use crate::payload::Payload;
-use crate::view::{Checkpoint, Op, Run, Served, Show, Style, Task};
+use crate::view::{Checkpoint, Op, RollUp, Run, Served, Show, Style, Task};
 use serde_json::{Value, json};
 
-/// Events handed over at a time.
-pub const EVENT_BATCH: usize = 256;
-
-/// The run, with `no_worker`: what it waits for that no live worker serves.
+/// The run, with what it and all below it come to, and with `no_worker`: what it waits for that no live worker serves.
 pub async fn described(run: &Handle, style: Style) -> Result<Value> {
     let mut described = Run::of(&run.describe().await?).show(style);
+    if let Value::Object(fields) = RollUp::of(&run.roll_up().await?).show(style)
+        && let Some(described) = described.as_object_mut()
+    {
+        described.extend(fields);
+    }
     let unserved = run.unserved().await?.into_iter().map(|(kind, queue)| Served { kind, queue });
     described[style.name("no_worker")] = unserved.collect::<Vec<_>>().show(style);
     Ok(described)

@@ -10,6 +10,7 @@ mod definition;
 mod entry;
 mod event;
 mod execution;
+mod kin;
 mod message;
 mod op;
 mod operators;
@@ -31,6 +32,7 @@ pub use event::{Chunk, ChunkKind, Event, EventId, EventKind, StreamEvent};
 pub use execution::{
     CancelMode, Cancellation, Divergence, Execution, ForkFrom, ForkPoint, ResumeRequest, Status, Wait, WaitReason,
 };
+pub use kin::{FamilyEvent, RollUp};
 pub use message::{
     ANSWER_SIGNALS, ChildEvent, ChildRequest, EVENT_SIGNALS, REFUSAL_SIGNALS, event_signal, is_own_signal,
     tells_of_child,
@@ -64,6 +66,8 @@ pub use entry::NewEntry;
 pub use event::NewEvent;
 #[doc(hidden)]
 pub use execution::{Claim, Created, Ends, ForkRequest, Lease, Until};
+#[doc(hidden)]
+pub use kin::Relative;
 #[doc(hidden)]
 pub use message::{MessageBody, NewMessage, SentMessage};
 #[doc(hidden)]

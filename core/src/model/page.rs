@@ -55,4 +55,6 @@ pub struct ExecutionFilter {
     pub parent: Option<ExecutionId>,
     /// Below this run in its family: its children, theirs, and so on.
     pub root: Option<ExecutionId>,
+    /// Started by no other run.
+    pub roots: bool,
 }

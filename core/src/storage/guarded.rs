@@ -4,8 +4,8 @@
 //! It forwards the whole contract. So code that injects crashes or counts calls has to say only what it does to a call.
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, Queues,
-    Schedules, ServerSide, Standing, Storage, WorkSource, WorkerInfo,
+    AgentStorage, Catalog, ClaimRequest, EventStream, Families, FamilyStream, Heartbeat, HeartbeatAnswer, Housekeeping,
+    Load, Previews, Queues, Schedules, ServerSide, Standing, Storage, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -13,8 +13,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
     EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, QueueLimit, QueueLoad, RecordedOp, Resolution, ResumeRequest, Schedule, ScheduleSpec, Segment, Signal,
-    SignalStored, Task, TaskReport,
+    PageRequest, QueueLimit, QueueLoad, RecordedOp, Resolution, ResumeRequest, RollUp, Schedule, ScheduleSpec, Segment,
+    Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -245,6 +245,14 @@ impl<G: Gate> Catalog for Guarded<G> {
         self.gate.pass(Call::Read, self.inner.executions(org, filter, page)).await
     }
 
+    async fn roll_ups(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<RollUp>> {
+        self.gate.pass(Call::Read, self.inner.roll_ups(org, executions)).await
+    }
+
+    async fn descendants(&self, org: OrgId, execution: ExecutionId, limit: usize) -> Result<Vec<Execution>> {
+        self.gate.pass(Call::Read, self.inner.descendants(org, execution, limit)).await
+    }
+
     async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
         self.gate.pass(Call::Read, self.inner.entries(org, execution, page)).await
     }
@@ -366,6 +374,14 @@ impl<G: Gate> Storage for Guarded<G> {
 
     fn event_stream(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<EventStream> {
         self.inner.event_stream(org, run, after, content_up_to)
+    }
+
+    fn families(&self) -> Option<&dyn Families> {
+        self.inner.families()
+    }
+
+    fn family_stream(&self, org: OrgId, run: ExecutionId, after: &str, content_up_to: u64) -> Option<FamilyStream> {
+        self.inner.family_stream(org, run, after, content_up_to)
     }
 
     fn previews(&self) -> Option<&dyn Previews> {

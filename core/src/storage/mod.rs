@@ -16,6 +16,8 @@ pub mod definitions;
 pub mod directory;
 mod fair_claims;
 #[doc(hidden)]
+pub mod families;
+#[doc(hidden)]
 pub mod guarded;
 #[doc(hidden)]
 mod ledger;
@@ -46,8 +48,9 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
-    EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, Resolution, ResumeRequest, Segment, Signal, SignalStored, Status, StreamEvent, Task, TaskReport,
+    EventId, Execution, ExecutionFilter, Fact, FamilyEvent, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal,
+    Page, PageRequest, Resolution, ResumeRequest, RollUp, Segment, Signal, SignalStored, Status, StreamEvent, Task,
+    TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -58,6 +61,8 @@ use bytes::Bytes;
 pub use definitions::Definitions;
 #[doc(hidden)]
 pub use directory::Directory;
+#[doc(hidden)]
+pub use families::Families;
 use futures::stream::BoxStream;
 #[doc(hidden)]
 pub use load::{Load, PoolLoad, QueueDepth};
@@ -92,6 +97,9 @@ impl Standing {
 
 /// A stream of a run's events.
 pub type EventStream = BoxStream<'static, Result<StreamEvent>>;
+
+/// A stream of the events of a run and of all below it; none is the end, and what breaks off without it goes on elsewhere.
+pub type FamilyStream = BoxStream<'static, Result<Option<FamilyEvent>>>;
 
 /// The writes and reads of one run.
 #[async_trait]
@@ -327,6 +335,10 @@ pub trait Catalog: Send + Sync {
     async fn execution(&self, org: OrgId, id: ExecutionId) -> Result<Execution>;
     /// Runs, newest first.
     async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>>;
+    /// What each of these runs has used together with all below it. Unknown ones are left out.
+    async fn roll_ups(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<RollUp>>;
+    /// The first `limit` runs below a run: its children, then theirs, and so on, each generation in the order of birth.
+    async fn descendants(&self, org: OrgId, execution: ExecutionId, limit: usize) -> Result<Vec<Execution>>;
     /// All entries that a run has appended, on all of its branches, in order of their place.
     async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>>;
     /// One entry.
@@ -410,6 +422,10 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedule
     /// The rows by which processes that share the backend read each other's previews. None if only one process can use
     /// it.
     fn previews(&self) -> Option<&dyn Previews>;
+    /// How a reader of a run finds those below it. None for a backend that a server reads.
+    fn families(&self) -> Option<&dyn Families>;
+    /// A stream of the events of a run and of all below it after a cursor, as [`event_stream`](Self::event_stream) is of one.
+    fn family_stream(&self, org: OrgId, run: ExecutionId, after: &str, content_up_to: u64) -> Option<FamilyStream>;
     /// A stream of a run's events after a position, from a server that reads and fences them itself. None for a backend
     /// that this process reads itself. Entries with more bytes than `content_up_to` come without their content.
     fn event_stream(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<EventStream>;

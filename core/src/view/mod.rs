@@ -12,7 +12,7 @@ mod task;
 mod tree;
 mod work;
 
-pub use run::{Failure, Fork, Run, Stop, Usage, Waits};
+pub use run::{Failure, Fork, RollUp, Run, Stop, Usage, Waits};
 pub(crate) use show::camel;
 pub use show::{Moment, Opaque, Show, Style, Word};
 pub use task::{Task, op_of};

@@ -62,6 +62,8 @@ view! {
         pub parent: Option<Uuid>,
         /// The first run of its family; itself where no run started it.
         pub root: Uuid,
+        /// How many runs are above it.
+        pub depth: u32,
         /// Where it was forked from.
         pub forked_from: Option<Fork>,
         /// When it was started.
@@ -70,6 +72,18 @@ view! {
         pub updated_at: Moment,
         /// When it ended.
         pub ended_at: Option<Moment>,
+    }
+}
+
+view! {
+    /// What a run and all below it come to, shown beside a run that is looked at by itself or as one of a family.
+    pub struct RollUp {
+        /// What its model calls and those of all runs below it have cost, all models together.
+        pub total_usage: Usage,
+        /// The runs that it has started itself.
+        pub child_count: u64,
+        /// All runs below it.
+        pub descendant_count: u64,
     }
 }
 
@@ -184,6 +198,7 @@ impl Run {
             usage: Usage::by_model(&run.usage),
             parent: run.parent.map(|parent| parent.0),
             root: run.root.0,
+            depth: run.depth,
             forked_from: run.forked_from.map(|from| Fork {
                 execution: from.execution.0,
                 id: from.execution.0,
@@ -194,6 +209,16 @@ impl Run {
             updated_at: Moment(run.updated_at),
             ended_at: run.ended_at.map(Moment),
         }
+    }
+}
+
+impl RollUp {
+    /// What is shown of it.
+    pub fn of(sum: &crate::model::RollUp) -> Self {
+        let mut total = crate::model::Usage::default();
+        sum.usage.0.values().for_each(|usage| total.add(usage));
+        let (child_count, descendant_count) = (sum.children, sum.descendants);
+        Self { total_usage: Usage::of(&total), child_count, descendant_count }
     }
 }
 

@@ -6,8 +6,8 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{EntryId, ExecutionId, SignalId, WorkerId};
 use crate::model::{
-    Checkpoint, Chunk, ChunkKind, Cursor, Delivery, Event, ExecutionFilter, KnownWorker, NewCheckpoint, PageRequest,
-    QueueLoad, Signal, Status, StreamEvent,
+    Checkpoint, Chunk, ChunkKind, Cursor, Delivery, Event, ExecutionFilter, FamilyEvent, KnownWorker, NewCheckpoint,
+    PageRequest, QueueLoad, RollUp, Signal, Status, StreamEvent,
 };
 use bytes::Bytes;
 use std::sync::Arc;
@@ -205,7 +205,7 @@ impl From<&StreamEvent> for v2::WatchEvent {
             StreamEvent::Retract { op, .. } => Watched::Retract(v2::Slot { segment: op.0, sequence: op.1 }),
             StreamEvent::Gap(_) => Watched::Gap(v2::Empty {}),
         };
-        Self { id: event.id().to_string(), event: Some(watched) }
+        Self { id: event.id().to_string(), event: Some(watched), ..Self::default() }
     }
 }
 
@@ -219,6 +219,38 @@ impl TryFrom<v2::WatchEvent> for StreamEvent {
             Watched::Retract(op) => Self::Retract { id, op: (op.segment, op.sequence) },
             Watched::Gap(_) => Self::Gap(id),
         })
+    }
+}
+
+impl From<&FamilyEvent> for v2::WatchEvent {
+    fn from(event: &FamilyEvent) -> Self {
+        let cursor = event.cursor.to_string();
+        Self { cursor, execution: raw(event.execution.0), depth: event.depth, ..(&event.event).into() }
+    }
+}
+
+impl TryFrom<v2::WatchEvent> for FamilyEvent {
+    type Error = Error;
+    fn try_from(wire: v2::WatchEvent) -> Result<Self> {
+        let execution = ExecutionId(id(&wire.execution, "watch.execution")?);
+        Ok(Self { cursor: wire.cursor.as_str().into(), execution, depth: wire.depth, event: wire.try_into()? })
+    }
+}
+
+impl From<&RollUp> for v2::RollUp {
+    fn from(sum: &RollUp) -> Self {
+        let RollUp { execution, children, descendants, usage } = sum;
+        let usage = super::execution::usage(usage);
+        Self { execution: raw(execution.0), children: *children, descendants: *descendants, usage }
+    }
+}
+
+impl TryFrom<v2::RollUp> for RollUp {
+    type Error = Error;
+    fn try_from(wire: v2::RollUp) -> Result<Self> {
+        let v2::RollUp { execution, children, descendants, usage } = wire;
+        let (execution, usage) = (ExecutionId(id(&execution, "execution")?), super::execution::totals(usage));
+        Ok(Self { execution, children, descendants, usage })
     }
 }
 
@@ -287,6 +319,7 @@ pub fn list_executions(filter: ExecutionFilter, page: PageRequest) -> v2::ListEx
         created_until: filter.created_until.map(|at| at.0),
         parent: filter.parent.map(|id| raw(id.0)).unwrap_or_default(),
         root: filter.root.map(|id| raw(id.0)).unwrap_or_default(),
+        roots: filter.roots,
         page: Some(page.into()),
     }
 }
@@ -303,6 +336,7 @@ pub fn execution_filter(wire: v2::ListExecutionsRequest) -> Result<(ExecutionFil
         created_until: wire.created_until.map(Timestamp),
         parent: some_id(&wire.parent, "parent")?.map(ExecutionId),
         root: some_id(&wire.root, "root")?.map(ExecutionId),
+        roots: wire.roots,
     };
     Ok((filter, wire.page.map(Into::into).unwrap_or_default()))
 }

@@ -3,21 +3,31 @@
 use super::payloads::{receive, send};
 use super::streams::{ResponseStream, from_items, page_response, to_wire, until};
 use super::{Grpc, refused, to_status};
+use flovyn_core::client::FamilyWatching;
 use flovyn_core::id::{EntryId, ExecutionId, OpId, RequestId, SignalId, Slot, TaskId};
 use flovyn_core::model::{ForkFrom, ForkRequest, NewSignal, PageRequest, Resolution, ResumeRequest};
 use flovyn_core::wire::v2::agents_server::Agents;
 use flovyn_core::wire::v2::{fork_request, resolve_task_request};
 use flovyn_core::wire::{OfOrg, delivery, execution_filter, id, limit_of_queue, of_word, queue_limit, raw, v2};
-use futures::stream;
+use futures::{Stream, stream};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Runs of one call to `Standings` at most.
-const MAX_STANDINGS: usize = 1_000;
+/// Runs of one call at most.
+const MAX_AT_ONCE: usize = 1_000;
 
 type RpcResult<T> = Result<Response<T>, Status>;
 
 fn execution(bytes: &[u8]) -> Result<ExecutionId, Status> {
     id(bytes, "execution").map(ExecutionId).map_err(to_status)
+}
+
+/// The runs that one call names.
+fn runs_at_once<B: AsRef<[u8]>>(runs: &[B]) -> Result<Vec<ExecutionId>, Status> {
+    if runs.len() > MAX_AT_ONCE {
+        let message = format!("{} runs were asked for at once; ask for at most {MAX_AT_ONCE}", runs.len());
+        return Err(Status::invalid_argument(message));
+    }
+    runs.iter().map(|run| execution(run.as_ref())).collect()
 }
 
 fn need<T>(value: Option<T>, field: &str) -> Result<T, Status> {
@@ -33,6 +43,7 @@ impl Agents for Grpc {
     type BranchStream = ResponseStream<v2::Entry>;
     type ListEventsStream = ResponseStream<v2::Event>;
     type JournalStream = ResponseStream<v2::RecordedOp>;
+    type ListDescendantsStream = ResponseStream<v2::Execution>;
     type WatchStream = ResponseStream<v2::WatchEvent>;
     type GetPayloadStream = ResponseStream<v2::PayloadPart>;
 
@@ -44,12 +55,7 @@ impl Agents for Grpc {
 
     async fn standings(&self, request: Request<v2::StandingsRequest>) -> RpcResult<v2::StandingsResponse> {
         let org = self.org(&request)?;
-        let runs = request.into_inner().executions;
-        if runs.len() > MAX_STANDINGS {
-            let message = format!("{} runs were asked for at once; ask for at most {MAX_STANDINGS}", runs.len());
-            return Err(Status::invalid_argument(message));
-        }
-        let runs = runs.iter().map(|run| execution(run)).collect::<Result<Vec<_>, _>>()?;
+        let runs = runs_at_once(&request.get_ref().executions)?;
         let standings = self.service.storage.standings(org, &runs).await.map_err(to_status)?;
         let items = standings.into_iter().map(|standing| v2::Standing {
             execution: raw(standing.execution.0),
@@ -184,6 +190,24 @@ impl Agents for Grpc {
             |items, next| v2::ListExecutionsResponse { items, next },
         )
         .await
+    }
+
+    async fn roll_ups(&self, request: Request<v2::RollUpsRequest>) -> RpcResult<v2::RollUpsResponse> {
+        let org = self.org(&request)?;
+        let runs = runs_at_once(&request.get_ref().executions)?;
+        let sums = self.service.storage.roll_ups(org, &runs).await.map_err(to_status)?;
+        Ok(Response::new(v2::RollUpsResponse { items: to_wire(&sums) }))
+    }
+
+    async fn list_descendants(
+        &self,
+        request: Request<v2::ListDescendantsRequest>,
+    ) -> RpcResult<Self::ListDescendantsStream> {
+        let org = self.org(&request)?;
+        let v2::ListDescendantsRequest { execution: run, limit } = request.into_inner();
+        let limit = MAX_AT_ONCE.min(limit as usize);
+        let runs = self.service.storage.descendants(org, execution(&run)?, limit).await.map_err(to_status)?;
+        Ok(Response::new(from_items(to_wire(&runs))))
     }
 
     async fn list_entries(&self, request: Request<v2::ListRequest>) -> RpcResult<v2::ListEntriesResponse> {
@@ -342,6 +366,12 @@ impl Agents for Grpc {
         let org = self.org(&request)?;
         let open = self.service.open_stream(org, &self.identity(&request)?).await.map_err(to_status)?;
         let wire = request.into_inner();
+        if wire.children {
+            let watching = self.service.watch_family(org, execution(&wire.execution)?, &wire.after);
+            let watching = watching.with_content_up_to(wire.content_up_to.unwrap_or(u64::MAX));
+            let ended = self.ended(open.who());
+            return Ok(Response::new(until(family_events(watching, open), ended)));
+        }
         let after = if wire.after.is_empty() { Ok(Default::default()) } else { wire.after.parse() };
         let watching = self.service.watch(org, execution(&wire.execution)?, after.map_err(to_status)?);
         let watching = watching.with_content_up_to(wire.content_up_to.unwrap_or(u64::MAX));
@@ -368,4 +398,19 @@ impl Agents for Grpc {
         self.service.metrics.uploaded(stored.size);
         Ok(Response::new(stored))
     }
+}
+
+/// The events of a run and of all below it; the last message, without an event, says that there are no more.
+fn family_events<O: Send + 'static>(
+    watching: FamilyWatching,
+    open: O,
+) -> impl Stream<Item = Result<v2::WatchEvent, Status>> + Send + 'static {
+    stream::unfold(Some((watching, open)), |watching| async {
+        let (mut watching, open) = watching?;
+        match watching.next().await {
+            Ok(Some(event)) => Some((Ok((&event).into()), Some((watching, open)))),
+            Ok(None) => Some((Ok(v2::WatchEvent::default()), None)),
+            Err(error) => Some((Err(to_status(error)), None)),
+        }
+    })
 }

@@ -14,7 +14,7 @@ use flovyn_core::client::StartOptions;
 use flovyn_core::clock::Timestamp;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
-use flovyn_core::model::{Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, StartLimits, Status};
+use flovyn_core::model::{Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, RollUp, StartLimits, Status};
 use flovyn_core::view;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -131,6 +131,25 @@ pub(super) struct ExecutionView {
     /// Seconds from its start to its end, or until now.
     duration: f64,
     summary: SummaryView,
+    /// What its model calls and those of all runs below it have cost; not in lists of all runs, nor what follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_usage: Option<view::Usage>,
+    /// The runs that it has started itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    child_count: Option<u64>,
+    /// All runs below it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    descendant_count: Option<u64>,
+}
+
+impl ExecutionView {
+    /// The same with what it and all below it come to.
+    pub(super) fn with(mut self, sum: &RollUp) -> Self {
+        let view::RollUp { total_usage, child_count, descendant_count } = view::RollUp::of(sum);
+        (self.total_usage, self.child_count, self.descendant_count) =
+            (Some(total_usage), Some(child_count), Some(descendant_count));
+        self
+    }
 }
 
 /// A run as it is shown; stored values are fetched up to a size.
@@ -158,6 +177,9 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
         completed_at: run.ended_at.map(|at| at.to_string()),
         duration: run.ended_at.unwrap_or_else(|| clock.now()).since(run.created_at).as_secs_f64(),
         summary: SummaryView::of(run),
+        total_usage: None,
+        child_count: None,
+        descendant_count: None,
         shown,
     })
 }
@@ -257,6 +279,7 @@ pub(super) fn seconds(name: &str, value: Option<f64>) -> Result<Option<Duration>
         ("parent" = Option<String>, Query, description = "Children of this run: its UUID or the id it was started with"),
         ("parent_run_id" = Option<String>, Query, description = "The same as `parent`"),
         ("root" = Option<String>, Query, description = "All below this run in its family"),
+        ("roots" = Option<bool>, Query, description = "`true`: only runs that no other run has started"),
         ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
     ),
     responses((status = 200, body = Items<ExecutionView>))
@@ -283,22 +306,9 @@ pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<Versi
         created_until: query.parse::<Timestamp>("createdUntil", moment)?,
         parent: query.get_either("parent", "parent_run_id")?.map(|id| ExecutionId::of_key(caller.org(), &id)),
         root: query.get("root")?.map(|id| ExecutionId::of_key(caller.org(), &id)),
+        roots: query.parse("roots", "true or false")?.unwrap_or(false),
     };
     listed(&caller, query, filter).await
-}
-
-/// The runs that a run has started, newest first.
-#[utoipa::path(
-    operation_id = "list_children",
-    get, path = "/agent-executions/{id}/children", tag = "runs",
-    params(
-        ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
-    ),
-    responses((status = 200, body = Items<ExecutionView>))
-)]
-pub(super) async fn children(caller: Caller, query: QueryParams) -> Result<Versioned<Items<ExecutionView>>, Problem> {
-    let parent = Some(caller.run().await?.new.id);
-    listed(&caller, query, ExecutionFilter { parent, ..ExecutionFilter::default() }).await
 }
 
 /// A page of runs.
@@ -320,10 +330,10 @@ async fn listed(
 }
 
 /// An answer about runs, of which only that of a run that goes on says something new by itself.
-type Versioned<T> = (Extension<Version>, axum::Json<T>);
+pub(super) type Versioned<T> = (Extension<Version>, axum::Json<T>);
 
 /// What these runs say, but for how long those that go on have taken until now.
-fn version(runs: &mut [ExecutionView], next: Option<&str>) -> Result<Extension<Version>, Problem> {
+pub(super) fn version(runs: &mut [ExecutionView], next: Option<&str>) -> Result<Extension<Version>, Problem> {
     let is_open = |run: &ExecutionView| run.completed_at.is_none();
     let durations: Vec<_> = runs.iter().map(|run| run.duration).collect();
     runs.iter_mut().filter(|run| is_open(run)).for_each(|run| run.duration = 0.0);
@@ -341,6 +351,9 @@ fn version(runs: &mut [ExecutionView], next: Option<&str>) -> Result<Extension<V
 pub(super) async fn detail(caller: Caller) -> Result<Versioned<ExecutionView>, Problem> {
     let run = caller.run().await?;
     let mut view = view(&caller, &run, IN_PLACE).await?;
+    if let Some(sum) = caller.service.storage.roll_ups(caller.org(), &[run.new.id]).await?.first() {
+        view = view.with(sum);
+    }
     Ok((version(std::slice::from_mut(&mut view), None)?, axum::Json(view)))
 }
 

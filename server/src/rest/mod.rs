@@ -6,6 +6,7 @@ mod catalog;
 mod definitions;
 mod entries;
 mod executions;
+mod families;
 mod keys;
 mod operators;
 mod payloads;
@@ -33,7 +34,8 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .routes(routes!(executions::start, executions::list))
         .routes(routes!(executions::detail, steer::delete))
-        .routes(routes!(executions::children))
+        .routes(routes!(families::children))
+        .routes(routes!(families::tree))
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::remove))
         .routes(routes!(steer::signal))

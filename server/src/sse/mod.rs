@@ -8,7 +8,7 @@ use crate::service::Service;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use flovyn_core::client::{StreamEvent, Watching, is_of_task, server_sent};
+use flovyn_core::client::{FamilyWatching, Watching, is_of_task, server_sent, server_sent_of_family};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::model::EventId;
 use futures::future::select;
@@ -54,10 +54,16 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
     )
 )]
 async fn agent(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result<Response, Problem> {
-    stream(caller, query, headers, |event| !is_of_task(event)).await
+    let after = position(query, &headers)?;
+    let after = if after.is_empty() { EventId::default() } else { after.parse()? };
+    let run = caller.run().await?.new.id;
+    let watching = caller.service.watch(caller.org(), run, after).with_content_up_to(CONTENT);
+    stream(caller, Reader::Agent(run, Box::new(watching))).await
 }
 
-/// The events of the agent and of its tasks, what they stream included.
+/// The events of the agent and of its tasks, and those of all runs below it, what they stream included. Each names its run
+/// and the `depth` of that. Runs that are born meanwhile join. The stream ends when the run has ended and all is told of those
+/// below it that have ended too.
 #[utoipa::path(
     operation_id = "stream_consolidated",
     get, path = "/agent-executions/{id}/stream/consolidated", tag = "streams",
@@ -71,34 +77,61 @@ async fn agent(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result
     )
 )]
 async fn consolidated(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result<Response, Problem> {
-    stream(caller, query, headers, |_| true).await
+    let after = position(query, &headers)?;
+    let run = caller.run().await?.new.id;
+    let watching = caller.service.watch_family(caller.org(), run, &after).with_content_up_to(CONTENT);
+    stream(caller, Reader::Family(Box::new(watching))).await
 }
 
-async fn stream(
-    caller: Caller,
-    mut query: QueryParams,
-    headers: HeaderMap,
-    wanted: fn(&StreamEvent) -> bool,
-) -> Result<Response, Problem> {
+/// What a stream is resumed after; empty for its start.
+fn position(mut query: QueryParams, headers: &HeaderMap) -> Result<String, Problem> {
     let after = query.get("after")?;
     query.reject_unknown()?;
     let last = headers.get("last-event-id").map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
-    let after = match last.or(after).filter(|id| !id.is_empty()) {
-        Some(id) => id.parse()?,
-        None => EventId::default(),
-    };
-    let run = caller.run().await?.new.id;
+    Ok(last.or(after).unwrap_or_default())
+}
+
+/// What a stream is made of.
+enum Reader {
+    /// The events of an agent itself.
+    Agent(ExecutionId, Box<Watching>),
+    /// Those of its tasks too, and of all runs below it.
+    Family(Box<FamilyWatching>),
+}
+
+impl Reader {
+    async fn begin(&mut self) -> flovyn_core::Result<bool> {
+        match self {
+            Self::Agent(_, watching) => watching.begin().await,
+            Self::Family(watching) => watching.begin().await,
+        }
+    }
+
+    /// The next event as it is sent; none after the last one.
+    async fn next(&mut self) -> flovyn_core::Result<Option<Vec<u8>>> {
+        match self {
+            Self::Agent(run, watching) => loop {
+                match watching.next().await? {
+                    Some(event) if is_of_task(&event) => {}
+                    other => return Ok(other.map(|event| server_sent(*run, &event))),
+                }
+            },
+            Self::Family(watching) => Ok(watching.next().await?.as_ref().map(server_sent_of_family)),
+        }
+    }
+}
+
+async fn stream(caller: Caller, mut reader: Reader) -> Result<Response, Problem> {
     let open = caller.open_stream().await?;
-    let mut watching = caller.service.watch(caller.org(), run, after).with_content_up_to(CONTENT);
-    if !watching.begin().await? {
+    if !reader.begin().await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let (sender, receiver) = mpsc::channel(BLOCKS);
     let subscribed = caller.service.metrics.subscribed();
-    let counted = move |event: &StreamEvent| wanted(event) && subscribed.gets_one();
     let (stopped, lapsed) = (caller.service.stopped(), caller.service.access.until_revoked(open.who()));
     tokio::spawn(async move {
-        pump(watching, run, counted, sender, select(pin!(stopped), pin!(lapsed)).map(drop)).await;
+        let counted = move || subscribed.gets_one();
+        pump(reader, counted, sender, select(pin!(stopped), pin!(lapsed)).map(drop)).await;
         drop(open);
     });
     let blocks = stream::unfold(receiver, |mut blocks: mpsc::Receiver<Bytes>| async {
@@ -113,21 +146,15 @@ async fn stream(
     Ok((headers, Body::from_stream(blocks)).into_response())
 }
 
-/// Sends a run's events until the terminal one, until nobody reads them or until they are to stop: the server ends, or the
+/// Sends events until the last one, until nobody reads them or until they are to stop: the server ends, or the
 /// reader's key does.
-async fn pump(
-    mut watching: Watching,
-    run: ExecutionId,
-    wanted: impl Fn(&StreamEvent) -> bool,
-    sender: mpsc::Sender<Bytes>,
-    stopped: impl Future<Output = ()>,
-) {
+async fn pump(mut reader: Reader, counted: impl Fn(), sender: mpsc::Sender<Bytes>, stopped: impl Future<Output = ()>) {
     let mut stopped = pin!(stopped);
     let mut quiet = tokio::time::interval(QUIET);
     quiet.reset();
     loop {
         let mut next = tokio::select! {
-            next = watching.next() => next,
+            next = reader.next() => next,
             _ = quiet.tick() => {
                 if !send(&sender, Bytes::from_static(HEARTBEAT)).await {
                     return;
@@ -140,18 +167,20 @@ async fn pump(
         let mut block = Vec::new();
         let ended = loop {
             match next {
-                Ok(Some(event)) if wanted(&event) => block.extend(server_sent(run, &event)),
-                Ok(Some(_)) => {}
+                Ok(Some(event)) => {
+                    counted();
+                    block.extend(event);
+                }
                 Ok(None) => break true,
                 Err(error) => {
-                    tracing::warn!(%run, %error, "a stream of events was cut");
+                    tracing::warn!(%error, "a stream of events was cut");
                     break true;
                 }
             }
             if block.len() >= BLOCK {
                 break false;
             }
-            match watching.next().now_or_never() {
+            match reader.next().now_or_never() {
                 Some(more) => next = more,
                 None => break false,
             }
@@ -196,18 +225,18 @@ mod tests {
     use std::sync::Arc;
 
     /// The events of a run without a worker.
-    async fn quiet() -> (Watching, ExecutionId) {
+    async fn quiet() -> Reader {
         let storage = Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())));
         let client = Client::new(storage, Chunks::default(), OrgId::DEFAULT);
         let run = client.start("nobody", Payload::null(), StartOptions::default()).await.unwrap().id();
-        (client.watch(run, EventId::default()), run)
+        Reader::Agent(run, Box::new(client.watch(run, EventId::default())))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_quiet_stream_says_that_it_lives() {
-        let (watching, run) = quiet().await;
+        let reader = quiet().await;
         let (sender, mut blocks) = mpsc::channel(BLOCKS);
-        let pumping = tokio::spawn(pump(watching, run, |_| true, sender, pending()));
+        let pumping = tokio::spawn(pump(reader, || (), sender, pending()));
         assert!(blocks.recv().await.unwrap().starts_with(b"id: 1\nevent: agent.started\n"));
         for _ in 0..3 {
             assert_eq!(&blocks.recv().await.unwrap()[..], HEARTBEAT);
@@ -218,18 +247,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_does_not_read_is_cut() {
-        let (watching, run) = quiet().await;
+        let reader = quiet().await;
         let (sender, mut blocks) = mpsc::channel(1);
-        pump(watching, run, |_| true, sender, pending()).await;
+        pump(reader, || (), sender, pending()).await;
         assert!(blocks.recv().await.unwrap().starts_with(b"id: 1\n"));
         assert_eq!(blocks.recv().await, None, "it has what was sent before the cut, and its id");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_stops_ends_its_streams() {
-        let (watching, run) = quiet().await;
+        let reader = quiet().await;
         let (sender, mut blocks) = mpsc::channel(BLOCKS);
-        pump(watching, run, |_| true, sender, tokio::time::sleep(QUIET / 2)).await;
+        pump(reader, || (), sender, tokio::time::sleep(QUIET / 2)).await;
         assert!(blocks.recv().await.is_some());
         assert_eq!(blocks.recv().await, None);
     }

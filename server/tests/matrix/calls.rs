@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Whether a role may call a method, said once more than the server says it.
 fn may_call(role: &str, service: &str, method: &str) -> bool {
     let looks = ["Get", "List"].iter().any(|start| method.starts_with(start))
-        || ["Branch", "Journal", "Unserved", "Watch", "Identify", "Standings"].contains(&method);
+        || ["Branch", "Journal", "Unserved", "Watch", "Identify", "Standings", "RollUps"].contains(&method);
     match (role, service) {
         (_, "Agents") if method == "Identify" => true,
         ("admin", _) => true,
@@ -68,7 +68,7 @@ fn foreign(service: &str, method: &str) -> Code {
         ("Agents", "PutSchedule" | "ListSchedules" | "LimitQueue" | "ListQueueLimits" | "PutPayload") => Code::Ok,
         ("Worker", "Register" | "PollAgents" | "PollTasks" | "Hints") => Code::Ok,
         // A worker of another org is another one, and of what is not there nothing is told.
-        ("Worker", "Unregister" | "Heartbeat" | "Publish") | ("Agents", "Standings") => Code::Ok,
+        ("Worker", "Unregister" | "Heartbeat" | "Publish") | ("Agents", "Standings" | "RollUps") => Code::Ok,
         ("WorkerLifecycle", "SendHeartbeat") | ("AgentDispatch", "StreamAgentData") => Code::Ok,
         ("Agents", "GetPayload") => Code::InvalidArgument,
         // These name the org.
@@ -132,6 +132,8 @@ fn request(service: &str, method: &str, world: &World) -> Vec<Vec<u8>> {
         }
         ("Agents", "GetExecution" | "Remove") => one(v2::IdRequest { id: execution }),
         ("Agents", "Standings") => one(v2::StandingsRequest { executions: vec![execution] }),
+        ("Agents", "RollUps") => one(v2::RollUpsRequest { executions: vec![execution] }),
+        ("Agents", "ListDescendants") => one(v2::ListDescendantsRequest { execution, limit: 10 }),
         ("Agents", "ListExecutions") => {
             one(v2::ListExecutionsRequest { parent: execution, page: Some(page), ..Default::default() })
         }

@@ -27,6 +27,7 @@ const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("post", "/agent-executions/{id}/delete", CHANGE, 409),
     ("delete", "/agent-executions/{id}", CHANGE, 200),
     ("get", "/agent-executions/{id}/children", LOOK, 200),
+    ("get", "/agent-executions/{id}/tree", LOOK, 200),
     ("post", "/agent-executions/{id}/cancel", CHANGE, 200),
     ("post", "/agent-executions/{id}/signal", SIGNAL, 200),
     ("post", "/agent-executions/{id}/resume", CHANGE, 409),

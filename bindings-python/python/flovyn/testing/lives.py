@@ -105,25 +105,27 @@ class LastingHandle(Handle[R]):
             if answer is not _DIED:
                 return answer
 
-    async def stream(self, after: str | None = None) -> AsyncIterator[Event]:
+    async def stream(self, after: str | None = None, *, children: bool = False) -> AsyncIterator[Event]:
         """Iterate over the run's events through all lives."""
-        async for parts in self._watched("next", after, lambda events: events[-1][1]):
+        async for parts in self._watched("next", after, children, lambda events: events[-1][1]):
             for each in parts:
                 yield await self._event(each)
 
-    async def sse(self, after: str | None = None) -> AsyncIterator[bytes]:
+    async def sse(self, after: str | None = None, *, children: bool = False) -> AsyncIterator[bytes]:
         """Iterate over the run's events as server-sent events, through all lives."""
-        async for sent in self._watched("next_sent", after, _last_id):
+        async for sent in self._watched("next_sent", after, children, _last_id):
             yield sent
 
-    async def _watched(self, method: str, after: str | None, last: Callable[[Any], str | None]) -> AsyncIterator[Any]:
+    async def _watched(
+        self, method: str, after: str | None, children: bool, last: Callable[[Any], str | None]
+    ) -> AsyncIterator[Any]:
         hub = Hub.current()
         with hub:
             while True:
                 life = self._lives.current
                 if await life.during(self._found(life)) is _DIED:
                     continue
-                next_of = getattr(self._native.stream(after), method)
+                next_of = getattr(self._native.stream(after, children), method)
                 while (told := await life.during(hub.call(next_of))) is not _DIED:
                     if not told:
                         return

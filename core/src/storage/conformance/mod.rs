@@ -18,6 +18,7 @@ pub mod executions;
 pub mod families;
 pub mod faults;
 pub mod forks;
+pub mod kinship;
 pub mod leases;
 pub mod limits;
 pub mod lives;
@@ -198,6 +199,10 @@ macro_rules! conformance_cases {
                 family_04_a_message_that_is_not_delivered_is_told family_05_a_request_has_one_answer
                 family_07_a_detached_child_goes_on family_08_a_child_is_stopped_alone family_09_budgets_hold_for_the_tree
                 family_09_what_a_draw_gets_is_told_again
+            }
+            kinship {
+                family_09_usage_rolls_up a_family_is_listed_by_generation family_12_streams_multiplex
+                family_12_a_stream_ends_with_its_run family_12_a_flood_delays_nobody family_12_a_cursor_is_of_its_family
             }
             unknown {
                 one_lost_answer_changes_nothing many_lost_answers_change_nothing faults_can_be_healed

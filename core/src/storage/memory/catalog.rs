@@ -99,6 +99,7 @@ impl ExecutionFilter {
             && self.created_until.is_none_or(|until| run.created_at < until)
             && self.parent.is_none_or(|parent| run.parent == Some(parent))
             && self.root.is_none_or(|root| run.parent.is_some() && run.root == root)
+            && (!self.roots || run.parent.is_none())
     }
 }
 

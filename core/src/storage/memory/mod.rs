@@ -17,6 +17,7 @@ mod executions;
 mod family;
 mod fork;
 mod housekeeping;
+mod kinship;
 mod load;
 mod messages;
 mod payloads;
@@ -31,8 +32,8 @@ mod unfenced;
 mod unserved;
 
 use super::{
-    AgentStorage, Catalog, ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
-    ServerSide, Standing, Storage, WorkSource, WorkerInfo, no_backup, unserved_of,
+    AgentStorage, Catalog, ClaimRequest, EventStream, Families, FamilyStream, Heartbeat, HeartbeatAnswer, Housekeeping,
+    Load, Previews, ServerSide, Standing, Storage, WorkSource, WorkerInfo, no_backup, unserved_of,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::Result;
@@ -40,7 +41,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
     EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, QueueLoad, RecordedOp, Resolution, ResumeRequest, Segment, Signal, SignalStored, Task, TaskReport,
+    PageRequest, QueueLoad, RecordedOp, Relative, Resolution, ResumeRequest, RollUp, Segment, Signal, SignalStored,
+    Task, TaskReport,
 };
 use crate::payload::{MAX_PAYLOAD, Payload, RowOf};
 use crate::storage::stored::part_of;
@@ -233,6 +235,14 @@ impl Catalog for MemoryStorage {
         self.call(|state, _| state.executions(org, &filter, &page))
     }
 
+    async fn roll_ups(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<RollUp>> {
+        Ok(self.call(|state, _| state.roll_ups(org, executions)))
+    }
+
+    async fn descendants(&self, org: OrgId, execution: ExecutionId, limit: usize) -> Result<Vec<Execution>> {
+        self.call(|state, _| state.descendants(org, execution, limit))
+    }
+
     async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
         self.call(|state, _| state.entries_of(org, execution, &page))
     }
@@ -279,6 +289,17 @@ impl Catalog for MemoryStorage {
 }
 
 #[async_trait]
+impl Families for MemoryStorage {
+    async fn children_after(&self, org: OrgId, parents: &[(ExecutionId, u64)], limit: usize) -> Result<Vec<Relative>> {
+        Ok(self.call(|state, _| state.children_after(org, parents, limit)))
+    }
+
+    async fn born(&self, org: OrgId, births: &[u64]) -> Result<Vec<Relative>> {
+        Ok(self.call(|state, _| state.born_as(org, births)))
+    }
+}
+
+#[async_trait]
 impl Housekeeping for MemoryStorage {
     async fn pass(&self) -> Result<Option<Timestamp>> {
         Ok(self.call(|state, now| state.pass(now)))
@@ -313,6 +334,14 @@ impl Storage for MemoryStorage {
 
     fn chunks(&self) -> Chunks {
         Chunks::default()
+    }
+
+    fn families(&self) -> Option<&dyn Families> {
+        Some(self)
+    }
+
+    fn family_stream(&self, _: OrgId, _: ExecutionId, _: &str, _: u64) -> Option<FamilyStream> {
+        None
     }
 
     fn previews(&self) -> Option<&dyn Previews> {

@@ -42,7 +42,7 @@ impl State {
         let forked = self.runs.iter().any(|((of, _), other)| {
             *of == org && other.exec.forked_from.as_ref().is_some_and(|point| point.execution == id)
         });
-        let parent = self.runs.iter().any(|((of, _), other)| *of == org && other.exec.parent == Some(id));
+        let parent = self.offspring.contains_key(&(org, id));
         check_removable(id, run.exec.status, forked, parent, !run.open.is_empty())?;
         self.remove((org, id));
         Ok(())
@@ -61,6 +61,13 @@ impl State {
     fn remove(&mut self, key: RunKey) {
         let Some(run) = self.runs.remove(&key) else { return };
         self.ages.remove(&(key.0, run.exec.created_at, key.1));
+        let parent = run.exec.parent.map(|parent| (key.0, parent));
+        if let Some((parent, siblings)) = parent.and_then(|parent| Some((parent, self.offspring.get_mut(&parent)?))) {
+            siblings.remove(&run.born);
+            if siblings.is_empty() {
+                self.offspring.remove(&parent);
+            }
+        }
         self.entries.retain(|(org, _), (execution, _)| (*org, *execution) != key);
         self.tasks.retain(|(org, _), (execution, _)| (*org, *execution) != key);
         if let Some(due) = run.due {

@@ -20,6 +20,8 @@ pub(super) struct State {
     pub runs: BTreeMap<RunKey, Run>,
     /// How many runs were ever started.
     pub born: u64,
+    /// The runs that a run has started, by their number among all runs.
+    pub offspring: BTreeMap<RunKey, BTreeMap<u64, ExecutionId>>,
     /// Runs by age.
     pub ages: BTreeSet<(OrgId, Timestamp, ExecutionId)>,
     pub entries: BTreeMap<(OrgId, EntryId), (ExecutionId, Slot)>,
@@ -118,6 +120,9 @@ impl State {
         run.born = self.born;
         let key = (run.exec.new.org, run.exec.new.id);
         self.ages.insert((key.0, run.exec.created_at, key.1));
+        if let Some(parent) = run.exec.parent {
+            self.offspring.entry((key.0, parent)).or_default().insert(run.born, key.1);
+        }
         self.runs.insert(key, run);
         self.refresh(key, now);
     }

@@ -32,7 +32,8 @@ macro_rules! listed {
             " AND (c.created_at, c.id) < ($2, $3) AND c.created_at >= $4 AND c.created_at < $5 \
              AND ($6::text IS NULL OR c.kind = $6) AND ($7::text IS NULL OR c.queue = $7) \
              AND ($8::smallint[] IS NULL OR c.status = ANY($8)) AND ($10::uuid IS NULL OR c.parent_id = $10) \
-             AND ($11::uuid IS NULL OR (c.parent_id IS NOT NULL AND c.root_id = $11)) ORDER BY c.created_at DESC, c.id DESC LIMIT $9) x \
+             AND ($11::uuid IS NULL OR (c.parent_id IS NOT NULL AND c.root_id = $11)) \
+             AND (NOT $12::boolean OR c.parent_id IS NULL) ORDER BY c.created_at DESC, c.id DESC LIMIT $9) x \
              ORDER BY x.created_at DESC, x.id DESC LIMIT $9"
         )
     };
@@ -73,6 +74,7 @@ impl Listings for Tx<'_> {
                 most as i64,
                 filter.parent.map(|id| id.0),
                 filter.root.map(|id| id.0),
+                filter.roots,
             ],
             execution,
         )

@@ -16,6 +16,7 @@ mod event;
 mod facts;
 mod fault;
 mod housekeeping;
+mod kinship;
 mod link;
 mod load;
 mod locks;
@@ -47,8 +48,8 @@ use super::sql::previews::{Beside, commit_beside, end_attempt};
 use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release, superseded};
 use super::{
-    ClaimRequest, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, ServerSide, Storage, WorkSource,
-    WorkerInfo, no_backup,
+    ClaimRequest, Families, FamilyStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, ServerSide,
+    Storage, WorkSource, WorkerInfo, no_backup,
 };
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -449,6 +450,14 @@ impl Storage for PostgresStorage {
 
     fn chunks(&self) -> Chunks {
         self.0.chunks.clone()
+    }
+
+    fn families(&self) -> Option<&dyn Families> {
+        Some(self)
+    }
+
+    fn family_stream(&self, _: OrgId, _: ExecutionId, _: &str, _: u64) -> Option<FamilyStream> {
+        None
     }
 
     fn previews(&self) -> Option<&dyn Previews> {

@@ -5,11 +5,14 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
 use crate::model::{
     Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, KnownWorker, Page, PageRequest, QueueLoad,
-    RecordedOp, Signal, Task,
+    RecordedOp, RollUp, Signal, Task,
 };
 use crate::storage::Catalog;
 use crate::wire::{OfOrg, error_of_status, list_executions, raw, v2};
 use async_trait::async_trait;
+
+/// Runs of one call at most.
+const ROLL_UPS: usize = 1_000;
 
 fn list(execution: ExecutionId, page: PageRequest) -> v2::ListRequest {
     v2::ListRequest { execution: raw(execution.0), page: Some(page.into()) }
@@ -30,6 +33,28 @@ impl Catalog for RemoteStorage {
         let answer = self.agents().list_executions(self.ask(org, list_executions(filter, of))).await;
         let answer = answer.map_err(|status| error_of_status("list runs", &status))?.into_inner();
         page(answer.items, answer.next, |wire| wire.into_model(org))
+    }
+
+    async fn roll_ups(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<RollUp>> {
+        let mut all = Vec::with_capacity(executions.len());
+        for some in executions.chunks(ROLL_UPS) {
+            let request = v2::RollUpsRequest { executions: some.iter().map(|id| raw(id.0)).collect() };
+            let answer = self.agents().roll_ups(self.ask(org, request)).await;
+            let answer = answer.map_err(|status| error_of_status("add up what a family has used", &status))?;
+            for item in answer.into_inner().items {
+                all.push(item.try_into()?);
+            }
+        }
+        Ok(all)
+    }
+
+    async fn descendants(&self, org: OrgId, execution: ExecutionId, limit: usize) -> Result<Vec<Execution>> {
+        let asked = "list a family";
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        let request = v2::ListDescendantsRequest { execution: raw(execution.0), limit };
+        let stream = self.agents().list_descendants(self.ask(org, request)).await;
+        let stream = stream.map_err(|status| error_of_status(asked, &status))?.into_inner();
+        collect(asked, stream, |wire| wire.into_model(org)).await
     }
 
     async fn entries(&self, org: OrgId, execution: ExecutionId, of: PageRequest) -> Result<Page<Entry>> {

@@ -26,7 +26,9 @@ use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::EventId;
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
-use crate::storage::{EventStream, Housekeeping, Load, Previews, ServerSide, Storage, no_backup, tls_roots};
+use crate::storage::{
+    EventStream, Families, FamilyStream, Housekeeping, Load, Previews, ServerSide, Storage, no_backup, tls_roots,
+};
 use crate::streaming::{Chunks, Hints};
 use crate::wire::v2::agents_client::AgentsClient;
 use crate::wire::v2::worker_client::WorkerClient;
@@ -262,6 +264,14 @@ impl Storage for RemoteStorage {
 
     fn event_stream(&self, org: OrgId, run: ExecutionId, after: EventId, content_up_to: u64) -> Option<EventStream> {
         Some(self.watch(org, run, after, content_up_to))
+    }
+
+    fn families(&self) -> Option<&dyn Families> {
+        None
+    }
+
+    fn family_stream(&self, org: OrgId, run: ExecutionId, after: &str, content_up_to: u64) -> Option<FamilyStream> {
+        Some(self.watch_family(org, run, after, content_up_to))
     }
 
     fn previews(&self) -> Option<&dyn Previews> {

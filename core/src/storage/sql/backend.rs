@@ -3,7 +3,7 @@
 use super::payloads::large;
 use super::previews::PreviewRows;
 use super::quarantine::{Counted, is_of_a_row};
-use super::{Listings, Tables, Workers};
+use super::{Kinship, Listings, Tables, Workers};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{ExecutionId, OrgId};
@@ -14,7 +14,7 @@ use crate::streaming::Chunks;
 /// A store that runs commands and reads as closures over a transaction. A command that was answered is durable.
 pub(in crate::storage) trait Backend: Send + Sync {
     type Fault: From<Error>;
-    type Tx<'t>: Tables<Fault = Self::Fault> + Listings + Workers + PreviewRows;
+    type Tx<'t>: Tables<Fault = Self::Fault> + Listings + Kinship + Workers + PreviewRows;
 
     /// Runs a command about a run. It may share the transaction with other commands that wait.
     fn write<T, F>(

@@ -2,6 +2,7 @@
 
 use super::backend::Backend;
 use super::database_error::unknown;
+use super::kinship::{Kinship, roll_ups};
 use super::pages::{cursor, cut, parse_number, parse_slot};
 use super::tables::{Tables, json, moment, text};
 use super::values::row;
@@ -11,7 +12,7 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
 use crate::model::{
     Checkpoint, Entry, Event, Execution, ExecutionFilter, KnownWorker, Page, PageRequest, QueueLoad, RecordedOp,
-    Signal, Task,
+    RollUp, Signal, Task,
 };
 use crate::storage::{Catalog, unserved_of};
 use async_trait::async_trait;
@@ -92,6 +93,19 @@ impl<B: Backend> Catalog for B {
 
     async fn executions(&self, org: OrgId, filter: ExecutionFilter, page: PageRequest) -> Result<Page<Execution>> {
         self.read("list runs", org, move |tx| executions(tx, org, &filter, &page)).await
+    }
+
+    async fn roll_ups(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<RollUp>> {
+        let runs = executions.to_vec();
+        self.read("add up what a family has used", org, move |tx| roll_ups(tx, org, &runs)).await
+    }
+
+    async fn descendants(&self, org: OrgId, execution: ExecutionId, limit: usize) -> Result<Vec<Execution>> {
+        self.read("list a family", org, move |tx| {
+            tx.find_run(org, execution)?;
+            tx.descendants(org, execution, limit)
+        })
+        .await
     }
 
     async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {

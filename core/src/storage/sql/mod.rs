@@ -20,6 +20,7 @@ pub(super) mod facts;
 mod family;
 pub(super) mod fork;
 pub(super) mod group;
+mod kinship;
 pub(super) mod log;
 mod messages;
 pub(super) mod news;
@@ -48,5 +49,6 @@ pub(super) use dialect::{
     CheckpointRow, Checkpoints, Dialect, Entries, Events, Failing, OpRow, Ops, Payloads, RunOf, Runs, Signals,
     Statements, TaskOf, Tasks, if_there,
 };
+pub(super) use kinship::{Kinship, UsageBelow};
 pub(super) use tables::{Columns, Tables};
 pub(super) use workers::Workers;

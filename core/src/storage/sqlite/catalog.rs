@@ -32,6 +32,9 @@ impl Listings for Tx<'_> {
         sql.push_str(if filter.parent.is_some() { " AND x.parent_id = ?9" } else { " AND ?9 IS NULL" });
         let below = if filter.root.is_some() { "x.parent_id IS NOT NULL AND x.root_id = ?10" } else { "?10 IS NULL" };
         sql.push_str(&format!(" AND {below}"));
+        if filter.roots {
+            sql.push_str(" AND x.parent_id IS NULL");
+        }
         sql.push_str(" ORDER BY x.created_at DESC, x.id DESC LIMIT ?8");
         self.all(
             &sql,

@@ -17,6 +17,7 @@ mod file_identity;
 mod file_time;
 mod files;
 mod housekeeping;
+mod kinship;
 mod load;
 mod lock;
 mod migrations;
@@ -49,8 +50,8 @@ use super::sql::previews::{Beside, commit_beside, end_attempt};
 use super::sql::quarantine::Counted;
 use super::sql::workers::{cut_leases, release};
 use super::{
-    ClaimRequest, EventStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews, ServerSide, Storage,
-    WorkSource, WorkerInfo,
+    ClaimRequest, EventStream, Families, FamilyStream, Heartbeat, HeartbeatAnswer, Housekeeping, Load, Previews,
+    ServerSide, Storage, WorkSource, WorkerInfo,
 };
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
@@ -411,6 +412,14 @@ impl Storage for SqliteStorage {
 
     fn chunks(&self) -> Chunks {
         self.0.chunks.clone()
+    }
+
+    fn families(&self) -> Option<&dyn Families> {
+        Some(self)
+    }
+
+    fn family_stream(&self, _: OrgId, _: ExecutionId, _: &str, _: u64) -> Option<FamilyStream> {
+        None
     }
 
     fn previews(&self) -> Option<&dyn Previews> {
