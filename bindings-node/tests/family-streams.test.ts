@@ -47,8 +47,9 @@ onEveryBackend((backend) => {
       expect(alone.every((event) => event.run === run && event.depth === null)).toBe(true);
     }
     const ends = seen.flatMap((event) => (event.type === "lifecycle" && event.isTerminal ? [[event.depth, event.result]] : []));
-    expect(ends.at(-1)).toEqual([0, ["otters now", "seals now"]]);
-    expect(ends.slice(0, -1).sort()).toEqual([
+    // Between runs there is no order.
+    expect(ends.sort()).toEqual([
+      [0, ["otters now", "seals now"]],
       [1, "otters now"],
       [1, "seals now"],
     ]);

@@ -55,7 +55,7 @@ async def test_children_share_the_budget_of_their_parent(anywhere: str) -> None:
     async with flovyn.connect(anywhere) as client, client.worker(agents=[lead]):
         handle = await client.start(lead, budget={"max_tokens": 1_000})
         assert await handle.result(60) == [["BudgetExceeded"] * 3, True]
-        used = [below.usage["m"].input_tokens async for below in client.runs(parent=handle.id)]
+        used = [below.usage["m"]["input_tokens"] async for below in client.runs(parent=handle.id)]
         # Each of them may have recorded one call for which there was no room: nobody knew what it would use.
         assert 900 <= sum(used) <= 1_000 + 3 * 40
 
