@@ -92,6 +92,18 @@ test("a step that nobody awaits is named with its line", async () => {
   expect(messages()[1]).toContain('never awaited signal "word"');
 });
 
+test("a child that is heard is not said to be forgotten", async () => {
+  const ends = agent("ends", async () => 1);
+  const lead = agent("lead", { children: [ends] }, async (ctx) => {
+    const heard = ctx.spawnAgent(ends);
+    ctx.spawnAgent(ends, undefined, { onParentEnd: "detach" });
+    ctx.spawnAgent(ends); // never looked at
+    return (await ctx.waitForChildEvent(heard)).type;
+  });
+  expect(await run(lead, undefined, { url: "memory:" })).toBe("completed");
+  expect(messages().filter((text) => text.includes("never awaited"))).toHaveLength(1);
+});
+
 test("without a logger of one's own it goes to the console, and a logger that throws harms nothing", async () => {
   const shown: unknown[] = [];
   const warn = console.warn;

@@ -153,7 +153,7 @@ export class Activation {
   /** Says which steps the code has not awaited. */
   private tellUnawaited(): void {
     for (const step of this.steps.values()) {
-      if (step.isAwaited || step.task?.detached === true) continue;
+      if (step.isAwaited || step.isLookedAfter || step.task?.detached === true) continue;
       const what = step.task === undefined ? step.named : `task "${step.task.kind}"`;
       neverAwaited(this.agent.kind, this.own.executionId, what, placeOf(step.made), step.canOutlive);
     }
@@ -297,6 +297,7 @@ export class Activation {
     const rebuild = declared?.results.arePlain === false ? (value: unknown) => declared.results.read(value) : undefined;
     const child = new Child<unknown>(this, op, id, kind, rebuild);
     child.hasId = options.id !== undefined;
+    child.heard = options.onParentEnd === "detach";
     this.made(child, scope);
     return child;
   }

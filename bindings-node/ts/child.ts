@@ -35,6 +35,8 @@ export interface SpawnOptions {
 export class Child<R> extends Step<R> {
   /** @internal Whether a later segment can join it. */
   hasId = false;
+  /** @internal Whether its news are waited for, or nothing of it has to be: it goes on when this run ends. */
+  heard = false;
   private watchers = 0;
 
   /** @internal Looks for its end, which no checkpoint has to wait for if the child has an id. */
@@ -66,6 +68,11 @@ export class Child<R> extends Step<R> {
   /** @internal */
   override get canOutlive(): boolean {
     return false;
+  }
+
+  /** @internal */
+  override get isLookedAfter(): boolean {
+    return this.heard;
   }
 }
 

@@ -124,7 +124,11 @@ export function stopped(
 export function news<R>(activation: Activation, child: AnyChild<R>, timeoutMs?: number): Step<ChildEvent<R>> {
   const scope = activation.check();
   const [of, kind] = named(child, "waitForChildEvent");
-  const output = isA(child, Child) ? (child as Child<R>).read : undefined;
+  let output: ((value: unknown) => unknown) | undefined;
+  if (isA(child, Child)) {
+    child.heard = true;
+    output = child.read;
+  }
 
   const event = ([what, name, sender, request, failure, overrun, value]: Told): ChildEvent => {
     if (what === "signal") return { type: "signal", name, payload: value };

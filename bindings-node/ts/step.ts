@@ -182,6 +182,11 @@ export class Step<R> implements Promise<R> {
     return true;
   }
 
+  /** @internal Whether the code minds what becomes of it, though nobody awaits it. */
+  get isLookedAfter(): boolean {
+    return false;
+  }
+
   /** @internal What it has failed with. */
   get failure(): unknown {
     return this.outcome?.ok === false ? this.outcome.error : undefined;

@@ -72,6 +72,22 @@ def test_a_parent_hears_and_answers_its_children(anywhere: str) -> None:
     assert heard[1][-1] == Completed(Report("seals", 10))
 
 
+def test_a_child_that_is_heard_is_not_said_to_be_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    @agent
+    async def lead(ctx: AgentContext) -> Any:
+        heard, _ = ctx.spawn_agent(stays), ctx.spawn_agent(stays, on_parent_end="detach")
+        await ctx.wait_for_child_event(heard)
+        await ctx.cancel_child(heard)
+        ends = await hear(ctx, heard)
+        ctx.spawn_agent(stays)  # forgotten
+        await look("otters")
+        return ends[-1] == Cancelled("half")
+
+    assert flovyn.run(lead) is True
+    forgotten = [record for record in caplog.records if "never awaited" in record.getMessage()]
+    assert len(forgotten) == 1 and "child 'stays'" in forgotten[0].getMessage()
+
+
 def test_a_blocking_agent_hears_and_steers(url: str) -> None:
     @agent
     def child(ctx: SyncAgentContext) -> list[Any]:

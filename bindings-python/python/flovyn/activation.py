@@ -250,7 +250,7 @@ class Activation:
         """Say which steps the code has not awaited."""
         for step in list(self._steps.values()):
             called = step.called()
-            if step.awaited or (called is not None and called[0].detached):
+            if step.awaited or step.looked_after or (called is not None and called[0].detached):
                 continue
             what = f"task {called[0].kind!r}" if called is not None else step.named or "a step of its context"
             run = self.session.execution_id()

@@ -150,7 +150,10 @@ def news(activation: Activation, child: Any, timeout: float | None) -> Step[Chil
     """Wait for what a child tells next, or for its end."""
     activation.check_open()
     of, kind = _named(child, "wait_for_child_event")
-    output = cast("Child[Any]", child).rebuild if isinstance(child, Child) else None
+    output = None
+    if isinstance(child, Child):
+        known = cast("Child[Any]", child)
+        known.heard, output = True, known.rebuild
 
     def event(told: tuple[str, str, Any, str, str, Any, Any]) -> ChildEvent:
         what, name, value, sender, request, failure, overrun = told

@@ -37,7 +37,7 @@ class SpawnOptions(TypedDict, total=False):
 class Child(Step[R]):
     """A run that an agent has started: await it for its output. Its ``id`` is the id of the run."""
 
-    __slots__ = ("_has_id", "_watch")
+    __slots__ = ("_has_id", "_watch", "heard")
 
     def __init__(
         self, activation: Activation, op: int, uuid: bytes, *, what: str, rebuild: Rebuild | None, has_id: bool
@@ -45,6 +45,8 @@ class Child(Step[R]):
         super().__init__(activation, op, uuid, what=what, rebuild=rebuild)
         self._has_id = has_id
         self._watch: asyncio.Task[R] | None = None
+        self.heard = False
+        """Whether its news are waited for, or nothing of it has to be: it goes on when this run ends."""
 
     def watch(self) -> asyncio.Task[R]:
         """Return the task by which its end is looked for and not given up: the same one each time."""
@@ -84,6 +86,10 @@ class Child(Step[R]):
     def can_outlive(self) -> bool:
         return False
 
+    @property
+    def looked_after(self) -> bool:
+        return self.heard
+
 
 def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, Any]) -> Child[Any]:
     """Start a child of an agent's run."""
@@ -117,7 +123,9 @@ def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, A
         **options,
     )
     has_id = options.get("id") is not None
-    return activation.keep(Child(activation, op, uuid, what=kind, rebuild=rebuild, has_id=has_id))
+    child = Child[Any](activation, op, uuid, what=kind, rebuild=rebuild, has_id=has_id)
+    child.heard = options.get("on_parent_end") == "detach"
+    return activation.keep(child)
 
 
 def children_of(given: tuple[Any, ...], call: str) -> list[Child[Any]]:

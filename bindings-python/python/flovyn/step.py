@@ -91,6 +91,11 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         return True
 
     @property
+    def looked_after(self) -> bool:
+        """Whether the code minds what becomes of it, though nobody awaits it."""
+        return False
+
+    @property
     def id(self) -> UUID:
         """The UUID of what the op created; for a task its id and idempotency key."""
         return UUID(bytes=self._uuid) if self._uuid else UUID(int=0)
