@@ -28,6 +28,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_secs(1);
 /// Events of one run that are read ahead of its turn.
 const AHEAD: usize = 4;
+/// Entries with more bytes are read ahead without their content, which is read once they are given: a reader that rests
+/// holds little, however many runs it follows.
+const INLINE: u64 = 4 << 10;
 /// The run that all others are below, among their numbers.
 const TOP: u64 = 0;
 
@@ -35,7 +38,7 @@ pub(super) struct Members {
     storage: Arc<dyn Storage>,
     chunks: Chunks,
     org: OrgId,
-    /// Entries with more bytes are told without their content.
+    /// Entries with more bytes are given without their content.
     content_limit: u64,
     /// By their number in the store.
     runs: BTreeMap<u64, Member>,
@@ -117,7 +120,7 @@ impl Members {
             storage,
             chunks,
             org,
-            content_limit,
+            content_limit: content_limit.min(INLINE),
             runs: BTreeMap::new(),
             readers: SelectAll::new(),
             cursor: "".into(),
