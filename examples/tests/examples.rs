@@ -44,6 +44,11 @@ fn crash_and_resume() {
 }
 
 #[test]
+fn research_team() {
+    runs(env!("CARGO_BIN_EXE_research-team"), &[], 2);
+}
+
+#[test]
 fn coding_agent() {
     runs(env!("CARGO_BIN_EXE_coding-agent"), &[], 2);
 }
