@@ -4,7 +4,8 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, RequestId, SignalId, Slot};
 use crate::model::{
-    Cancellation, Fact, Failure, Lease, NewCheckpoint, NewEvent, NewOp, OpBody, Purse, Spent, Status, Wait, WaitReason,
+    Cancellation, Fact, Failure, Lease, MessageBody, NewCheckpoint, NewEvent, NewOp, OpBody, Purse, Spent, Status,
+    Wait, WaitReason,
 };
 use crate::payload::{Digest, Payload};
 use std::time::Duration;
@@ -79,8 +80,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Whether a commit of it may write to the rows of runs above its own: it ends the run, tells its parent something, or
-    /// draws from a budget above it.
+    /// Whether a commit of it may write to the rows of runs above its own: it ends the run or a child at once, tells its
+    /// parent something, draws from a budget above it, or starts a child, which may get a budget from there.
     pub(crate) fn touches_family(&self) -> bool {
         let ends = match &self.end {
             BatchEnd::Continue | BatchEnd::Checkpoint(_) => false,
@@ -88,8 +89,14 @@ impl Batch {
             // A run that was asked to stop ends by its pause.
             BatchEnd::Complete(_) | BatchEnd::Fail(_) | BatchEnd::Cancelled(_) | BatchEnd::Pause { .. } => true,
         };
-        let tells = |op: &NewOp| matches!(&op.body, OpBody::Send(message) if message.body.child().is_none());
-        ends || self.draw.is_some() || self.ops.iter().any(tells)
+        let reaches = |op: &NewOp| match &op.body {
+            OpBody::Child(_) => true,
+            OpBody::Send(message) => {
+                matches!(message.body, MessageBody::ToParent { .. } | MessageBody::Stop { .. })
+            }
+            _ => false,
+        };
+        ends || self.draw.is_some() || !self.orphaned.is_empty() || self.ops.iter().any(reaches)
     }
 
     /// Whether it schedules tasks.

@@ -374,6 +374,15 @@ impl Execution {
 
     /// The budget it has after a resume: the one that the resume gives, or the same amount again if it was used up.
     pub(crate) fn budget_after(&self, request: &ResumeRequest, reason: Option<WaitReason>) -> Result<Option<String>> {
+        if request.budget.is_some() && self.parent.is_some() && self.purse.is_some() {
+            let message = format!(
+                "the run {:?} has its budget from the runs above it, so it gets none of its own: resume the run {} with a \
+                 budget, or this one without",
+                self.name(),
+                self.root
+            );
+            return Err(Error::new(Code::InvalidArgument, message).with("root", self.root));
+        }
         let kept = self.new.limits.budget.as_deref();
         match request.budget.as_deref().or(kept.filter(|_| reason == Some(WaitReason::Budget))) {
             Some(budget) => {

@@ -6,8 +6,8 @@ use crate::error::Code;
 use crate::id::{ExecutionId, SignalId};
 use crate::model::{
     BatchEnd, ChildEnd, ChildEvent, ChildRequest, CommitAnswer, Committed, Delivery, EventKind, FactKind, MessageBody,
-    OnParentEnd, OpBody, RecordedBody, RecordedOp, Signal, Spent, Status, Usage, Wait, answer_of, answer_signal,
-    child_signal, event_signal, refused_op,
+    OnParentEnd, OpBody, RecordedBody, RecordedOp, ResumeRequest, Signal, Spent, Status, Usage, Wait, WaitReason,
+    answer_of, answer_signal, child_signal, event_signal, refused_op,
 };
 use crate::payload::Payload;
 use std::time::Duration;
@@ -378,6 +378,18 @@ pub async fn family_09_budgets_hold_for_the_tree(factory: &dyn Factory) {
     let answer = parent.commit_batch(batch).await;
     let kept = answer.purse.and_then(|purse| purse.slice).and_then(|slice| slice.max_tokens);
     assert_eq!((answer.cancel, kept), (None, Some(10)));
+}
+
+/// A child has its budget from above: a person gives more to the run at the top, not to the child.
+pub async fn family_09_a_child_is_resumed_without_a_budget(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let (_, mut child) = budgeted(&rig, None).await;
+    child.end(vec![], BatchEnd::Pause { reason: WaitReason::Error, failure: None }).await;
+    let resume = |budget: Option<&str>| ResumeRequest { budget: budget.map(str::to_owned), ..ResumeRequest::default() };
+    let refused = rig.storage.resume(ORG, child.id, resume(Some("500"))).await.unwrap_err();
+    assert!(refused.code() == Code::InvalidArgument && refused.message().contains("above it"), "{refused}");
+    rig.storage.resume(ORG, child.id, resume(None)).await.unwrap();
+    assert_eq!(rig.status(child.id).await, Status::Pending);
 }
 
 /// A draw that is sent again gets nothing more, and the answer says what the run has.

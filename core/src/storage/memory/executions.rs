@@ -151,6 +151,7 @@ impl State {
         if reason.is_none() && !failed {
             return Err(exec.cannot(if request.retry { "retry" } else { "resume" }));
         }
+        let budget = exec.budget_after(&request, reason)?;
         if let Some(total) = exec.new.limits.max_total_steps.filter(|total| exec.step_count >= *total) {
             return Err(Error::new(
                 Code::StepLimitReached,
@@ -159,7 +160,6 @@ impl State {
             .with("steps", exec.step_count)
             .with("limit", total));
         }
-        let budget = exec.budget_after(&request, reason)?;
         if failed && let Some(fork) = self.forked_since((org, id), run.high) {
             return Err(exec.was_forked(fork));
         }
