@@ -70,5 +70,5 @@ test("options of a child that say nothing are refused", async () => {
     expect(() => ctx.spawnAgent("spender", 1, { onParentEnd: "stay" as "cancel" })).toThrow("detach");
     return "refused";
   });
-  expect(await run(lead)).toBe("refused");
+  expect(await run(lead, undefined, { url: "memory:" })).toBe("refused");
 });

@@ -91,4 +91,4 @@ def test_options_of_a_child_that_say_nothing_are_refused(options: Any, told: str
             ctx.spawn_agent(spender, 1, **options)
         return str(refused.value)
 
-    assert told in flovyn.run(lead)
+    assert told in flovyn.run(lead, url="memory:")

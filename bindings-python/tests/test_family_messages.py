@@ -83,7 +83,7 @@ def test_a_child_that_is_heard_is_not_said_to_be_forgotten(caplog: pytest.LogCap
         await look("otters")
         return ends[-1] == Cancelled("half")
 
-    assert flovyn.run(lead) is True
+    assert flovyn.run(lead, url="memory:") is True
     forgotten = [record for record in caplog.records if "never awaited" in record.getMessage()]
     assert len(forgotten) == 1 and "child 'stays'" in forgotten[0].getMessage()
 
