@@ -13,8 +13,8 @@ from flovyn.testing import check
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROVED = {"hello", "tools", "approval", "streaming", "branching", "crash", "worker"}
-#: What only starts workers and looks on; the agent of the toolkit is killed in its own tests.
-LOOKS_ON = {"three_languages", "coding_agent"}
+#: What only starts workers and looks on; the agent of the toolkit and families are killed in tests of their own.
+LOOKS_ON = {"three_languages", "coding_agent", "research_team"}
 
 Load = Callable[[str], ModuleType]
 
