@@ -32,6 +32,23 @@ onEveryBackend((backend) => {
     ]);
   });
 
+  test("a child that is stopped may tidy up", async () => {
+    const careful = agent("careful", { tasks: [think] }, async (ctx) => {
+      try {
+        for (;;) ctx.recordUsage("m", { inputTokens: await think(60) });
+      } catch (error) {
+        if (!(error instanceof Cancelled)) throw error;
+        return [await think(7)];
+      }
+    });
+    const lead = agent("lead", { children: [careful] }, async (ctx) => {
+      const event = await ctx.waitForChildEvent(ctx.spawnAgent(careful, undefined, { budget: 100 }));
+      return event.type === "budget_exceeded" ? [event.used.tokens, event.limit, event.output] : event;
+    });
+    const kept = [120, { maxTokens: 100 }, [7]];
+    expect(await run(lead, undefined, { url: await backend.open() })).toEqual(kept);
+  });
+
   test("children share the budget of their parent", async () => {
     const lead = agent("lead", { children: [spender] }, async (ctx) => {
       const ends = await ctx.joinChildrenSettled([1, 2, 3].map(() => ctx.spawnAgent(spender, 50)));

@@ -28,7 +28,7 @@ export interface ChildOverrun {
   readonly type: "budget_exceeded";
   /** What it and all runs below it have used. */
   readonly used: { readonly tokens: number; readonly costMicros: number; readonly calls: number };
-  /** What they might use, as far as they were limited. */
+  /** The budget that had no room for more: its own, or the one that it drew from. */
   readonly limit: { readonly maxTokens?: number; readonly maxCostMicros?: number; readonly maxCalls?: number };
   /** What it kept. */
   readonly output: unknown;

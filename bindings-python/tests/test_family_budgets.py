@@ -42,6 +42,24 @@ def test_a_child_at_its_limit_keeps_what_it_has(anywhere: str) -> None:
     assert flovyn.run(lead, url=anywhere) == [120, {"maxTokens": 100}, 3]
 
 
+def test_a_child_that_is_stopped_may_tidy_up(anywhere: str) -> None:
+    @agent
+    async def careful(ctx: AgentContext) -> list[int]:
+        try:
+            while True:
+                ctx.record_usage("m", await think(60))
+        except flovyn.Cancelled:
+            return [await think(7)]
+
+    @agent
+    async def lead(ctx: AgentContext) -> list[Any]:
+        event = await ctx.wait_for_child_event(ctx.spawn_agent(careful, budget=100))
+        assert isinstance(event, BudgetExceeded)
+        return [event.used["tokens"], event.limit, event.output]
+
+    assert flovyn.run(lead, url=anywhere) == [120, {"maxTokens": 100}, [7]]
+
+
 async def test_children_share_the_budget_of_their_parent(anywhere: str) -> None:
     @agent
     async def lead(ctx: AgentContext) -> list[Any]:

@@ -80,7 +80,7 @@ class BudgetExceeded:
     used: Mapping[str, int]
     """``tokens``, ``costMicros`` and ``calls`` that it and all runs below it have used."""
     limit: Mapping[str, int]
-    """What they might use: ``maxTokens``, ``maxCostMicros``, ``maxCalls``, as far as they were limited."""
+    """The budget that had no room for more, its own or the one that it drew from: ``maxTokens`` and so on."""
     output: Any
 
 

@@ -215,7 +215,7 @@ impl Machine {
 
     /// Whether the budget has room for a new task or step. Keeps the reason of a refusal for [`Machine::pause_refused`].
     pub(super) fn room(&mut self, reserve: u32) -> Room {
-        if self.run.account.is_unlimited() {
+        if self.is_beyond_budgets(reserve) {
             return Room::Enough;
         }
         let reserved = self.reserved(false);
@@ -226,6 +226,11 @@ impl Machine {
             Room::Refused => self.note_refusal_of_budget(reserve, reserved),
         }
         room
+    }
+
+    /// Whether the budget has no say: nothing limits the run, or it was asked to stop and tidies up by what costs nothing.
+    fn is_beyond_budgets(&self, reserve: u32) -> bool {
+        self.run.account.is_unlimited() || (reserve == 0 && self.run.stop.is_requested())
     }
 
     fn note_refusal_of_budget(&mut self, reserve: u32, reserved: Spent) {
@@ -251,7 +256,7 @@ impl Machine {
         }
         let Some(reserve) = self.held_reserve(index) else { return true };
         let reserved = self.reserved(true);
-        if self.run.account.room(reserve, reserved) == Room::Enough {
+        if self.is_beyond_budgets(reserve) || self.run.account.room(reserve, reserved) == Room::Enough {
             if self.run.account.draw == Draw::Answered {
                 self.run.account.draw = Draw::Expected;
             }

@@ -101,9 +101,9 @@ pub struct Purse {
     /// What of its own budget the budgets above it have given for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backed: Option<Budget>,
-    /// It was asked to stop because the budget had no room for what it wanted to do.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub exceeded: bool,
+    /// The budget that had no room for what it wanted to do, so that it was asked to stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exceeded: Option<Budget>,
 }
 
 /// How a budget has stopped a run.
@@ -111,7 +111,7 @@ pub struct Purse {
 pub struct Overrun {
     /// What it and all runs below it have used.
     pub used: Spent,
-    /// What it might use: its own budget, or what it had got of one above it.
+    /// The budget that had no room for more: its own, or the one that it drew from.
     pub limit: Budget,
 }
 
@@ -134,8 +134,7 @@ impl Purse {
                 used.set(of, self.lent.of_one(of));
             }
         }
-        let limit = own.or(self.slice.as_ref()).cloned().unwrap_or_default();
-        self.exceeded.then_some(Overrun { used, limit })
+        self.exceeded.clone().map(|limit| Overrun { used, limit })
     }
 }
 
@@ -176,7 +175,12 @@ impl Budget {
         if let Ok(tokens) = plain.parse() {
             return Ok(Self { max_tokens: Some(tokens), ..Self::default() });
         }
-        serde_json::from_str(text).map_err(|error| {
+        // An array would be read as the fields in their order.
+        let read = match plain.starts_with('[') {
+            true => Err(serde::de::Error::custom("it is an array")),
+            false => serde_json::from_str(text),
+        };
+        read.map_err(|error: serde_json::Error| {
             let message = format!(
                 "the budget {text} is neither a number of tokens nor an object of maxTokens, maxCostUsd (or maxCostMicros), maxCalls \
                  and maxTokensPerCall: {error}"
@@ -263,6 +267,8 @@ mod tests {
         }
         for wrong in [
             "",
+            "[]",
+            " [5]",
             "much",
             "-1",
             r#"{"maxTokens": "many"}"#,

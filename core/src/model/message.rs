@@ -352,7 +352,7 @@ pub enum ChildEvent {
     BudgetExceeded {
         /// What it and all runs below it have used.
         used: Spent,
-        /// What it might use.
+        /// The budget that had no room for more: its own, or the one that it drew from.
         limit: Budget,
         /// What it kept.
         output: Option<Payload>,

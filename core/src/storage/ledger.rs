@@ -88,8 +88,7 @@ impl Ledger {
         self.chain.iter().zip(&self.read).filter(|(account, read)| account.purse != **read).map(|(account, _)| account)
     }
 
-    /// Lets the run use `wanted` in all, and a little more. False where a budget has no room for that; then nothing is
-    /// changed.
+    /// Lets the run use `wanted` in all, and a little more. False where a budget has no room for that; then it gets nothing.
     pub(crate) fn draw(&mut self, wanted: Spent) -> bool {
         let Some(own) = self.chain.first_mut() else { return true };
         own.share(wanted);
@@ -192,8 +191,12 @@ impl Ledger {
 
     /// Notes that the run is asked to stop, since there is no room for what it wants to do.
     pub(crate) fn exceed(&mut self) {
+        let mut limit = Budget::default();
+        for of in Dimension::ALL {
+            limit.set(of, self.pool(0, of).and_then(|pool| self.chain[pool].limit(of)));
+        }
         if let Some(own) = self.chain.first_mut() {
-            own.purse.exceeded = true;
+            own.purse.exceeded = Some(limit);
         }
     }
 

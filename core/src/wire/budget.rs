@@ -35,7 +35,7 @@ impl From<&Purse> for v2::Purse {
             slice: purse.slice.as_ref().map(Into::into),
             lent: Some(purse.lent.into()),
             backed: purse.backed.as_ref().map(Into::into),
-            exceeded: purse.exceeded,
+            exceeded: purse.exceeded.as_ref().map(Into::into),
         }
     }
 }
@@ -46,7 +46,7 @@ impl From<v2::Purse> for Purse {
             slice: wire.slice.map(Into::into),
             lent: wire.lent.map(Into::into).unwrap_or_default(),
             backed: wire.backed.map(Into::into),
-            exceeded: wire.exceeded,
+            exceeded: wire.exceeded.map(Into::into),
         }
     }
 }

@@ -82,20 +82,7 @@ rule!(rule_02_a_batch_is_atomic_and_a_lost_answer_costs_nothing, world, {
         digest: Digest([digest; 16]),
         base,
         known: 0,
-        batch: Batch {
-            segment: 0,
-            ops: Vec::new(),
-            attempts: Vec::new(),
-            restarted: Vec::new(),
-            read_counts: Vec::new(),
-            consumed: Vec::new(),
-            disarmed: Vec::new(),
-            orphaned: Vec::new(),
-            events: Vec::new(),
-            code: None,
-            draw: None,
-            end: BatchEnd::Continue,
-        },
+        batch: Batch::new(0, vec![], BatchEnd::Continue),
     };
     let first = world.storage.commit(request(0, 1, 1)).await.unwrap();
     let again = world.storage.commit(request(0, 1, 1)).await.unwrap();

@@ -10,7 +10,7 @@ use flovyn_core::model::{EventKind, ResumeRequest, StartLimits, Status, TaskOpti
 use serde_json::{Value, json};
 
 /// A model call that may use 40 tokens and uses 42: nobody is perfect.
-fn think() -> Job {
+pub(crate) fn think() -> Job {
     let options = TaskOptions { reserve: 40, ..TaskOptions::default() };
     job("think", |_, input| Box::pin(async move { Ok(input) })).options(options)
 }
@@ -19,7 +19,7 @@ fn spend(ctx: &dyn AgentContext, tokens: u64) -> Result<()> {
     ctx.record_usage("m", Usage { input_tokens: tokens, ..Usage::default() })
 }
 
-async fn start(world: &World, kind: &str, budget: Value) -> Handle {
+pub(crate) async fn start(world: &World, kind: &str, budget: Value) -> Handle {
     let limits = StartLimits { budget: Some(budget.to_string()), ..StartLimits::default() };
     let options = StartOptions { limits, ..StartOptions::default() };
     world.client().start(kind, Payload::null(), options).await.expect("it starts")

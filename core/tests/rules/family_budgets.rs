@@ -1,23 +1,18 @@
 //! Rule 9 of families: budgets hold for the tree.
 
+use crate::budgets::{start, think};
 use crate::rule;
 use crate::world::*;
 use flovyn_core::agent::NativeHost;
-use flovyn_core::client::{Handle, StartOptions};
+use flovyn_core::client::Handle;
 use flovyn_core::context::{AgentContext, AgentContextExt, Child};
 use flovyn_core::error::{Code, Result};
 use flovyn_core::journal::ChildOptions;
 use flovyn_core::model::{
-    ChildEvent, ExecutionFilter, PageRequest, ResumeRequest, StartLimits, Status, TaskOptions, Usage, WaitReason,
+    ChildEvent, ExecutionFilter, PageRequest, ResumeRequest, StartLimits, Status, Usage, WaitReason,
 };
 use flovyn_core::payload::Payload;
 use serde_json::{Value, json};
-
-/// A model call that reserves 40 tokens.
-fn think() -> Job {
-    let options = TaskOptions { reserve: 40, ..TaskOptions::default() };
-    job("think", |_, input| Box::pin(async move { Ok(input) })).options(options)
-}
 
 /// A model call that uses so many tokens.
 async fn call(ctx: &dyn AgentContext, tokens: u64) -> Result<()> {
@@ -28,12 +23,6 @@ async fn call(ctx: &dyn AgentContext, tokens: u64) -> Result<()> {
 fn with_budget(budget: &str) -> ChildOptions {
     let limits = StartLimits { budget: Some(budget.into()), ..StartLimits::default() };
     ChildOptions { limits, ..ChildOptions::default() }
-}
-
-async fn start(world: &World, kind: &str, budget: &str) -> Handle {
-    let limits = StartLimits { budget: Some(budget.into()), ..StartLimits::default() };
-    let options = StartOptions { limits, ..StartOptions::default() };
-    world.client().start(kind, Payload::null(), options).await.expect("it starts")
 }
 
 /// An agent that makes calls of 30 tokens until it has made as many as its input says, and tells how many it has made when
@@ -86,7 +75,7 @@ rule!(family_09_what_a_child_has_not_used_comes_back, world, {
         })
     });
     world.forgetful(family(parent)).await;
-    let handle = start(&world, "parent", "1000").await;
+    let handle = start(&world, "parent", json!(1_000)).await;
     let told = result(&handle).await;
     assert_eq!((&told[0], &told[1], &told[3]), (&json!(2), &json!("BudgetExceeded"), &json!(1)), "{told}");
     assert!(told[2].as_str().is_some_and(|text| text.contains("570 are left of the 1000")), "{told}");
@@ -109,13 +98,45 @@ rule!(family_09_a_child_at_its_limit_is_asked_to_stop_and_keeps_what_it_has, wor
     });
     world.forgetful(family(parent)).await;
     // With a budget above it and without one.
-    for budget in [Some("1000"), None] {
+    for budget in [Some(1_000), None] {
         let handle = match budget {
-            Some(budget) => start(&world, "parent", budget).await,
+            Some(budget) => start(&world, "parent", json!(budget)).await,
             None => world.start("parent").await,
         };
         assert_eq!(result(&handle).await, json!([90, 100, 3, "BudgetExceeded", "after"]), "{budget:?}");
     }
+});
+
+rule!(family_09_a_child_that_is_stopped_may_tidy_up_by_tasks, world, {
+    let parent = agent("parent", |ctx| {
+        Box::pin(async move {
+            let mut ends = Vec::new();
+            for options in [with_budget("100"), ChildOptions::default()] {
+                let child = ctx.spawn_agent_with::<Value>("careless", &(), options)?;
+                let ChildEvent::BudgetExceeded { limit, output, .. } = ctx.wait_for_child_event(&child, None)?.await?
+                else {
+                    return Ok(json!("another end"));
+                };
+                ends.push(json!([limit.max_tokens, output.unwrap_or_else(Payload::null).parse::<Value>()?]));
+            }
+            Ok(json!(ends))
+        })
+    });
+    // It reserves nothing and tells afterwards what it has used, so that it is beyond its budget when it is stopped.
+    let careless = agent("careless", |ctx| {
+        Box::pin(async move {
+            loop {
+                match say(ctx, "more").await {
+                    Err(error) if error.code() == Code::Cancelled => return Ok(json!([say(ctx, "saved").await?])),
+                    said => said?,
+                };
+                ctx.record_usage("m", Usage { calls: 1, input_tokens: 60, ..Usage::default() })?;
+            }
+        })
+    });
+    world.forgetful(family(parent).agent(careless).unwrap()).await;
+    let handle = start(&world, "parent", json!(500)).await;
+    assert_eq!(result(&handle).await, json!([[100, ["saved"]], [500, ["saved"]]]));
 });
 
 rule!(family_09_children_without_a_budget_draw_from_the_nearest_one, world, {
@@ -134,7 +155,7 @@ rule!(family_09_children_without_a_budget_draw_from_the_nearest_one, world, {
         })
     });
     world.worker(family(parent)).await;
-    let handle = start(&world, "parent", r#"{"maxTokens": 1000, "maxCalls": 100}"#).await;
+    let handle = start(&world, "parent", json!({ "maxTokens": 1_000, "maxCalls": 100 })).await;
     let ends = result(&handle).await;
     assert_eq!(ends, json!(["BudgetExceeded", "BudgetExceeded", "BudgetExceeded", "BudgetExceeded"]));
     let used = spent(&world, &handle).await;
@@ -153,7 +174,7 @@ rule!(family_09_a_root_at_its_limit_pauses_and_goes_on_with_another_budget, worl
         })
     });
     world.forgetful(family(parent)).await;
-    let handle = start(&world, "parent", "155").await;
+    let handle = start(&world, "parent", json!(155)).await;
     has_status(&handle, Status::Paused).await;
     let run = handle.describe().await.unwrap();
     assert_eq!(run.wait.and_then(|wait| wait.reason), Some(WaitReason::Budget));
@@ -187,7 +208,7 @@ rule!(family_09_a_budget_holds_over_several_levels, world, {
         })
     });
     world.worker(family(root).agent(middle).unwrap()).await;
-    let handle = start(&world, "root", "700").await;
+    let handle = start(&world, "root", json!(700)).await;
     assert_eq!(result(&handle).await, json!([{ "Ok": 2 }, { "Ok": 2 }]));
     let used = spent(&world, &handle).await;
     assert!((400..=700).contains(&used), "{used}");

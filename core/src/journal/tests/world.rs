@@ -333,20 +333,7 @@ impl World {
                 0 => BatchEnd::Fail(Failure::new(Code::AgentFailed, "Trouble", told)),
                 _ => BatchEnd::Complete(Payload::json(format!("\"{told}\""))),
             };
-            let batch = Batch {
-                segment: 0,
-                ops: Vec::new(),
-                attempts: Vec::new(),
-                restarted: Vec::new(),
-                read_counts: Vec::new(),
-                consumed: Vec::new(),
-                disarmed: Vec::new(),
-                orphaned: Vec::new(),
-                events: Vec::new(),
-                code: None,
-                draw: None,
-                end,
-            };
+            let batch = Batch::new(0, vec![], end);
             let request = CommitRequest {
                 org: ORG,
                 execution: claim.execution.new.id,
