@@ -442,20 +442,6 @@ async fn a_family_that_ends_at_once_locks_in_one_order() {
     cluster.sql("postgres", "CREATE DATABASE ends_at_once").unwrap();
     let url = cluster.url("ends_at_once");
     let stores = [connect(&url).unwrap(), connect(&url).unwrap()];
-    let batch = |ops, end| Batch {
-        segment: 0,
-        ops,
-        attempts: vec![],
-        restarted: vec![],
-        read_counts: vec![],
-        consumed: vec![],
-        disarmed: vec![],
-        orphaned: vec![],
-        events: vec![],
-        code: None,
-        draw: None,
-        end,
-    };
     let request = |claim: &Claim, base, batch| CommitRequest {
         org: OrgId::DEFAULT,
         execution: claim.execution.new.id,
@@ -476,13 +462,13 @@ async fn a_family_that_ends_at_once_locks_in_one_order() {
             seen: vec![],
             body: OpBody::Child(Box::new(start())),
         };
-        let born = batch((0..CHILDREN).map(child).collect(), BatchEnd::Continue);
+        let born = Batch::new(0, (0..CHILDREN).map(child).collect(), BatchEnd::Continue);
         stores[0].commit(request(&parent, 0, born)).await.unwrap();
         let children = stores[0].claim_agents(claim(CHILDREN)).await.unwrap();
         assert_eq!(children.len(), CHILDREN, "round {round}");
         let ends = children.iter().map(|child| (child, 0)).chain([(&parent, 1)]);
         let ends = ends.enumerate().map(|(at, (claim, base))| {
-            let end = batch(vec![], BatchEnd::Complete(Payload::null()));
+            let end = Batch::new(0, vec![], BatchEnd::Complete(Payload::null()));
             stores[at % 2].commit(request(claim, base, end))
         });
         for ended in futures::future::join_all(ends).await {

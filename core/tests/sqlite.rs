@@ -52,20 +52,7 @@ async fn held(storage: &SqliteStorage) -> Claim {
 }
 
 fn batch(ops: Vec<NewOp>, attempts: Vec<AttemptReport>, end: BatchEnd) -> Batch {
-    Batch {
-        segment: 0,
-        ops,
-        attempts,
-        restarted: vec![],
-        read_counts: vec![],
-        consumed: vec![],
-        disarmed: vec![],
-        orphaned: vec![],
-        events: vec![],
-        code: None,
-        draw: None,
-        end,
-    }
+    Batch { attempts, ..Batch::new(0, ops, end) }
 }
 
 fn request(claim: &Claim, base: u64, batch: Batch) -> CommitRequest {

@@ -66,20 +66,7 @@ fn step(claim: &Claim, sequence: u32, base: u64, known: u64, output: &Payload) -
         digest: Digest([1; 16]),
         base,
         known,
-        batch: Batch {
-            segment: 0,
-            ops: vec![op],
-            attempts: vec![end],
-            restarted: vec![],
-            read_counts: vec![],
-            consumed: vec![],
-            disarmed: vec![],
-            orphaned: vec![],
-            events: vec![],
-            code: None,
-            draw: None,
-            end: BatchEnd::Continue,
-        },
+        batch: Batch { attempts: vec![end], ..Batch::new(0, vec![op], BatchEnd::Continue) },
     }
 }
 

@@ -133,18 +133,8 @@ impl Adapter {
             base: run.base,
             known,
             batch: Batch {
-                segment: run.segment,
-                ops,
-                attempts: Vec::new(),
-                restarted: Vec::new(),
-                read_counts: Vec::new(),
                 consumed: plan.consumed.into_iter().map(|signal| Consumed { signal, by }).collect(),
-                disarmed: Vec::new(),
-                orphaned: Vec::new(),
-                events: Vec::new(),
-                code: None,
-                draw: None,
-                end: plan.end,
+                ..Batch::new(run.segment, ops, plan.end)
             },
         };
         match self.send(request).await {

@@ -325,20 +325,7 @@ async fn a_commit_brings_its_tasks_along() -> Result<()> {
         digest: Digest::of_parts(&[b"three tasks"]),
         base: 0,
         known: claimed.high,
-        batch: Batch {
-            segment: 0,
-            ops: vec![task(0)?, task(1)?, task(2)?],
-            attempts: vec![],
-            restarted: vec![],
-            read_counts: vec![],
-            consumed: vec![],
-            disarmed: vec![],
-            orphaned: vec![],
-            events: vec![],
-            code: None,
-            draw: None,
-            end: BatchEnd::Continue,
-        },
+        batch: Batch::new(0, vec![task(0)?, task(1)?, task(2)?], BatchEnd::Continue),
     };
     let wanted = claim("fetch", 2, worker);
     let (answer, tasks) = storage.commit_and_claim(request.clone(), &wanted).await?;

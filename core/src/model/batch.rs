@@ -68,6 +68,24 @@ impl Batch {
     /// How many tasks that have not ended a run may have.
     pub const MOST_OPEN: usize = 10_000;
 
+    /// A batch of new ops and its end, and nothing else.
+    pub fn new(segment: u32, ops: Vec<NewOp>, end: BatchEnd) -> Self {
+        Self {
+            segment,
+            ops,
+            attempts: Vec::new(),
+            restarted: Vec::new(),
+            read_counts: Vec::new(),
+            consumed: Vec::new(),
+            disarmed: Vec::new(),
+            orphaned: Vec::new(),
+            events: Vec::new(),
+            code: None,
+            draw: None,
+            end,
+        }
+    }
+
     /// Errors: `LimitReached` where it has more ops or more ends of attempts than one commit may have.
     pub fn check_size(&self) -> Result<()> {
         for (count, what) in [(self.ops.len(), "ops"), (self.attempts.len(), "ends of attempts")] {

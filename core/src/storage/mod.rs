@@ -19,8 +19,8 @@ mod fair_claims;
 pub mod families;
 #[doc(hidden)]
 pub mod guarded;
-#[doc(hidden)]
 mod ledger;
+#[doc(hidden)]
 pub mod limits;
 mod load;
 pub mod memory;

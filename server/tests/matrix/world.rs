@@ -163,20 +163,7 @@ impl World {
             digest: Digest::of_parts(&[b"a batch"]),
             base: self.base,
             known: self.known,
-            batch: Batch {
-                segment,
-                ops,
-                attempts: vec![],
-                restarted: vec![],
-                read_counts: vec![],
-                consumed: vec![],
-                disarmed: vec![],
-                orphaned: vec![],
-                events: vec![],
-                code: None,
-                draw: None,
-                end,
-            },
+            batch: Batch::new(segment, ops, end),
         }
     }
 

@@ -360,20 +360,7 @@ async fn what_an_author_says_of_a_checkpoint_is_told_as_it_was_said() {
         digest: Digest::default(),
         base: claimed.execution.base,
         known: claimed.high,
-        batch: Batch {
-            segment: 0,
-            ops: Vec::new(),
-            attempts: Vec::new(),
-            restarted: Vec::new(),
-            read_counts: Vec::new(),
-            consumed: Vec::new(),
-            disarmed: Vec::new(),
-            orphaned: Vec::new(),
-            events: Vec::new(),
-            code: None,
-            draw: None,
-            end: BatchEnd::Checkpoint(NewCheckpoint { state, leaves, metadata: said.into() }),
-        },
+        batch: Batch::new(0, vec![], BatchEnd::Checkpoint(NewCheckpoint { state, leaves, metadata: said.into() })),
     };
     storage.commit(request).await.unwrap();
     let told: Value = serde_json::from_str(said).unwrap();

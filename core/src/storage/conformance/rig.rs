@@ -416,20 +416,7 @@ impl<'a> Holder<'a> {
 
     /// A batch of ops.
     pub fn batch(&self, ops: Vec<NewOp>, end: BatchEnd) -> Batch {
-        Batch {
-            segment: self.segment,
-            ops,
-            attempts: Vec::new(),
-            restarted: Vec::new(),
-            read_counts: Vec::new(),
-            consumed: Vec::new(),
-            disarmed: Vec::new(),
-            orphaned: Vec::new(),
-            events: Vec::new(),
-            code: None,
-            draw: None,
-            end,
-        }
+        Batch::new(self.segment, ops, end)
     }
 
     /// Commits a batch and takes note of the answer.
