@@ -64,7 +64,7 @@ export type { Serializer } from "./serializer.js";
 export type { Stored, StoredPart } from "./stored.js";
 export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";
 export { Child, type SpawnOptions } from "./child.js";
-export type { AnyChild, ChildEvent, ChildRequest } from "./childEvents.js";
+export type { AnyChild, ChildEvent, ChildOverrun, ChildRequest } from "./childEvents.js";
 export { Step } from "./step.js";
 export {
   type CallOptions,

@@ -12,7 +12,7 @@ use flovyn_core::wire::{CHUNK, raw};
 use flovyn_proto::v1;
 use flovyn_proto::v1::worker_lifecycle_client::WorkerLifecycleClient;
 use flovyn_server::protocol::Protocol;
-use flovyn_server::{Access, Extensions, Identity, ServeOptions, ServerConfig, serve, serve_with};
+use flovyn_server::{Access, Extensions, Identity, ServeOptions, ServerConfig, serve, serve_connections, serve_with};
 use flovyn_server_v1::FirstProtocol;
 use futures::stream;
 use house::House;
@@ -304,4 +304,17 @@ async fn a_server_that_ends_finishes_what_it_has_begun() {
     let stored = upload.await.expect("it ends").expect("it is stored").into_inner();
     assert_eq!(stored.size, CHUNK as u64);
     ending.await.expect("it ends").expect("it ends in order");
+}
+
+#[tokio::test]
+async fn connections_that_have_ended_are_not_asked_for_again() -> Result<()> {
+    // `unfold` panics when it is read after its end.
+    let ended = || Box::pin(stream::unfold((), |()| async { None::<(std::io::Result<TcpStream>, ())> }));
+    for _ in 0..32 {
+        let house = Runtime::open("memory:").await?;
+        let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
+        let served = serve_connections(house.storage().clone(), house.chunks().clone(), access, ended(), ended());
+        let _still_serving = tokio::time::timeout(Duration::from_millis(5), served).await;
+    }
+    Ok(())
 }

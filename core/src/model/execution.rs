@@ -280,6 +280,7 @@ pub struct Execution {
     /// What its model calls have used, by model.
     pub usage: UsageTotals,
     /// What it has of the budgets of its family. None where there are none.
+    #[doc(hidden)]
     pub purse: Option<Purse>,
     /// The run that spawned it.
     pub parent: Option<ExecutionId>,

@@ -24,7 +24,7 @@ mod text;
 mod usage;
 
 // What users of a backend see.
-pub use budget::{Budget, Overrun, Purse, Spent};
+pub use budget::{Budget, Overrun, Spent};
 pub use checkpoint::Checkpoint;
 pub use child::{CHILD_SIGNALS, child_signal};
 pub use entry::{Entry, Role};
@@ -55,7 +55,7 @@ pub use audit::{AuditRow, Seal};
 #[doc(hidden)]
 pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
 #[doc(hidden)]
-pub use budget::Allowance;
+pub use budget::{Allowance, Purse};
 #[doc(hidden)]
 pub use checkpoint::NewCheckpoint;
 #[doc(hidden)]

@@ -85,7 +85,8 @@ where
         .layer(from_fn_with_state(grpc.service.clone(), admit))
         .layer(from_fn_with_state(grpc.service.clone(), count_calls))
         .layer(from_fn(request_id::mark));
-    let connections = Mutex::new(connections);
+    // Two servers read from it, and either may be the one that sees its end.
+    let connections = Mutex::new(connections.fuse());
     let next = || stream::poll_fn(|cx| connections.lock().poll_next_unpin(cx));
     let before_drain = protocol().add_routes(Routes::from(routes.clone()));
     let before_drain = before_drain.serve_with_incoming_shutdown(next(), grpc.service.drained());

@@ -56,7 +56,7 @@ const LAST_HANDSHAKES: Duration = Duration::from_secs(1);
 /// machine are answered.
 pub(crate) async fn serve<C>(
     service: Service,
-    mut incoming: impl Stream<Item = (C, Option<IpAddr>)> + Unpin,
+    incoming: impl Stream<Item = (C, Option<IpAddr>)> + Unpin,
     loopback_hosts: Option<Hosts>,
     closer: ListenerCloser,
     calls_ended: impl Future<Output = ()>,
@@ -65,6 +65,7 @@ where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (app, protocol) = (app(service.clone(), loopback_hosts), protocol());
+    let mut incoming = incoming.fuse();
     let (mut before_stop, mut after_stop) = (Connections::new(), Connections::new());
     let mut stopped = pin!(service.stopped());
     loop {
@@ -76,7 +77,6 @@ where
             () = &mut stopped => break,
         }
     }
-    let mut incoming = incoming.fuse();
     let mut ended = pin!(join(before_stop.end(), calls_ended));
     loop {
         tokio::select! {
