@@ -7,8 +7,8 @@ use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Code;
 use flovyn_core::id::{ExecutionId, OrgId, RequestId, WorkerId};
 use flovyn_core::model::{
-    Batch, BatchEnd, Claim, CommitRequest, ExecutionFilter, Label, LabelKey, NewExecution, NewOp, OpBody, OpKind,
-    PageRequest,
+    Batch, BatchEnd, CancelMode, Cancellation, Claim, CommitRequest, ExecutionFilter, Label, LabelKey, NewExecution,
+    NewOp, OpBody, OpKind, PageRequest,
 };
 use flovyn_core::payload::{Digest, Payload};
 use flovyn_core::runtime::Runtime;
@@ -434,15 +434,8 @@ async fn a_database_is_reached_encrypted_by_those_who_trust_it() {
     }
 }
 
-/// A parent and its children end in the same moment, in two processes: no transaction waits for another in a circle.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_family_that_ends_at_once_locks_in_one_order() {
-    const CHILDREN: usize = 200;
-    let cluster = Cluster::shared();
-    cluster.sql("postgres", "CREATE DATABASE ends_at_once").unwrap();
-    let url = cluster.url("ends_at_once");
-    let stores = [connect(&url).unwrap(), connect(&url).unwrap()];
-    let request = |claim: &Claim, base, batch| CommitRequest {
+fn request(claim: &Claim, base: u64, batch: Batch) -> CommitRequest {
+    CommitRequest {
         org: OrgId::DEFAULT,
         execution: claim.execution.new.id,
         lease: claim.lease,
@@ -451,19 +444,33 @@ async fn a_family_that_ends_at_once_locks_in_one_order() {
         base,
         known: claim.high,
         batch,
+    }
+}
+
+/// The first commit of a run: so many children are born.
+fn born(children: usize) -> Batch {
+    let child = |sequence: usize| NewOp {
+        sequence: sequence as u32,
+        once: None,
+        label: Label { kind: OpKind::Child, name: "agent".into(), key: LabelKey::Digest(Digest::default()) },
+        seen: vec![],
+        body: OpBody::Child(Box::new(start())),
     };
+    Batch::new(0, (0..children).map(child).collect(), BatchEnd::Continue)
+}
+
+/// A parent and its children end in the same moment, in two processes: no transaction waits for another in a circle.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_family_that_ends_at_once_locks_in_one_order() {
+    const CHILDREN: usize = 200;
+    let cluster = Cluster::shared();
+    cluster.sql("postgres", "CREATE DATABASE ends_at_once").unwrap();
+    let url = cluster.url("ends_at_once");
+    let stores = [connect(&url).unwrap(), connect(&url).unwrap()];
     for round in 0..3 {
         stores[0].create_execution(start()).await.unwrap();
         let parent = stores[0].claim_agents(claim(1)).await.unwrap().remove(0);
-        let child = |sequence: usize| NewOp {
-            sequence: sequence as u32,
-            once: None,
-            label: Label { kind: OpKind::Child, name: "agent".into(), key: LabelKey::Digest(Digest::default()) },
-            seen: vec![],
-            body: OpBody::Child(Box::new(start())),
-        };
-        let born = Batch::new(0, (0..CHILDREN).map(child).collect(), BatchEnd::Continue);
-        stores[0].commit(request(&parent, 0, born)).await.unwrap();
+        stores[0].commit(request(&parent, 0, born(CHILDREN))).await.unwrap();
         let children = stores[0].claim_agents(claim(CHILDREN)).await.unwrap();
         assert_eq!(children.len(), CHILDREN, "round {round}");
         let ends = children.iter().map(|child| (child, 0)).chain([(&parent, 1)]);
@@ -478,5 +485,48 @@ async fn a_family_that_ends_at_once_locks_in_one_order() {
     }
     stores.into_iter().for_each(|store| store.close());
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'ends_at_once'";
+    assert_eq!(cluster.sql("postgres", deadlocks).unwrap().trim(), "0");
+}
+
+/// A family is stopped by one process while another one lets its runs start more runs and end: none of them goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_family_that_grows_is_stopped_whole() {
+    const CHILDREN: usize = 60;
+    let cluster = Cluster::shared();
+    cluster.sql("postgres", "CREATE DATABASE stopped_whole").unwrap();
+    let url = cluster.url("stopped_whole");
+    let stores = [connect(&url).unwrap(), connect(&url).unwrap()];
+    for how in [CancelMode::Graceful, CancelMode::Hard, CancelMode::Graceful, CancelMode::Hard] {
+        stores[0].create_execution(start()).await.unwrap();
+        let parent = stores[0].claim_agents(claim(1)).await.unwrap().remove(0);
+        stores[0].commit(request(&parent, 0, born(CHILDREN))).await.unwrap();
+        let children = stores[0].claim_agents(claim(CHILDREN)).await.unwrap();
+        let work = children.iter().enumerate().map(|(at, child)| {
+            let (grow, end) = (born(2), Batch::new(0, vec![], BatchEnd::Complete(Payload::null())));
+            let batch = if at % 3 == 0 { end } else { grow };
+            stores[0].commit(request(child, 0, batch))
+        });
+        let cancellation = Cancellation { mode: how, ..Cancellation::USUAL };
+        let stop = stores[1].request_cancel(OrgId::DEFAULT, parent.execution.new.id, cancellation);
+        let (worked, stopped) = futures::future::join(futures::future::join_all(work), stop).await;
+        stopped.unwrap();
+        for answer in worked {
+            let gone = |error: &flovyn_core::Error| matches!(error.code(), Code::LeaseLost | Code::ExecutionClosed);
+            assert!(answer.as_ref().err().is_none_or(gone), "{answer:?}");
+        }
+        let open = |more: &str| {
+            let sql = format!("SELECT count(*) FROM agent_execution WHERE ended_at IS NULL {more}");
+            cluster.sql("stopped_whole", &sql).unwrap().trim().to_owned()
+        };
+        // Those that a worker holds tidy up; what they start then ends with them.
+        assert_eq!(open("AND depth < 2 AND cancel_mode IS NULL"), "0");
+        if how == CancelMode::Graceful {
+            let at_once = Cancellation { mode: CancelMode::Hard, ..Cancellation::USUAL };
+            stores[1].request_cancel(OrgId::DEFAULT, parent.execution.new.id, at_once).await.unwrap();
+        }
+        assert_eq!(open(""), "0");
+    }
+    stores.into_iter().for_each(|store| store.close());
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'stopped_whole'";
     assert_eq!(cluster.sql("postgres", deadlocks).unwrap().trim(), "0");
 }

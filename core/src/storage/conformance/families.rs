@@ -1,13 +1,13 @@
 //! Runs of a family: births, ends, and what they tell each other.
 
 use super::Factory;
-use super::rig::{Holder, ORG, Rig, at_once, for_signal, gracefully, json};
+use super::rig::{Holder, ORG, Rig, at_once, for_signal, gracefully, json, refused};
 use crate::error::Code;
 use crate::id::{ExecutionId, SignalId};
 use crate::model::{
     BatchEnd, ChildEnd, ChildEvent, ChildRequest, CommitAnswer, Committed, Delivery, EventKind, FactKind, MessageBody,
-    OnParentEnd, OpBody, RecordedBody, RecordedOp, ResumeRequest, Signal, Spent, Status, Usage, Wait, WaitReason,
-    answer_of, answer_signal, child_signal, event_signal, refused_op,
+    NewOp, OnParentEnd, OpBody, RecordedBody, RecordedOp, ResumeRequest, Signal, Spent, Status, TaskOptions,
+    TaskStatus, Usage, Wait, WaitReason, answer_of, answer_signal, child_signal, event_signal, refused_op,
 };
 use crate::payload::Payload;
 use std::time::Duration;
@@ -264,6 +264,72 @@ pub async fn family_08_a_child_is_stopped_alone(factory: &dyn Factory) {
     assert!(told(&parent.commit(vec![again]).await).is_empty());
     assert_eq!(rig.kinds_after(child.id, high).await, [EventKind::Created; 0]);
     parent.suspend(vec![], Wait { tasks: true, ..Wait::default() }).await;
+}
+
+/// The id of the child that an op starts.
+fn child_of(op: &NewOp) -> ExecutionId {
+    let OpBody::Child(new) = &op.body else { unreachable!() };
+    new.id
+}
+
+/// A request to stop a run goes down to all below it, whatever they are doing: runs that nobody has claimed end at once,
+/// and their parent is told; the others tidy up. One that is detached goes on, with all below it.
+pub async fn family_08_a_stop_goes_down_the_tree(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut top = rig.running().await;
+    let mut ops = (0..4).map(|n| top.child(json(&n))).collect::<Vec<_>>();
+    if let OpBody::Child(new) = &mut ops[3].body {
+        new.on_parent_end = OnParentEnd::Detach;
+    }
+    let ids: Vec<_> = ops.iter().map(child_of).collect();
+    top.commit(ops).await;
+    let (mut works, mut waits) = (rig.claim(ids[0]).await, rig.claim(ids[1]).await);
+    let mut detached = rig.claim(ids[3]).await;
+    let (runs, fresh, task) = (works.child(json(&1)), works.child(json(&2)), works.queued(TaskOptions::default()));
+    let (runs_id, fresh_id) = (child_of(&runs), child_of(&fresh));
+    works.commit(vec![runs, fresh, task]).await;
+    let mut below = rig.claim(runs_id).await;
+    let lowest = below.child(json(&1));
+    let lowest_id = child_of(&lowest);
+    below.commit(vec![lowest]).await;
+    let op = waits.wait("s", None);
+    waits.suspend(vec![op], for_signal("s")).await;
+    let op = detached.child(json(&1));
+    let beside = child_of(&op);
+    detached.commit(vec![op]).await;
+
+    let grace = gracefully(Duration::from_secs(5));
+    let known = [rig.high(top.id).await, rig.high(works.id).await];
+    rig.storage.request_cancel(ORG, top.id, grace).await.unwrap();
+    for id in [top.id, ids[0], ids[1], runs_id] {
+        let run = rig.execution(id).await;
+        assert_eq!((run.status, run.cancel), (Status::Cancelling, Some((grace, rig.now().after(grace.grace)))));
+    }
+    for id in [ids[2], fresh_id, lowest_id] {
+        assert_eq!(rig.status(id).await, Status::Cancelled);
+    }
+    assert_eq!((rig.status(ids[3]).await, rig.status(beside).await), (Status::Running, Status::Pending));
+    use EventKind::{Cancelling, Signal};
+    assert_eq!(rig.kinds_after(top.id, known[0]).await, [Cancelling, Signal]);
+    assert_eq!(rig.kinds_after(works.id, known[1]).await, [Cancelling, Signal]);
+    assert!(rig.mailbox(top.id).await.iter().any(|signal| signal.name == child_signal(ids[2])));
+    assert!(rig.try_claim(waits.id).await.is_some());
+    let claimed = rig.claim_tasks().await;
+    assert_eq!((claimed.len(), claimed[0].task.execution), (1, works.id));
+
+    // Whoever holds one of them has lost it; the tasks end with their runs.
+    rig.storage.request_cancel(ORG, top.id, at_once()).await.unwrap();
+    for id in [top.id, ids[0], ids[1], ids[2], runs_id, fresh_id, lowest_id] {
+        assert_eq!(rig.status(id).await, Status::Cancelled);
+    }
+    assert_eq!(rig.task(works.id, claimed[0].task.new.id).await.status, TaskStatus::Cancelled);
+    assert_eq!((rig.status(ids[3]).await, rig.status(beside).await), (Status::Running, Status::Pending));
+    below.known = rig.high(below.id).await;
+    let batch = below.batch(vec![], BatchEnd::Complete(json(&1)));
+    assert_eq!(refused(below.try_commit(batch).await), Code::LeaseLost);
+    detached.known = rig.high(detached.id).await;
+    detached.end(vec![], BatchEnd::Complete(json(&1))).await;
+    assert_eq!(rig.status(beside).await, Status::Cancelled);
 }
 
 /// A child that is detached goes on when its parent ends, and what it asks then has no answer.

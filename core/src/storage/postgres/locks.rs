@@ -87,7 +87,7 @@ pub(super) const LAST: &str = concat!(
      LEFT JOIN agent_entry e ON e.org_id = x.org_id AND e.id = x.leaf"
 );
 
-fn ids(targets: &[(OrgId, ExecutionId)]) -> Vec<Value> {
+pub(super) fn ids(targets: &[(OrgId, ExecutionId)]) -> Vec<Value> {
     let (orgs, ids): (Vec<Value>, Vec<Value>) =
         targets.iter().map(|(org, id)| (Value::from(org.0), Value::from(id.0))).unzip();
     row![orgs, ids]
@@ -144,6 +144,14 @@ pub(super) fn adopt(tx: &Tx, runs: Vec<Run>, more: Vec<Question>) -> Done<IntoIt
 }
 
 fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
+    let runs = with_last(tx, runs, lasts)?;
+    let mut locked = tx.locked.borrow_mut();
+    runs.into_iter().for_each(|run| locked.insert(run));
+    Ok(())
+}
+
+/// Runs that are locked, with what their events say.
+pub(super) fn with_last(tx: &Tx, mut runs: Vec<Run>, lasts: &[Row]) -> Done<Vec<Run>> {
     let mut last_of: HashMap<Key, Last> = HashMap::with_capacity(lasts.len());
     for row in lasts {
         let key = Key { org: OrgId(row.get(0)?), run: row.get(1)? };
@@ -155,10 +163,8 @@ fn fill(tx: &Tx, runs: Vec<Run>, lasts: &[Row]) -> Done<()> {
         last_of.insert(key, last);
         tx.number.set(row.get(14)?);
     }
-    let mut locked = tx.locked.borrow_mut();
-    for mut run in runs {
+    for run in &mut runs {
         run.home.last = last_of.remove(&run.home.key);
-        locked.insert(run);
     }
-    Ok(())
+    Ok(runs)
 }

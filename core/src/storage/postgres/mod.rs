@@ -15,6 +15,7 @@ mod entry;
 mod event;
 mod facts;
 mod fault;
+mod gathered;
 mod housekeeping;
 mod kinship;
 mod link;

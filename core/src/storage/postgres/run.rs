@@ -1,6 +1,7 @@
 //! The statements about runs: how a row is found, locked, read and saved; its transitions are in `sql::run`.
 
 use super::fault::Done;
+use super::gathered::gather_below;
 use super::locks::{self, Last};
 use super::sets::{Set, Value, row};
 use super::tx::{Mode, Tx};
@@ -72,7 +73,7 @@ macro_rules! accounts {
 }
 
 /// What becomes of a child when its parent ends.
-fn then(detached: bool) -> OnParentEnd {
+pub(super) fn then(detached: bool) -> OnParentEnd {
     if detached { OnParentEnd::Detach } else { OnParentEnd::Cancel }
 }
 
@@ -289,7 +290,14 @@ impl Runs for Tx<'_> {
         self.first(sql, row![run.home.key.org.0, run.home.key.run, end], |row| Ok(ExecutionId(row.get(0)?)))
     }
 
+    fn gather_below(&self, run: &Run) -> Done<()> {
+        gather_below(self, run)
+    }
+
     fn open_children(&self, run: &Run) -> Done<Vec<(ExecutionId, OnParentEnd)>> {
+        if let Some(gathered) = self.gathered.borrow_mut().take_children(run.id) {
+            return Ok(gathered);
+        }
         self.all(
             "SELECT id, detached FROM agent_execution WHERE org_id = $1 AND parent_id = $2 AND ended_at IS NULL ORDER BY run",
             row![run.home.key.org.0, run.id.0],
@@ -319,7 +327,8 @@ impl Runs for Tx<'_> {
     }
 
     fn find_run(&self, org: OrgId, execution: ExecutionId) -> Done<Run> {
-        let taken = self.locked.borrow_mut().take(org, execution);
+        let taken = self.gathered.borrow_mut().take_run(org, execution);
+        let taken = taken.or_else(|| self.locked.borrow_mut().take(org, execution));
         let found = match (taken, self.mode) {
             (Some(run), _) => Some(run),
             (None, Mode::Write) => {

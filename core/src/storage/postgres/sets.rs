@@ -6,6 +6,7 @@
 
 pub(super) use crate::storage::sql::values::{Value, row};
 use bytes::{BufMut, BytesMut};
+use std::collections::HashMap;
 use std::error::Error;
 use std::sync::OnceLock;
 use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type, to_sql_checked};
@@ -195,35 +196,62 @@ impl Set {
     }
 }
 
+/// From so many rows on, a row is found by its keys in a table, and not by comparing it with each of them.
+const MANY: usize = 64;
+
+/// The rows of one statement.
+#[derive(Debug)]
+struct Rows {
+    set: &'static Set,
+    rows: Vec<Vec<Value>>,
+    /// The places of the first rows by their keys. Of a few rows there is none.
+    places: HashMap<Vec<Value>, usize>,
+}
+
+impl Rows {
+    /// The row that these keys find.
+    fn find(&mut self, keys: &[Value]) -> Option<&mut Vec<Value>> {
+        let count = keys.len();
+        if self.rows.len() < MANY {
+            return self.rows.iter_mut().find(|there| there[..count] == *keys);
+        }
+        for (place, row) in self.rows.iter().enumerate().skip(self.places.len()) {
+            self.places.insert(row[..count].to_vec(), place);
+        }
+        self.places.get(keys).map(|place| &mut self.rows[*place])
+    }
+}
+
 /// Rows that wait to be sent, by the statement that writes them.
 #[derive(Debug, Default)]
-pub(super) struct Writes(Vec<(&'static Set, Vec<Vec<Value>>)>);
+pub(super) struct Writes(Vec<Rows>);
 
 impl Writes {
+    fn rows_of(&mut self, set: &'static Set) -> &mut Rows {
+        let place = self.0.iter().position(|known| std::ptr::eq(known.set, set)).unwrap_or_else(|| {
+            self.0.push(Rows { set, rows: Vec::new(), places: HashMap::new() });
+            self.0.len() - 1
+        });
+        &mut self.0[place]
+    }
+
     /// Adds a row. A second update of a row takes the place of the first.
     pub(super) fn put(&mut self, set: &'static Set, row: Vec<Value>) {
-        let place = self.0.iter().position(|(known, _)| std::ptr::eq(*known, set));
-        let rows = match place {
-            Some(place) => &mut self.0[place].1,
-            None => {
-                self.0.push((set, Vec::new()));
-                &mut self.0.last_mut().expect("one was pushed").1
-            }
-        };
-        let again = rows.iter_mut().find(|there| set.keys > 0 && there[..set.keys] == row[..set.keys]);
+        let rows = self.rows_of(set);
+        let again = if set.keys > 0 { rows.find(&row[..set.keys]) } else { None };
         match again {
             Some(there) => *there = row,
-            None => rows.push(row),
+            None => rows.rows.push(row),
         }
     }
 
     /// Adds the rows of another command. They are not compared with the ones here, since no two commands of a
     /// transaction update the same row.
     pub(super) fn append(&mut self, others: Self) {
-        for (set, mut rows) in others.0 {
-            match self.0.iter_mut().find(|(known, _)| std::ptr::eq(*known, set)) {
-                Some((_, there)) => there.append(&mut rows),
-                None => self.0.push((set, rows)),
+        for mut others in others.0 {
+            match self.0.iter_mut().find(|known| std::ptr::eq(known.set, others.set)) {
+                Some(there) => there.rows.append(&mut others.rows),
+                None => self.0.push(others),
             }
         }
     }
@@ -236,8 +264,8 @@ impl Writes {
     /// The statements with their columns.
     pub(super) fn statements(&self) -> impl Iterator<Item = (&'static str, Vec<Column<'_>>)> {
         let mut sets: Vec<_> = self.0.iter().collect();
-        sets.sort_by_key(|(set, _)| set.verb);
-        sets.into_iter().map(|(set, rows)| match rows.as_slice() {
+        sets.sort_by_key(|rows| rows.set.verb);
+        sets.into_iter().map(|Rows { set, rows, .. }| match rows.as_slice() {
             [row] => (set.one(), row.iter().map(Column::One).collect()),
             rows => (set.many(), (0..rows[0].len()).map(|index| Column::Each { rows, index }).collect()),
         })
@@ -272,12 +300,16 @@ mod tests {
     #[test]
     fn a_second_update_of_a_row_replaces_the_first() {
         let mut writes = Writes::default();
+        let rows = 2 * MANY as i64 + 1;
         for text in ["one", "two"] {
-            writes.put(&CHANGED, row![1i64, text]);
-            writes.put(&ADDED, row![1i64, text]);
+            for n in 0..rows {
+                writes.put(&CHANGED, row![n, text]);
+                writes.put(&ADDED, row![n, text]);
+            }
         }
-        let rows: Vec<usize> = writes.0.iter().map(|(_, rows)| rows.len()).collect();
-        assert_eq!(rows, [1, 2]);
-        assert_eq!(writes.0[0].1[0][1], Value::from("two"));
+        let counts: Vec<_> = writes.0.iter().map(|rows| rows.rows.len() as i64).collect();
+        assert_eq!(counts, [rows, 2 * rows]);
+        let changed = &writes.0[0].rows;
+        assert!(changed.iter().zip(0..).all(|(row, n)| *row == row![n, "two"]));
     }
 }

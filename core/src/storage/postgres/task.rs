@@ -254,6 +254,9 @@ impl Tasks for Tx<'_> {
     }
 
     fn open_tasks(&self, run: &Run) -> Done<Vec<TaskRow>> {
+        if let Some(gathered) = self.gathered.borrow_mut().take_tasks(run.home.key) {
+            return Ok(gathered);
+        }
         let sql = concat!(
             select_task!(),
             "WHERE t.org_id = $1 AND t.run = $2 AND t.ended_at IS NULL ORDER BY t.segment, t.sequence"

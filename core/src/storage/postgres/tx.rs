@@ -5,6 +5,7 @@
 //! of the transaction go on.
 
 use super::fault::{Done, Fault};
+use super::gathered::Gathered;
 use super::link::{Ask, Link};
 use super::locks::{Last, Locked};
 use super::run::Home;
@@ -75,6 +76,8 @@ pub(in crate::storage) struct Tx<'l> {
     pub(super) ahead: Cell<Option<Vec<Row>>>,
     /// Runs that were locked and read before the commands began.
     pub(super) locked: RefCell<Locked>,
+    /// Runs below one that the current command asks to stop.
+    pub(super) gathered: RefCell<Gathered>,
     /// Depths of entries that the transaction has written.
     pub(super) depths: RefCell<HashMap<EntryId, u32>>,
     news: RefCell<News>,
@@ -96,6 +99,7 @@ impl<'l> Tx<'l> {
             number: Cell::new(None),
             ahead: Cell::new(None),
             locked: RefCell::default(),
+            gathered: RefCell::default(),
             depths: RefCell::default(),
             news: RefCell::default(),
         }
@@ -203,6 +207,7 @@ impl<'l> Tx<'l> {
 
     /// The current command has succeeded.
     pub(super) fn keep(&self) {
+        self.gathered.take();
         self.kept.borrow_mut().append(self.own.take());
         self.sent.set(false);
     }
@@ -210,6 +215,7 @@ impl<'l> Tx<'l> {
     /// The current command has refused. Drops its collected writes. False if some were sent, so that only a rollback
     /// undoes them.
     pub(super) fn forget(&self) -> bool {
+        self.gathered.take();
         self.own.take();
         !self.sent.replace(false)
     }

@@ -3,7 +3,7 @@
 use super::backend::Backend;
 use super::payloads::{fits, payloads_of};
 use super::segment::{Loaded, load, prepare};
-use super::{Entries, Events, Payloads, Runs, Tables, Tasks, executions, fork};
+use super::{Entries, Events, Payloads, Runs, Tables, Tasks, executions, fork, stop};
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId};
 use crate::model::{
@@ -97,10 +97,8 @@ impl<B: Backend> AgentStorage for B {
     }
 
     async fn request_cancel(&self, org: OrgId, execution: ExecutionId, cancel: Cancellation) -> Result<Execution> {
-        self.write_family("cancel a run", org, execution, move |tx| {
-            executions::request_cancel(tx, org, execution, cancel, false)
-        })
-        .await
+        self.write_family("cancel a run", org, execution, move |tx| stop::request_cancel(tx, org, execution, cancel))
+            .await
     }
 
     async fn remove_execution(&self, org: OrgId, execution: ExecutionId) -> Result<()> {

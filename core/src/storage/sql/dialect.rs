@@ -112,6 +112,12 @@ pub(in crate::storage) trait Runs: Dialect {
     /// The children of a run that have not ended, in the order in which they were started, each with what becomes of it
     /// when the run ends.
     fn open_children(&self, run: &RunOf<Self>) -> Result<Vec<(ExecutionId, OnParentEnd)>, Self::Fault>;
+    /// Reads the runs below a run that have not ended, down to those that go on without their parent, with what a request
+    /// to stop them needs: locked from the top downwards, before the command reads them one by one. Where a read is cheap
+    /// there is nothing to do.
+    fn gather_below(&self, _run: &RunOf<Self>) -> Result<(), Self::Fault> {
+        Ok(())
+    }
     /// The accounts of a run and of all runs above it, from itself upwards. A transaction that writes locks them.
     fn accounts(&self, org: OrgId, id: ExecutionId) -> Result<Vec<Account>, Self::Fault>;
     /// Writes what a run has of the budgets of its family.

@@ -5,15 +5,15 @@ use super::fork;
 use super::log::Log;
 use super::op::append;
 use super::request::position;
-use super::run::{BY_PARENT, Cause, Ending, Origin, Run, Stop};
+use super::run::{Cause, Origin, Run};
 use super::{RunOf, Statements};
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, Slot};
 use crate::journal::retry::{Verdict, described, last_life};
 use crate::model::{
-    CancelMode, Cancellation, Created, Delivery, Divergence, EventKind, Execution, ForkFrom, ForkRequest, Label,
-    LabelKey, NewEntry, NewExecution, NewOp, NewSignal, OnParentEnd, OpBody, OpKind, Purse, Resolution, ResumeRequest,
-    SignalStored, StartLimits, Status, Task, TaskStatus, WaitReason,
+    Created, Delivery, Divergence, EventKind, Execution, ForkFrom, ForkRequest, Label, LabelKey, NewEntry,
+    NewExecution, NewOp, NewSignal, OpBody, OpKind, Purse, Resolution, ResumeRequest, SignalStored, StartLimits,
+    Status, Task, TaskStatus, WaitReason,
 };
 use crate::payload::Payload;
 use crate::storage::limits::{self, DEFAULT_TAIL, DEFAULT_TOTAL_STEPS};
@@ -108,43 +108,6 @@ pub(in crate::storage) fn store_signal<T: Statements>(tx: &T, new: &NewSignal) -
         run.save(tx)?;
     }
     Ok(SignalStored { id: new.id, repeated: false, resumed })
-}
-
-/// Records a request to stop, of its own or because its parent ends.
-pub(in crate::storage) fn request_cancel<T: Statements>(
-    tx: &T,
-    org: OrgId,
-    id: ExecutionId,
-    cancellation: Cancellation,
-    by_parent: bool,
-) -> Result<Execution, T::Fault> {
-    let mut run = tx.find_run(org, id)?;
-    let never_claimed = run.status == Status::Pending && run.epoch == 0;
-    let graceful = cancellation.mode == CancelMode::Graceful;
-    if run.status.is_terminal() || (graceful && run.status == Status::Cancelling) {
-        return tx.execution(T::key(&run.home));
-    }
-    let mut log = Log::open(tx, &run)?;
-    if !graceful {
-        run.stop = Some(Stop { number: 0, cancellation, until: tx.now().0 });
-        run.epoch += 1;
-        run.finish(&mut log, Ending::Cancelled(None, if by_parent { BY_PARENT } else { "hard" }))?;
-    } else if never_claimed || run.status == Status::Paused {
-        run.stop = Some(Stop { number: 0, cancellation, until: tx.now().0 });
-        run.finish(&mut log, Ending::Cancelled(None, if by_parent { BY_PARENT } else { "graceful" }))?;
-    } else {
-        run.ask_to_stop(&mut log, cancellation, &json!({ "mode": cancellation.mode }))?;
-    }
-    run.save(tx)?;
-    let home = T::key(&run.home);
-    if !run.status.is_terminal() && run.children > 0 {
-        // A child that ends at once writes to its parent's rows.
-        drop(log);
-        for (child, _) in tx.open_children(&run)?.into_iter().filter(|(_, then)| *then == OnParentEnd::Cancel) {
-            request_cancel(tx, org, child, cancellation, false)?;
-        }
-    }
-    tx.execution(home)
 }
 
 /// Continues a paused run.

@@ -5,10 +5,11 @@
 //! transactions of PostgreSQL wait for each other, the database ends one of them, and its commands are run again.
 
 use super::budgets;
-use super::executions::{request_cancel, start};
+use super::executions::start;
 use super::log::Log;
 use super::messages::leave_alone;
 use super::run::{Cause, Run};
+use super::stop::stop_child;
 use super::tail::Recorded;
 use super::{RunOf, Statements, if_there};
 use crate::error::Error;
@@ -154,8 +155,8 @@ impl<H> Run<H> {
         tx: &T,
         child: ExecutionId,
     ) -> Result<(), T::Fault> {
-        let child = request_cancel(tx, T::org(&self.home), child, Cancellation::USUAL, true)?;
-        self.children = self.children.saturating_sub(child.status.is_terminal().into());
+        let ended = stop_child(tx, self, child, Cancellation::USUAL)?;
+        self.children = self.children.saturating_sub(ended.is_some().into());
         Ok(())
     }
 
@@ -171,13 +172,14 @@ impl<H> Run<H> {
         }
         let (tx, org) = (log.tx, T::org(&self.home));
         let how = self.stop.map_or(Cancellation::USUAL, |stop| stop.cancellation);
+        tx.gather_below(self)?;
         let children = tx.open_children(self)?;
         if status == Status::Completed && !children.is_empty() {
             log.event(EventKind::Warning, &left_running(children.iter().map(|(child, _)| *child)))?;
         }
         for (child, then) in children {
             match then {
-                OnParentEnd::Cancel => drop(request_cancel(tx, org, child, how, true)?),
+                OnParentEnd::Cancel => drop(stop_child(tx, self, child, how)?),
                 OnParentEnd::Detach => leave_alone(tx, org, child, self.id, status)?,
             }
         }

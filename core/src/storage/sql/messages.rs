@@ -1,14 +1,13 @@
 //! What a run says to its parent and to its children, in the transaction of the commit that says it.
 
 use super::dialect::Failing;
-use super::executions::{request_cancel, store_signal};
+use super::executions::store_signal;
 use super::log::Log;
+use super::stop::stop_child;
 use super::{RunOf, Statements, if_there};
 use crate::error::Error;
 use crate::id::{ExecutionId, OrgId, Slot};
-use crate::model::{
-    Batch, BatchEnd, Cancellation, ChildEnd, Fact, MessageBody, NewMessage, OpBody, Status, Wait, unanswered,
-};
+use crate::model::{Batch, BatchEnd, Cancellation, Fact, MessageBody, NewMessage, OpBody, Status, Wait, unanswered};
 
 /// Delivers the messages of a batch. Returns what the sender is told at once: of messages that were not delivered, and of
 /// children that have stopped at once.
@@ -111,14 +110,7 @@ fn stop<T: Statements>(
     child: ExecutionId,
     how: Cancellation,
 ) -> Result<Option<Fact>, T::Fault> {
-    let org = T::org(&parent.home);
-    if tx.find_run(org, child)?.status.is_terminal() {
-        return Ok(None);
-    }
-    let stopped = request_cancel(tx, org, child, how, true)?;
-    if !stopped.status.is_terminal() {
-        return Ok(None);
-    }
+    let Some(end) = stop_child(tx, parent, child, how)? else { return Ok(None) };
     parent.children = parent.children.saturating_sub(1);
-    parent.hear(log, &ChildEnd::of(&stopped, parent.id), stopped.end_output()).map(Some)
+    parent.hear(log, &end, None).map(Some)
 }

@@ -35,6 +35,7 @@ pub(super) mod request;
 pub(super) mod run;
 mod schedules;
 pub(super) mod segment;
+mod stop;
 pub(super) mod tables;
 pub(super) mod tail;
 pub(super) mod task;

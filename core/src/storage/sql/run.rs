@@ -13,8 +13,8 @@ use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, WorkerId};
 use crate::journal::retry::{MAX_LOSSES, quarantined, run_quarantined};
 use crate::model::{
-    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, NewExecution, OpBody, Status, Task,
-    TaskStatus, Wait, WaitReason, runners,
+    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, NewExecution, OpBody, Overrun, Status,
+    Task, TaskStatus, Wait, WaitReason, runners,
 };
 use crate::payload::Payload;
 use crate::storage::limits::DEFAULT_TAIL;
@@ -277,22 +277,30 @@ impl<H> Run<H> {
         log.tx.put_failure(self, None)
     }
 
-    /// Ends it with the output or failure of `end`. Open tasks are cancelled, except detached ones that run, and timers
-    /// are disarmed. Returns the facts of the cancelled tasks.
+    /// Ends it with the output or failure of `end`, and tells its parent. Open tasks are cancelled, except detached ones
+    /// that run, and timers are disarmed. Returns the facts of the cancelled tasks.
     pub(in crate::storage) fn finish<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
         end: Ending<'_>,
     ) -> Result<Vec<Fact>, T::Fault> {
-        let by_parent = matches!(&end, Ending::Cancelled(_, by) if *by == BY_PARENT);
-        let (status, kind, output, failure, data) = match end {
-            Ending::Completed(output) => (Status::Completed, EventKind::Completed, Some(output), None, json!({})),
-            Ending::Failed(failure) => {
-                (Status::Failed, EventKind::Failed, None, Some(failure), json!({ "error": failure }))
-            }
-            Ending::Cancelled(output, reason) => {
-                (Status::Cancelled, EventKind::Cancelled, output, None, json!({ "reason": reason }))
-            }
+        let (output, failure) = end.left();
+        let (facts, overrun) = self.end(log, end)?;
+        tell_parent(log.tx, self, output, failure, overrun)?;
+        Ok(facts)
+    }
+
+    /// As [`finish`](Self::finish), but tells its parent nothing. Returns also how its budget stopped it, if that did.
+    pub(super) fn end<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        end: Ending<'_>,
+    ) -> Result<(Vec<Fact>, Option<Overrun>), T::Fault> {
+        let (output, failure) = end.left();
+        let (status, kind, data) = match end {
+            Ending::Completed(_) => (Status::Completed, EventKind::Completed, json!({})),
+            Ending::Failed(failure) => (Status::Failed, EventKind::Failed, json!({ "error": failure })),
+            Ending::Cancelled(_, by) => (Status::Cancelled, EventKind::Cancelled, json!({ "reason": by })),
         };
         // Before the tasks are cancelled: their ends would wake the run otherwise.
         self.wait = None;
@@ -311,11 +319,7 @@ impl<H> Run<H> {
             log.tx.refer(self, output)?;
         }
         log.tx.put_end(self, output, failure)?;
-        let overrun = budgets::settle(log.tx, self)?;
-        if !by_parent {
-            tell_parent(log.tx, self, output, failure, overrun)?;
-        }
-        Ok(facts)
+        Ok((facts, budgets::settle(log.tx, self)?))
     }
 
     /// Asks it to stop, and tells its open tasks. `data` is that of the event. Returns the fact of the request.
@@ -506,6 +510,7 @@ impl<H> Run<H> {
 }
 
 /// How a run ends, and what it leaves behind.
+#[derive(Clone, Copy)]
 pub(in crate::storage) enum Ending<'a> {
     Completed(&'a Payload),
     Failed(&'a Failure),
@@ -513,8 +518,16 @@ pub(in crate::storage) enum Ending<'a> {
     Cancelled(Option<&'a Payload>, &'static str),
 }
 
-/// Who ended a run that its parent has taken along. It tells its parent nothing.
-pub(in crate::storage) const BY_PARENT: &str = "parent";
+impl<'a> Ending<'a> {
+    /// Its output and its failure.
+    fn left(self) -> (Option<&'a Payload>, Option<&'a Failure>) {
+        match self {
+            Self::Completed(output) => (Some(output), None),
+            Self::Failed(failure) => (None, Some(failure)),
+            Self::Cancelled(output, _) => (output, None),
+        }
+    }
+}
 
 /// What may wake a waiting run.
 #[derive(Debug, Clone, Copy)]

@@ -24,7 +24,7 @@ pub(in crate::storage) fn duration(micros: i64) -> Duration {
 }
 
 /// A column value.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::storage) enum Value {
     Null,
     Bool(bool),
