@@ -9,9 +9,10 @@ use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::ChildOptions;
 use flovyn_core::model::{
-    CancelMode, Cancellation, ExecutionFilter, OnParentEnd, PageRequest, ResumeRequest, Status, child_signal,
+    CancelMode, Cancellation, EventKind, ExecutionFilter, OnParentEnd, PageRequest, ResumeRequest, Status, child_signal,
 };
 use flovyn_core::payload::Payload;
+use flovyn_core::worker::WorkerOptions;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -207,6 +208,61 @@ rule!(family_02_a_child_outlives_checkpoints_and_every_segment_can_read_its_end,
     let page = PageRequest { limit: 100, after: None };
     let ends = world.storage.signals(ORG, handle.id(), page).await.unwrap().items;
     assert_eq!(ends.iter().filter(|end| end.consumed_by.is_none()).count(), 0, "a segment carries no ends along");
+});
+
+rule!(family_06_a_waiting_parent_holds_nothing, world, {
+    const CHILDREN: u64 = 40;
+    let parent = agent("parent", |ctx| {
+        Box::pin(async move {
+            let start = |n| {
+                let far = ChildOptions { queue: Some("far".into()), ..ChildOptions::default() };
+                ctx.spawn_agent_with::<u64>("adds", &n, far)
+            };
+            let children = (0..CHILDREN).map(start).collect::<Result<Vec<_>, _>>()?;
+            let ends = futures::future::join_all(children).await.into_iter();
+            Ok(json!(ends.sum::<Result<u64, _>>()?))
+        })
+    });
+    let adds = agent("adds", |ctx| {
+        Box::pin(async move {
+            let go = ctx.wait_for_signal::<u64>("go")?.await?;
+            Ok(json!(ctx.raw_input().parse::<u64>()? + go))
+        })
+    });
+    let near = world.forgetful(parent.clone().host()).await;
+    let handle = world.start("parent").await;
+    until("it waits", || async { handle.status().await.unwrap() == Status::Waiting }).await;
+    let waiting = handle.describe().await.unwrap();
+    assert_eq!((waiting.worker, waiting.lease_expires), (None, None));
+    near.evict_parked();
+    assert_eq!(near.parked(), 0);
+    world.kill(&near).await;
+
+    // One place is enough for all of them, since whoever waits leaves it to others.
+    let options = WorkerOptions { queue: "far".into(), max_agents: 1, max_parked: 0, ..WorkerOptions::default() };
+    let far = world.runtime.worker(Arc::new(adds.host()), options).await.unwrap();
+    let children = children(&world, &handle).await;
+    assert_eq!(children.len() as u64, CHILDREN);
+    let known = world.storage.execution(ORG, handle.id()).await.unwrap();
+    for child in children {
+        let child = world.client().handle(&child.to_string()).await.unwrap();
+        waits_for(&child, "go").await;
+        send(&child, "go", 1).await;
+        has_status(&child, Status::Completed).await;
+    }
+    world.kill(&far).await;
+
+    // All these ends are one batch: the parent is entered again once, and an end costs it one event.
+    let near = world.forgetful(parent.host()).await;
+    assert_eq!(result(&handle).await, json!(CHILDREN * (CHILDREN - 1) / 2 + CHILDREN));
+    let ended = handle.describe().await.unwrap();
+    assert_eq!(ended.epoch, known.epoch + 1);
+    let events = world.events(&handle).await;
+    let count = |kind| events.iter().filter(|event| event.kind == kind).count() as u64;
+    assert_eq!((count(EventKind::Signal), count(EventKind::Woken)), (CHILDREN, 1));
+    let others = events.iter().map(|event| event.kind).collect::<Vec<_>>();
+    assert!(others.len() as u64 <= CHILDREN + 8, "{others:?}");
+    world.kill(&near).await;
 });
 
 rule!(family_07_a_parent_that_ends_takes_its_children_along, world, {
