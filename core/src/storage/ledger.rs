@@ -161,9 +161,11 @@ impl Ledger {
         Ok(Some(Purse { slice, backed, ..Purse::default() }))
     }
 
-    /// Gives back what the run has not used, since it ends. What it has used beyond its slice is booked.
+    /// Gives back what the run has not used, since it ends. What it has used beyond its slice is booked. A run whose budget no
+    /// other one has used has nothing to give back.
     pub(crate) fn settle(&mut self) {
-        let Some(own) = self.chain.first_mut() else { return };
+        let is_alone = self.chain.len() == 1 && self.chain[0].purse.slice.is_none();
+        let Some(own) = self.chain.first_mut().filter(|_| !is_alone) else { return };
         own.ended = false;
         own.share(own.used);
         let (used, slice) = (own.used, own.purse.slice.clone().unwrap_or_default());

@@ -446,6 +446,32 @@ pub async fn family_09_budgets_hold_for_the_tree(factory: &dyn Factory) {
     assert_eq!((answer.cancel, kept), (None, Some(10)));
 }
 
+/// The end of the run at the top books what it has used, and gives back what it has not: what it leaves running draws from
+/// the rest.
+pub async fn family_09_the_end_of_a_root_is_booked(factory: &dyn Factory) {
+    for (drawn, spent, wanted, has_room) in [(0, 900, 200, false), (500, 20, 900, true)] {
+        let rig = Rig::new(factory).await;
+        let (mut parent, _) = budgeted(&rig, None).await;
+        let mut op = parent.child(json(&"left"));
+        if let OpBody::Child(new) = &mut op.body {
+            new.on_parent_end = OnParentEnd::Detach;
+        }
+        let left = child_of(&op);
+        let mut batch = parent.batch(vec![op], BatchEnd::Continue);
+        batch.draw = (drawn > 0).then(|| tokens(drawn));
+        parent.commit_batch(batch).await;
+        let mut left = rig.claim(left).await;
+        let usage = parent.usage("m", used(spent));
+        parent.end(vec![usage], BatchEnd::Complete(json(&1))).await;
+        assert_eq!(rig.execution(parent.id).await.purse.expect("a purse").lent.tokens, spent);
+        left.known = rig.high(left.id).await;
+        let mut batch = left.batch(vec![], BatchEnd::Continue);
+        batch.draw = Some(tokens(wanted));
+        let answer = left.commit_batch(batch).await;
+        assert_eq!(answer.cancel.is_none(), has_room);
+    }
+}
+
 /// A child has its budget from above: a person gives more to the run at the top, not to the child.
 pub async fn family_09_a_child_is_resumed_without_a_budget(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;

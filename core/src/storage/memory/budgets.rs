@@ -48,8 +48,7 @@ impl State {
 
     /// A run has ended: what it has not used goes back.
     pub(super) fn settle_budget(&mut self, (org, id): RunKey) {
-        let of_family = |exec: &crate::model::Execution| exec.purse.is_some() && exec.parent.is_some();
-        if self.run(org, id).is_ok_and(|run| of_family(&run.exec)) {
+        if self.run(org, id).is_ok_and(|run| run.exec.purse.is_some()) {
             let mut ledger = self.ledger((org, id));
             ledger.settle();
             self.keep_books(org, &ledger);

@@ -47,7 +47,7 @@ pub(super) fn draw<T: Statements>(
 
 /// A run ends: what it has not used goes back. Returns how its budget stopped it, if that did.
 pub(super) fn settle<T: Statements>(tx: &T, run: &RunOf<T>) -> Result<Option<Overrun>, T::Fault> {
-    if run.purse.is_none() || run.parent.is_none() {
+    if run.purse.is_none() {
         return Ok(None);
     }
     let org = T::org(&run.home);
