@@ -139,7 +139,7 @@ async def lead(ctx: AgentContext, given: dict[str, Any]) -> dict[str, Any]:
     refused = False
     if given["refused"]:
         try:
-            await ctx.spawn_agent(plain, {}, budget=given["refused"])
+            await ctx.spawn_agent(plain, given, budget=given["refused"])
         except flovyn.BudgetExceeded:
             refused = True
     told = {"ends": await tended(ctx, given["children"]), "refused": refused, "books": await books(ctx)}

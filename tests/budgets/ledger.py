@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import flovyn
+from flovyn.events import Lifecycle
 from flovyn.testing.scripted import ModelCall
 
 import books
@@ -96,9 +97,9 @@ class Run:
 class Seen:
     """What families have shown."""
 
-    faults: list[str] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    over: list[tuple[int, int]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list[str])
+    counts: Counter[str] = field(default_factory=Counter[str])
+    over: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """For each budget, by how many tokens it was overspent, and how many calls went beyond their reservations."""
 
 
@@ -205,11 +206,10 @@ def _of_books(run: Run, seen: Seen) -> Iterator[str]:
 async def _of_parent(client: flovyn.Client, run: Run, runs: dict[str, Run], evidence: Evidence) -> AsyncIterator[str]:
     """It has heard of each child one end, the same in all lives, and the one that the child had."""
     handle = await client.handle(run.id)
-    told = Counter([
-        event.data["name"].removeprefix("flovyn.child.")
-        async for event in handle.stream()
-        if getattr(event, "name", None) == "signal" and event.data["name"].startswith("flovyn.child.")
-    ])  # fmt: skip
+    told: Counter[str] = Counter()
+    async for event in handle.stream():
+        if isinstance(event, Lifecycle) and event.name == "signal":
+            told[event.data["name"].removeprefix("flovyn.child.")] += 1
     output: Any = await handle.output()
     ends = {end[1]: end for end in output["ends"]}
     if not len(ends) == len(output["ends"]) == len(run.children):

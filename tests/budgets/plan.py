@@ -52,7 +52,8 @@ class Models:
         self._add("report", chance, 1, calls=False, most=3 * MAX_TOKENS)
 
     def _add(self, model: str, chance: random.Random, length: int, *, calls: bool, most: int) -> None:
-        prompt, used = FIRST_PROMPT, []
+        used: list[tuple[int, int]] = []
+        prompt = FIRST_PROMPT
         for place in range(1, length + 1):
             output = chance.randrange(most // 4, most + 1)
             used.append((prompt, output))
