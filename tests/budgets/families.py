@@ -28,27 +28,24 @@ _log = -1
 
 
 class Death:
-    """When this process ends itself: so long after the n-th event of a kind, or so long after its start."""
+    """When this process ends itself: shortly after the n-th event of a kind, and after a moment at the latest."""
 
     def __init__(self, chance: random.Random) -> None:
-        self._word, latest_ms = chance.choice(
-            [("begin", 3.0), ("tool", 3.0), ("reply", 3.0), ("heard", 3.0), ("books", 3.0), ("", 300.0), ("", 700.0)]
-        )
-        self._left = chance.randrange(1, 12) if self._word not in ("", "books") else 1
-        self._after_s = chance.uniform(0, latest_ms) / 1000
-        if not self._word:
-            self._set()
+        self._word = chance.choice(("begin", "tool", "reply", "heard", "books", ""))
+        self._left = chance.randrange(1, 12)
+        self._after_s = chance.uniform(0, 0.003)
+        self._set(chance.uniform(0.1, 1.0))
 
     def saw(self, word: str) -> None:
         """Count an event."""
         if word == self._word:
             self._left -= 1
             if self._left == 0:
-                self._set()
+                self._set(self._after_s)
 
-    def _set(self) -> None:
+    def _set(self, after_s: float) -> None:
         def end() -> None:
-            time.sleep(self._after_s)
+            time.sleep(after_s)
             os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=end, daemon=True).start()
@@ -139,7 +136,7 @@ async def lead(ctx: AgentContext, given: dict[str, Any]) -> dict[str, Any]:
     refused = False
     if given["refused"]:
         try:
-            await ctx.spawn_agent(plain, given, budget=given["refused"])
+            await ctx.spawn_agent(plain, {"marker": f"{given['name']}.refused"}, budget=given["refused"])
         except flovyn.BudgetExceeded:
             refused = True
     told = {"ends": await tended(ctx, given["children"]), "refused": refused, "books": await books(ctx)}

@@ -100,7 +100,7 @@ class Seen:
     faults: list[str] = field(default_factory=list[str])
     counts: Counter[str] = field(default_factory=Counter[str])
     over: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """For each budget, by how many tokens it was overspent, and how many calls went beyond their reservations."""
+    """For each budget, by how many tokens it was overspent, and by how many calls went beyond their reservations."""
 
 
 async def check(client: flovyn.Client, family: Family, was_paused: bool, evidence: Evidence, seen: Seen) -> None:
@@ -175,6 +175,7 @@ def _of_calls(run: Run, evidence: Evidence, seen: Seen) -> Iterator[str]:
         if not 1 <= paid[place] <= asked[place] <= call.attempts:
             yield f"call {place} was paid {paid[place]} times in {asked[place]} requests and {call.attempts} attempts"
         seen.counts["lost"] += paid[place] - 1
+        seen.counts["tokens_lost"] += (paid[place] - 1) * sum(run.answers[place - 1])
         seen.counts["attempts_lost"] += call.attempts - 1
     seen.counts.update(recorded=count, tokens=run.used["tokens"], paid=sum(paid.values()))
 
@@ -252,5 +253,8 @@ def _of_root(family: Family, root: Run, output: dict[str, Any], was_paused: bool
         yield "its budget is small, and no child was stopped"
     if bool(family.input["refused"]) != output["refused"]:
         yield "a child that asked for more than there is was started"
-    if was_paused and family.input["report"] is None:
-        yield "its root was paused, and has made no calls"
+    # After the report the root asks for one more of everything.
+    used = root.sum("used")
+    is_short = any(used[of] >= family.budget[limit] for of, limit in DIMENSIONS.items() if limit in family.budget)
+    if was_paused != (is_short and family.input["report"] is not None):
+        yield f"its root was {'' if was_paused else 'not '}paused, and {dict(used)} were used"

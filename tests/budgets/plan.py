@@ -49,7 +49,7 @@ class Models:
             self._add(f"greedy-{number}", chance, 2 + number % 3, calls=True, most=5 * MAX_TOKENS)
         for number in range(2):
             self._add(f"plain-{number}", chance, 2 + number, calls=False, most=3 * MAX_TOKENS)
-        self._add("report", chance, 1, calls=False, most=3 * MAX_TOKENS)
+        self._add("report", chance, 1, calls=False, most=20 * MAX_TOKENS)
 
     def _add(self, model: str, chance: random.Random, length: int, *, calls: bool, most: int) -> None:
         used: list[tuple[int, int]] = []

@@ -32,7 +32,7 @@ from plan import Models, families
 HERE = Path(__file__).resolve().parent
 FAMILIES = 30
 BATCH = 10
-KILLS_PER_FAMILY = 3
+KILLS_PER_FAMILY = 2.4
 AT_A_TIME = 2
 LOOK_EVERY_S = 0.1
 POLL_S = 0.003
@@ -45,8 +45,8 @@ MORE = {"max_tokens": 10_000, "max_calls": 10}
 class Processes:
     """Processes that serve the families, each with a death of its own."""
 
-    def __init__(self, command: list[str], fake: FakeLlm, chance: random.Random, kills: int) -> None:
-        self._command, self._fake, self._chance, self._kills = command, fake, chance, kills
+    def __init__(self, command: list[str], said: Path, fake: FakeLlm, chance: random.Random, kills: int) -> None:
+        self._command, self._said, self._fake, self._chance, self._kills = command, said, fake, chance, kills
         self._alive: dict[subprocess.Popen[bytes], int | None] = {}
         """Each with the number of paid answers at which it is killed from here."""
         self.kills = 0
@@ -60,34 +60,38 @@ class Processes:
                 process.wait()
             if process.poll() is None:
                 continue
-            _, said = process.communicate()
-            if process.returncode != -signal.SIGKILL:
-                raise AssertionError(f"a process ended with {process.returncode}: {said.decode()[-3000:]}")
             del self._alive[process]
+            _let_go(process)
+            if process.returncode != -signal.SIGKILL:
+                raise AssertionError(f"a process ended with {process.returncode}: {self._said.read_text()[-3000:]}")
             self.kills += 1
         while len(self._alive) < AT_A_TIME:
             self._start(paid)
 
     def _start(self, paid: int) -> None:
-        is_mortal = self.kills + sum(1 for _ in self._alive) < self._kills
+        is_mortal = self.kills + len(self._alive) < self._kills
         is_killed_here = is_mortal and self._chance.random() < 0.5
         seed = str(self._chance.randrange(1 << 32)) if is_mortal and not is_killed_here else "-"
         command = ending_with_us([*self._command, seed])
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        with self._said.open("ab") as said:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said)
         self._alive[process] = paid + self._chance.randrange(1, 25) if is_killed_here else None
 
     def end(self) -> None:
         """Let those that live end."""
         for process in self._alive:
-            if process.stdin:
-                process.stdin.close()
+            _let_go(process)
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            if process.stderr:
-                process.stderr.close()
+
+
+def _let_go(process: subprocess.Popen[bytes]) -> None:
+    """End the input of a process."""
+    if process.stdin:
+        process.stdin.close()
 
 
 async def batch(url: str, folder: Path, chance: random.Random, numbers: range) -> Seen:
@@ -100,7 +104,8 @@ async def batch(url: str, folder: Path, chance: random.Random, numbers: range) -
         command = [sys.executable, str(HERE / "families.py"), url, fake.url, str(log)]
         async with flovyn.connect(url) as client:
             handles = {one.name: await client.start("lead", one.input, id=one.name, budget=one.budget) for one in given}
-            processes = Processes(command, fake, chance, KILLS_PER_FAMILY * len(given))
+            said = folder / f"said-{numbers.start}"
+            processes = Processes(command, said, fake, chance, round(KILLS_PER_FAMILY * len(given)))
             try:
                 paused = await ended(handles, processes, client)
             except AssertionError as wrong:
@@ -115,10 +120,10 @@ async def batch(url: str, folder: Path, chance: random.Random, numbers: range) -
             for one in given:
                 await check(client, one, one.name in paused, evidence, seen)
             lost = [call.attempts - 1 for calls in evidence.books.calls.values() for call in calls]
+            # Each kill loses one attempt at most of each run that the process has advanced.
             if max(lost) > processes.kills or sum(lost) > processes.kills * SERVED_ALIKE:
-                seen.faults.append(
-                    f"{sum(lost)} attempts were lost, one call {max(lost)} times, by {processes.kills} kills"
-                )
+                told = f"{sum(lost)} attempts were lost, {max(lost)} of one call"
+                seen.faults.append(f"{told}, and there were {processes.kills} kills")
     return seen
 
 
@@ -179,12 +184,15 @@ def main() -> int:
         finally:
             if postgres is not None:
                 postgres.stop()
+    if not seen.counts["attempts_lost"]:
+        seen.faults.append("no call was in flight when its process was killed")
+        print(f"  FAILED {seen.faults[-1]}")
     counts, (over, beyond) = seen.counts, max(seen.over, default=(0, 0))
     overspent = sum(one > 0 for one, _ in seen.over)
     print(
         f"{counts['families']} families of {counts['runs']} runs, {counts['kills']} kills, "
         f"{counts['recorded']} calls in the books ({counts['tokens']} tokens), {counts['paid']} paid, "
-        f"{counts['lost']} of them lost in {counts['attempts_lost']} lost attempts; "
+        f"{counts['lost']} of them lost ({counts['tokens_lost']} tokens) in {counts['attempts_lost']} lost attempts; "
         f"{counts['stopped']} children stopped, {counts['paused']} roots paused; "
         f"{overspent} of {len(seen.over)} budgets overspent, by {max(over, 0)} tokens at most, "
         f"where calls went {beyond} beyond their reservations; "
