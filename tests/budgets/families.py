@@ -23,7 +23,8 @@ from flovyn.toolkit import Provider, RunInput, Toolkit, llm, react_agent, tool
 
 from plan import LOOK, MAX_TOKENS
 
-SERVED_ALIKE = 60
+#: Attempts of a process in flight at a time.
+AT_ONCE = 60
 _log = -1
 
 
@@ -118,9 +119,8 @@ async def tended(ctx: AgentContext, children: list[dict[str, Any]]) -> list[list
 
 
 async def books(ctx: AgentContext) -> Any:
-    """Return the books of a run after a commit, with whose answer it has them from the store."""
+    """Return what a run knows of its budget when all its children have ended."""
     saw("books")
-    await look("the books")
     return await ctx.remaining_budget()
 
 
@@ -157,7 +157,7 @@ async def serve(url: str, model_url: str) -> None:
     agents = [lead, desk, plain, reader]
     async with (
         flovyn.connect(url) as client,
-        client.worker(agents=agents, tasks=[look], max_agents=SERVED_ALIKE, toolkit=toolkit),
+        client.worker(agents=agents, tasks=[look], max_tasks=AT_ONCE, toolkit=toolkit),
     ):
         await asyncio.to_thread(sys.stdin.read)
 

@@ -176,8 +176,7 @@ def _of_calls(run: Run, evidence: Evidence, seen: Seen) -> Iterator[str]:
             yield f"call {place} was paid {paid[place]} times in {asked[place]} requests and {call.attempts} attempts"
         seen.counts["lost"] += paid[place] - 1
         seen.counts["tokens_lost"] += (paid[place] - 1) * sum(run.answers[place - 1])
-        seen.counts["attempts_lost"] += call.attempts - 1
-    seen.counts.update(recorded=count, tokens=run.used["tokens"], paid=sum(paid.values()))
+    seen.counts.update(recorded=count, asked=len(requests), tokens=run.used["tokens"], paid=sum(paid.values()))
 
 
 def _of_books(run: Run, seen: Seen) -> Iterator[str]:
