@@ -28,6 +28,11 @@ class Aim:
         return self.measured <= self.limit if self.at_most else self.measured >= self.limit
 
 
+def times(ours: float | None, theirs: float | None) -> float | None:
+    """Return how many times theirs ours is, where both were measured."""
+    return ours / theirs if ours and theirs else None
+
+
 class Reader:
     """Reads one side's medians off the samples."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.aim import Aim, Reader
+from harness.aim import Aim, Reader, times
 from harness.plan import DISK, RAM, Scale
 from harness.samples import Samples
-from harness.sides import FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST
+from harness.sides import DBOS, FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST
 
 
 def _aims_of(who: str, read: Reader, scale: Scale) -> Iterator[Aim]:
@@ -62,6 +62,36 @@ def _aims_of(who: str, read: Reader, scale: Scale) -> Iterator[Aim]:
     )
 
 
+def fan_out(
+    workload: str,
+    families: tuple[int, int, int, int],
+    read: Reader,
+    form: str,
+    peers: dict[str, tuple[Reader, str, float]],
+) -> Iterator[Aim]:
+    """Yield the aims of a parent and its children in one form; `peers` say against whom, and how much."""
+    one, few, some, most = families
+    where = f", {form}" if form else ""
+
+    def aim(text: str, limit: float, unit: str, measured: float | None, at_most: bool = True) -> Aim:
+        return Aim(f"{workload.upper()} {text}{where}", FLOVYN_PYTHON, RAM, limit, unit, measured, at_most)
+
+    rate = read.median(workload, some, "children_per_s", form=form)
+    for peer, (theirs, their_form, limit) in peers.items():
+        ratio = times(rate, theirs.median(workload, some, "children_per_s", form=their_form))
+        yield aim(f"{some:,} children a second against {peer}", limit, "x", ratio, at_most=False)
+    grown = times(*(read.median(workload, size, "us_per_child", form=form) for size in (most, few)))
+    yield aim(f"a child flat: of {most:,} against of {few:,}", 1.3, "x", grown)
+    yield aim(
+        "spawn to the child's first line against a start",
+        1.5,
+        "x",
+        read.median(workload, one, "spawn_ratio", form=form),
+    )
+    held = read.median(workload, most, "kb_per_child", form=form)
+    yield aim(f"a waiting parent of {most:,}, memory per child", 2.0, "KB", held)
+
+
 def _aims_of_node(samples: Samples, scale: Scale) -> Iterator[Aim]:
     """Yield what Node may cost beside Rust."""
     read, rust = Reader(samples, FLOVYN_NODE), Reader(samples, FLOVYN_RUST)
@@ -69,12 +99,13 @@ def _aims_of_node(samples: Samples, scale: Scale) -> Iterator[Aim]:
     cells += [(f"W2 {some} agents x {steps} steps", "w2", some * steps, "step_p50_ms") for some, steps in scale.agents]
     for text, workload, size, figure in cells:
         ours, theirs = read.median(workload, size, figure), rust.median(workload, size, figure)
-        ratio = ours / theirs if ours and theirs else None
-        yield Aim(f"{text}, a step in Node against one in Rust", FLOVYN_NODE, RAM, 2.0, "x", ratio)
+        yield Aim(f"{text}, a step in Node against one in Rust", FLOVYN_NODE, RAM, 2.0, "x", times(ours, theirs))
 
 
 def aims(samples: Samples, scale: Scale) -> list[Aim]:
     """Return every aim of our sides with what was measured."""
     sides = (FLOVYN_PYTHON, FLOVYN_RUST)
     ours = [aim for who in sides for aim in _aims_of(who, Reader(samples, who), scale)]
-    return [*ours, *_aims_of_node(samples, scale)]
+    peers = {DBOS: (Reader(samples, DBOS), "", 10.0)}
+    families = fan_out("w8", scale.families, Reader(samples, FLOVYN_PYTHON), "", peers)
+    return [*ours, *families, *_aims_of_node(samples, scale)]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.aim import Aim, Reader
+from harness.aim import Aim, Reader, times
+from harness.aims import fan_out
 from harness.plan import DISK, RAM
 from harness.plan_server import LIBRARY, ON_POSTGRES, ON_SQLITE, ServerScale
 from harness.samples import Samples
 from harness.sides import DBOS, FLOVYN_PYTHON, FLOVYN_RUST, RESTATE
-
-
-def _times(ours: float | None, theirs: float | None) -> float | None:
-    return ours / theirs if ours and theirs else None
 
 
 def _of_both(who: str, read: Reader, scale: ServerScale) -> Iterator[Aim]:
@@ -38,7 +35,7 @@ def server_aims(samples: Samples, scale: ServerScale) -> Iterator[Aim]:
         ours = python.median("s2", agents * steps, rate, RAM, stack.shown)
         for peer, theirs, limit in ((f"{DBOS} on PostgreSQL", dbos, 10.0), (RESTATE, restate, 3.0)):
             text = f"S2 {agents} agents x {steps} steps, {stack.shown}, against {peer}"
-            yield Aim(text, FLOVYN_PYTHON, RAM, limit, "x", _times(ours, theirs), at_most=False)
+            yield Aim(text, FLOVYN_PYTHON, RAM, limit, "x", times(ours, theirs), at_most=False)
     for size in scale.payloads:
         for stack in (ON_SQLITE, ON_POSTGRES):
             wrong = python.worst("s4", size, "wrong", RAM, stack.shown)
@@ -55,3 +52,9 @@ def server_aims(samples: Samples, scale: ServerScale) -> Iterator[Aim]:
         ):
             measured = python.median("s9", 1, figure, RAM, stack.shown)
             yield Aim(f"S9 {text}, {stack.shown}", FLOVYN_PYTHON, RAM, limit, unit, measured)
+    peers = {
+        f"{DBOS} on PostgreSQL": (Reader(samples, DBOS), LIBRARY.shown, 10.0),
+        RESTATE: (Reader(samples, RESTATE), "its server", 3.0),
+    }
+    for stack in (LIBRARY, ON_SQLITE, ON_POSTGRES):
+        yield from fan_out("s11", scale.families, python, stack.shown, peers)

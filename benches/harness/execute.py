@@ -23,7 +23,7 @@ from harness.stack import Running
 
 FLOOR_COMMITS = 300
 
-_SAME_FLOOR = {"s1": "w1", "s2": "w2", "s5": "w5"}
+_SAME_FLOOR = {"s1": "w1", "s2": "w2", "s5": "w5", "s11": "w8"}
 
 
 class CellFailed(Exception):
@@ -87,9 +87,9 @@ def _step_floor(parent: Path, running: Running | None) -> Floor:
 
 def _own_floor(cell: Cell, directory: Path, running: Running | None) -> dict[str, float]:
     """Measure the raw floor of the cell's own shape of work, beside the one-row floor that every cell has."""
-    if cell.workload in ("s2", "s8") and running and running.database:
+    if cell.workload in ("s2", "s8", "s11") and running and running.database:
         return {"group_floor_per_s": running.database.grouped_per_s()}
-    if cell.workload in ("w2", "s2"):
+    if cell.workload in ("w2", "s2", "w8", "s11"):
         return {"group_floor_per_s": floor.group(directory).rows_per_s}
     if cell.workload == "w3":
         return {"turn_floor_us": floor.turn(directory).p50_us}
@@ -107,9 +107,12 @@ def _ratios(cell: Cell, figures: dict[str, float], steps: Floor) -> dict[str, fl
     if workload == "w1":
         over = (figures["p50_us"] - steps.p50_us) / 1e3
         return {"floor_ratio": figures["p50_us"] / steps.p50_us, "over_floor_ms": over}
-    if workload == "w2":
-        rate = figures["steps_per_s"]
-        return {"floor_ratio": rate / steps.rows_per_s, "group_floor_ratio": rate / figures["group_floor_per_s"]}
+    if workload in ("w2", "w8"):
+        rate = figures["steps_per_s" if workload == "w2" else "children_per_s"]
+        ratios = {"floor_ratio": rate / steps.rows_per_s, "group_floor_ratio": rate / figures["group_floor_per_s"]}
+        if "spawn_p50_ms" in figures:
+            ratios["spawn_ratio"] = figures["spawn_p50_ms"] / figures["start_p50_ms"]
+        return ratios
     if cell.workload == "w3":
         return {"floor_ratio": figures["turn_last_ms"] * 1e3 / figures["turn_floor_us"]}
     if cell.workload == "w7":

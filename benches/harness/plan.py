@@ -10,7 +10,7 @@ from harness.sides import DBOS, FLOVYN_PYTHON, FLOVYN_RUST, LANGGRAPH, Launcher,
 from harness.stack import Stack
 
 DISK, RAM = "disk", "ram"
-WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w7")
+WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8")
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Scale:
     evicted: int
     crash: tuple[int, int]
     work: tuple[int, ...]
+    families: tuple[int, int, int, int]
 
 
 FULL = Scale(
@@ -38,6 +39,7 @@ FULL = Scale(
     evicted=10_000,
     crash=(100, 200),
     work=(25, 50, 100, 200),
+    families=(1, 100, 1_000, 10_000),
 )
 QUICK = Scale(
     steps=(50, 100),
@@ -49,6 +51,7 @@ QUICK = Scale(
     evicted=50,
     crash=(30, 60),
     work=(25, 50, 100),
+    families=(1, 10, 20, 40),
 )
 
 
@@ -88,6 +91,12 @@ def _media(steps: int, scale: Scale) -> tuple[str, ...]:
     return (DISK, RAM) if steps == scale.steps[0] else (RAM,)
 
 
+def family(run: Launcher, children: int) -> tuple[tuple[str, ...], ...]:
+    """Return the programs of one fan-out: how fast, and what the parent costs while it waits."""
+    programs = ("w8", "w8_waiting") if children > 1 else ("w8",)
+    return tuple(tuple(run(program, children)) for program in programs)
+
+
 def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
     yield from _steps_of_ours(who, run, scale)
     conversations = [(turns, "stepwise") for turns in scale.turns] + [(scale.entries_turns, "entries")]
@@ -109,6 +118,9 @@ def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
     yield Cell("w6", total, who, (_crash(run("w6_recover", total), kill_at),))
     for turns in scale.work:
         yield Cell("w7", turns, who, (tuple(run("w7", turns)),))
+    if who == FLOVYN_PYTHON:
+        for children in scale.families:
+            yield Cell("w8", children, who, family(run, children))
 
 
 def _ours_in_node(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
@@ -136,6 +148,10 @@ def _dbos(run: Launcher, scale: Scale) -> Iterator[Cell]:
     yield Cell("w6", total, DBOS, (_crash(run("w6_recover", total), kill_at),))
     for turns in scale.work:
         yield Cell("w7", turns, DBOS, (tuple(run("w7", turns)),), media=(RAM,))
+    for children in scale.families:
+        once = children > 1_000
+        media, rounds, limit = ((RAM,), 1, 900.0) if once else ((DISK, RAM), 1_000_000, 300.0)
+        yield Cell("w8", children, DBOS, family(run, children), media=media, rounds=rounds, limit_s=limit)
 
 
 def _langgraph(run: Launcher, scale: Scale) -> Iterator[Cell]:

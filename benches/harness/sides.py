@@ -68,7 +68,7 @@ def _python_side(name: str, interpreter: Path, folder: Path, distribution: str) 
         return Side(name, absent=f"`{distribution}` is not installed in its virtual environment")
 
     def launch(program: str, *arguments: object) -> list[str]:
-        return [str(interpreter), str(folder / f"{program}.py"), *map(str, arguments)]
+        return [str(interpreter.absolute()), str(folder / f"{program}.py"), *map(str, arguments)]
 
     return Side(name, version, launch)
 

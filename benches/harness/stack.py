@@ -2,7 +2,7 @@
 
 The program is told by its environment: `BENCH_URL` where our runs are kept, `BENCH_URLS` one URL per replica,
 `BENCH_HTTP` the REST address of the first, `FLOVYN_TOKEN`, `BENCH_SERVERS` the servers' process ids, `BENCH_PG`
-PostgreSQL itself.
+PostgreSQL itself, `BENCH_STORED` the folder of the SQLite files where there is none.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class Running:
             self.database = Postgres(folder)
             url = self.database.url.replace("postgresql:", "postgres:")
             self.environment["BENCH_PG"] = self.database.url
+        else:
+            self.environment["BENCH_STORED"] = str(folder)
         self.environment["BENCH_URL"] = url
         if self._stack.servers:
             self._serve(url, folder)
