@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.aim import Aim, Reader, times
-from harness.plan import DISK, RAM, Scale
+from harness.plan import DISK, RAM, Families, Scale
 from harness.samples import Samples
 from harness.sides import DBOS, FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST
 
@@ -64,13 +64,13 @@ def _aims_of(who: str, read: Reader, scale: Scale) -> Iterator[Aim]:
 
 def fan_out(
     workload: str,
-    families: tuple[int, int, int, int],
+    families: Families,
     read: Reader,
     form: str,
     peers: dict[str, tuple[Reader, str, float]],
 ) -> Iterator[Aim]:
     """Yield the aims of a parent and its children in one form; `peers` say against whom, and how much."""
-    one, few, some, most = families
+    one, few, some, most = (children for children, _ in families)
     where = f", {form}" if form else ""
 
     def aim(text: str, limit: float, unit: str, measured: float | None, at_most: bool = True) -> Aim:

@@ -13,6 +13,10 @@ DISK, RAM = "disk", "ram"
 WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8")
 
 
+#: How many children a parent has, and how many such families follow each other: one child, few, some, most.
+Families = tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int]]
+
+
 @dataclass(frozen=True)
 class Scale:
     """How much of everything."""
@@ -26,7 +30,7 @@ class Scale:
     evicted: int
     crash: tuple[int, int]
     work: tuple[int, ...]
-    families: tuple[int, int, int, int]
+    families: Families
 
 
 FULL = Scale(
@@ -39,7 +43,7 @@ FULL = Scale(
     evicted=10_000,
     crash=(100, 200),
     work=(25, 50, 100, 200),
-    families=(1, 100, 1_000, 10_000),
+    families=((1, 100), (100, 10), (1_000, 2), (10_000, 1)),
 )
 QUICK = Scale(
     steps=(50, 100),
@@ -51,7 +55,7 @@ QUICK = Scale(
     evicted=50,
     crash=(30, 60),
     work=(25, 50, 100),
-    families=(1, 10, 20, 40),
+    families=((1, 20), (10, 3), (20, 2), (40, 1)),
 )
 
 
@@ -91,10 +95,10 @@ def _media(steps: int, scale: Scale) -> tuple[str, ...]:
     return (DISK, RAM) if steps == scale.steps[0] else (RAM,)
 
 
-def family(run: Launcher, children: int) -> tuple[tuple[str, ...], ...]:
+def family(run: Launcher, children: int, times: int) -> tuple[tuple[str, ...], ...]:
     """Return the programs of one fan-out: how fast, and what the parent costs while it waits."""
-    programs = ("w8", "w8_waiting") if children > 1 else ("w8",)
-    return tuple(tuple(run(program, children)) for program in programs)
+    fast, waiting = tuple(run("w8", children, times)), tuple(run("w8_waiting", children))
+    return (fast, waiting) if children > 1 else (fast,)
 
 
 def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
@@ -119,8 +123,8 @@ def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
     for turns in scale.work:
         yield Cell("w7", turns, who, (tuple(run("w7", turns)),))
     if who == FLOVYN_PYTHON:
-        for children in scale.families:
-            yield Cell("w8", children, who, family(run, children))
+        for children, times in scale.families:
+            yield Cell("w8", children, who, family(run, children, times))
 
 
 def _ours_in_node(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
@@ -148,10 +152,10 @@ def _dbos(run: Launcher, scale: Scale) -> Iterator[Cell]:
     yield Cell("w6", total, DBOS, (_crash(run("w6_recover", total), kill_at),))
     for turns in scale.work:
         yield Cell("w7", turns, DBOS, (tuple(run("w7", turns)),), media=(RAM,))
-    for children in scale.families:
-        once = children > 1_000
-        media, rounds, limit = ((RAM,), 1, 900.0) if once else ((DISK, RAM), 1_000_000, 300.0)
-        yield Cell("w8", children, DBOS, family(run, children), media=media, rounds=rounds, limit_s=limit)
+    for children, times in scale.families:
+        media = (DISK, RAM) if children <= 100 else (RAM,)
+        rounds, limit = (1, 900.0) if children > 1_000 else (1_000_000, 300.0)
+        yield Cell("w8", children, DBOS, family(run, children, times), media=media, rounds=rounds, limit_s=limit)
 
 
 def _langgraph(run: Launcher, scale: Scale) -> Iterator[Cell]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.plan import RAM, Cell, family
+from harness.plan import FULL, QUICK, RAM, Cell, Families, family
 from harness.sides import DBOS, FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST, RESTATE, Launcher, Side
 from harness.stack import Stack
 
@@ -30,11 +30,11 @@ class ServerScale:
     replicas: tuple[int, ...]
     idle_s: int
     kills: int
-    families: tuple[int, int, int, int]
+    families: Families
 
 
-FULL_SERVER = ServerScale(200, (200, 10), (32, 200), 500, 200, (1_000, 100), (1, 2, 3), 10, 50, (1, 100, 1_000, 10_000))
-QUICK_SERVER = ServerScale(30, (20, 5), (8,), 30, 20, (50, 20), (1, 2), 2, 5, (1, 10, 20, 40))
+FULL_SERVER = ServerScale(200, (200, 10), (32, 200), 500, 200, (1_000, 100), (1, 2, 3), 10, 50, FULL.families)
+QUICK_SERVER = ServerScale(30, (20, 5), (8,), 30, 20, (50, 20), (1, 2), 2, 5, QUICK.families)
 
 
 def _ours(who: str, run: Launcher, scale: ServerScale) -> Iterator[Cell]:
@@ -56,8 +56,8 @@ def _ours(who: str, run: Launcher, scale: ServerScale) -> Iterator[Cell]:
             yield cell("s9", 1, stack, run("idle", scale.idle_s))
             yield cell("s10", scale.kills, stack, run("takeover", scale.kills))
         for stack in (LIBRARY, ON_SQLITE, ON_POSTGRES):
-            for children in scale.families:
-                yield cell("s11", children, stack, *map(list, family(run, children)))
+            for children, times in scale.families:
+                yield cell("s11", children, stack, *map(list, family(run, children, times)))
     else:
         readers, tokens = scale.readers
         for stack in (ON_SQLITE, ON_POSTGRES):
@@ -85,9 +85,9 @@ def _dbos(run: Launcher, scale: ServerScale) -> Iterator[Cell]:
         ("s5", scale.crowd, run("w5", scale.crowd)),
     ):
         yield Cell(workload, size, DBOS, (tuple(command),), LIBRARY.shown, stack=LIBRARY)
-    for children in scale.families:
+    for children, times in scale.families:
         how: dict[str, Any] = {"media": (RAM,), "rounds": 1, "limit_s": 900.0} if children > 1_000 else {}
-        yield Cell("s11", children, DBOS, family(run, children), LIBRARY.shown, stack=LIBRARY, **how)
+        yield Cell("s11", children, DBOS, family(run, children, times), LIBRARY.shown, stack=LIBRARY, **how)
 
 
 def _restate(run: Launcher, scale: ServerScale) -> Iterator[Cell]:
@@ -99,9 +99,9 @@ def _restate(run: Launcher, scale: ServerScale) -> Iterator[Cell]:
         ("s9", 1, run("idle", scale.idle_s)),
     ):
         yield Cell(workload, size, RESTATE, (tuple(command),), "its server")
-    for children in scale.families:
+    for children, times in scale.families:
         how: dict[str, Any] = {"media": (RAM,), "rounds": 1, "limit_s": 900.0} if children > 1_000 else {}
-        yield Cell("s11", children, RESTATE, (tuple(run("w8", children)),), "its server", **how)
+        yield Cell("s11", children, RESTATE, (tuple(run("w8", children, times)),), "its server", **how)
 
 
 def plan_server(sides: Mapping[str, Side], scale: ServerScale, workloads: tuple[str, ...], program: str) -> list[Cell]:

@@ -2,7 +2,7 @@
 
 A family of one is started over and over: its parent is a plain start, so how long that waits for its first line stands
 beside how long its child does.
-Usage: w8.py CHILDREN
+Usage: w8.py CHILDREN FAMILIES
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from harness.measure import Span, emit, percentile, rss_mb, url
 
 WARM_UP = 20
 RUNNING = 500
-#: So many families, one after the other, that a small one is measured for long enough.
-CHILDREN_IN_ALL, FAMILIES = 2_000, 200
 #: When the parent's first line ran, when it asked for its first child, and when that child's first line ran.
 lines: dict[str, float] = {}
 
@@ -36,7 +34,7 @@ async def parent(ctx: flovyn.AgentContext, children: int) -> int:
     return sum(await ctx.join_children([ctx.spawn_agent(child, number) for number in range(children)]))
 
 
-async def main(children: int) -> None:
+async def main(children: int, families: int) -> None:
     async with flovyn.connect(url()) as client, client.worker(agents=[parent, child], max_agents=RUNNING):
         started, spawned = [], []
 
@@ -52,7 +50,6 @@ async def main(children: int) -> None:
             await family(5, f"warm-up-{number}")
         started.clear()
         spawned.clear()
-        families = max(1, min(FAMILIES, CHILDREN_IN_ALL // children))
         before, span = commits(), Span()
         results = [await family(children, f"family-{number}") for number in range(families)]
         wall, cpu = span.wall_s, span.cpu_s
@@ -70,4 +67,4 @@ async def main(children: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))

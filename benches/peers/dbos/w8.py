@@ -1,6 +1,6 @@
 """W8 on DBOS: one parent workflow starts many child workflows and awaits the results of all, in one process.
 
-Usage: w8.py CHILDREN
+Usage: w8.py CHILDREN FAMILIES
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from harness.commits import commits
 from harness.measure import Span, emit, percentile, rss_mb
 
 WARM_UP = 3
-CHILDREN_IN_ALL, FAMILIES = 200, 50
 #: When the parent's first line ran, when it asked for its first child, and when that child's first line ran.
 lines: dict[str, float] = {}
 
@@ -34,7 +33,7 @@ async def parent(children: int) -> int:
     return sum([await handle.get_result() for handle in handles])
 
 
-async def main(children: int) -> None:
+async def main(children: int, families: int) -> None:
     started, spawned = [], []
 
     async def family(of: int) -> int:
@@ -49,7 +48,6 @@ async def main(children: int) -> None:
         await family(5)
     started.clear()
     spawned.clear()
-    families = max(1, min(FAMILIES, CHILDREN_IN_ALL // children))
     before, span = commits(), Span()
     results = [await family(children) for _ in range(families)]
     wall, cpu = span.wall_s, span.cpu_s
@@ -69,4 +67,4 @@ async def main(children: int) -> None:
 
 if __name__ == "__main__":
     launch()
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))

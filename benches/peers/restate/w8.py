@@ -1,7 +1,7 @@
 """W8 on Restate: one parent handler calls many child handlers and awaits all; then one whose children take a while.
 
 What the waiting parent costs is measured in the service, which holds its children too.
-Usage: w8.py CHILDREN
+Usage: w8.py CHILDREN FAMILIES
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from engine import Restate, restate
 from harness.measure import Span, emit, percentile, rss_mb
 
 WARM_UP = 20
-CHILDREN_IN_ALL, FAMILIES = 2_000, 200
 SETTLE_S, HELD_S = 1.0, 10.0
 #: More are not all called while the first are held.
 HELD_AT_MOST = 1_000
@@ -32,7 +31,7 @@ async def _waiting(peer: Restate, client: httpx.AsyncClient, children: int) -> d
     return {"waiting_mb": waiting_mb, "kb_per_child": waiting_mb * 1024 / children}
 
 
-async def main(peer: Restate, children: int) -> None:
+async def main(peer: Restate, children: int, families: int) -> None:
     async with peer.client() as client:
         started, spawned = [], []
 
@@ -48,7 +47,6 @@ async def main(peer: Restate, children: int) -> None:
             await family(5)
         started.clear()
         spawned.clear()
-        families = max(1, min(FAMILIES, CHILDREN_IN_ALL // children))
         span, cpu = Span(), peer.cpu_s()
         results = [await family(children) for _ in range(families)]
         wall, used = span.wall_s, peer.cpu_s() - cpu
@@ -69,4 +67,4 @@ async def main(peer: Restate, children: int) -> None:
 
 if __name__ == "__main__":
     with restate() as up:
-        asyncio.run(main(up, int(sys.argv[1])))
+        asyncio.run(main(up, int(sys.argv[1]), int(sys.argv[2])))
