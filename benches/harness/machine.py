@@ -15,7 +15,7 @@ _METHOD = (
     " WAL, synchronous=FULL; PostgreSQL: fsync and synchronous_commit on), measured before and after each sample on the"
     " same medium.",
     "* On the RAM disk an fsync costs nothing: what is left is software cost, and it repeats. On the disk read the"
-    " ratios to the floor. Peers run with their defaults, W3 to W5 on the RAM disk only.",
+    " ratios to the floor. Peers run with their defaults, W3 to W5 and 1,000 children on the RAM disk only.",
 )
 
 

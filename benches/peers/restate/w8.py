@@ -17,6 +17,7 @@ from harness.measure import Span, emit, percentile, rss_mb
 
 WARM_UP = 20
 SETTLE_S, HELD_S = 1.0, 10.0
+PATIENCE_S = 600.0
 #: More are not all called while the first are held.
 HELD_AT_MOST = 1_000
 
@@ -37,7 +38,7 @@ async def main(peer: Restate, children: int, families: int) -> None:
 
         async def family(of: int) -> int:
             sent = time.time()
-            answer = await client.post("/Family/parent", json=of)
+            answer = await client.post("/Family/parent", json=of, timeout=PATIENCE_S)
             result, line, first = answer.raise_for_status().json()
             started.append(line - sent)
             spawned.append(first - line)
