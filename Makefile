@@ -19,7 +19,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives build-python system
+.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives budgets build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -110,7 +110,7 @@ test simulate: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY
 test: format system rust-build ## Lint, tidy and every suite
 	$(call beside,packages,rust-test)
 	$(call beside,node-suites,python-test)
-	@$(MAKE) --no-print-directory scenarios lives views
+	@$(MAKE) --no-print-directory scenarios lives budgets views
 	$(call beside,reference,evaluation openapi)
 	@$(MAKE) --no-print-directory examples readme
 	@echo "==> all suites passed"
@@ -170,6 +170,10 @@ scenarios: system $(VENV)/.flovyn $(NODE)/dist/.built
 lives: $(VENV)/.flovyn $(NODE)/dist/.built rust-build ## Kill random agents in three languages
 	@echo "==> random agents live and die in every language"
 	@$(BIN)/python tests/lives/run.py
+
+budgets: $(VENV)/.flovyn ## Kill families on a budget, and compare their books with what the model was paid
+	@echo "==> budgets of families hold under kills"
+	@$(BIN)/python tests/budgets/run.py --families 10
 
 views: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> a run is shown alike everywhere"

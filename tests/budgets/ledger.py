@@ -185,9 +185,7 @@ def _of_books(run: Run, seen: Seen) -> Iterator[str]:
     slices, lent = run.purse.get("slice", {}), run.purse.get("lent", {})
     for of, limit in DIMENSIONS.items():
         kept = slices.get(LIMITS[of], run.used[of])
-        # What a root has drawn and not used goes back to nobody. All others give it back.
-        back = kept - run.used[of] if run.parent is None else 0
-        if kept - back != run.used[of]:
+        if kept != run.used[of]:
             yield f"it has kept {kept} {of} and used {run.used[of]}"
         if limit not in run.budget:
             continue
@@ -196,8 +194,8 @@ def _of_books(run: Run, seen: Seen) -> Iterator[str]:
             yield f"{used[of]} {of} of {run.budget[limit]} were used, and calls went {beyond[of]} beyond reservations"
         if of == "tokens":
             seen.over.append((over, beyond[of]))
-        if lent.get(of, 0) - back != used[of]:
-            yield f"its books have {lent.get(of)} {of} lent and {back} of them kept by it, and {used[of]} were used"
+        if lent.get(of, 0) != used[of]:
+            yield f"its books have {lent.get(of)} {of} lent, and {used[of]} were used"
         backed = run.purse.get("backed", {}).get(LIMITS[of], used[of])
         if backed != used[of]:
             yield f"its books have {backed} {of} from above, and {used[of]} were used"

@@ -10,13 +10,16 @@ use crate::model::{Execution, Relative, Usage};
 use crate::storage::sql::{Kinship, UsageBelow};
 use rusqlite::{Row, params};
 
+// The planner must not take the index of all runs of an org for each parent, nor read all runs first: it is told the order
+// of the joins, and a `+` keeps it from the index of the column.
+
 /// All runs at and below some, each with the one it is below. `?2` is the ids of those, a JSON array of hexadecimal text.
 macro_rules! with_below {
     ($then:literal) => {
         concat!(
             "WITH RECURSIVE below (top, id, run) AS ( \
-             SELECT x.id, x.id, x.run FROM json_each(?2) k JOIN agent_execution x ON x.org_id = ?1 AND x.id = unhex(k.value) \
-             UNION ALL SELECT b.top, c.id, c.run FROM below b JOIN agent_execution c ON c.parent_id = b.id AND c.org_id = ?1) ",
+             SELECT x.id, x.id, x.run FROM json_each(?2) k CROSS JOIN agent_execution x ON x.org_id = ?1 AND x.id = unhex(k.value) \
+             UNION ALL SELECT b.top, c.id, c.run FROM below b CROSS JOIN agent_execution c ON c.parent_id = b.id AND +c.org_id = ?1) ",
             $then
         )
     };
@@ -47,7 +50,7 @@ impl Kinship for Tx<'_> {
     fn counts_below(&self, org: OrgId, runs: &[ExecutionId]) -> Done<Vec<(ExecutionId, u64, u64)>> {
         let sql = with_below!(
             "SELECT b.top, sum(x.parent_id IS NOT NULL AND x.parent_id = b.top), count(*) - 1 FROM below b \
-             JOIN agent_execution x ON x.run = b.run GROUP BY b.top"
+             CROSS JOIN agent_execution x ON x.run = b.run GROUP BY b.top"
         );
         self.all(sql, params![blob(&org.0), ids(runs)?], |row| {
             Ok((ExecutionId(id(row, 0)?), row.get::<_, i64>(1)?.unsigned_abs(), row.get::<_, i64>(2)?.unsigned_abs()))
@@ -59,7 +62,7 @@ impl Kinship for Tx<'_> {
             "SELECT b.top, m.key, sum(m.value ->> 'calls'), sum(m.value ->> 'input_tokens'), \
              sum(m.value ->> 'output_tokens'), sum(m.value ->> 'cache_read_tokens'), \
              sum(m.value ->> 'cache_write_tokens'), sum(m.value ->> 'cost_micros') \
-             FROM below b JOIN agent_execution x ON x.run = b.run JOIN json_each(x.usage) m GROUP BY b.top, m.key"
+             FROM below b CROSS JOIN agent_execution x ON x.run = b.run CROSS JOIN json_each(x.usage) m GROUP BY b.top, m.key"
         );
         self.all(sql, params![blob(&org.0), ids(runs)?], |row| {
             let sum = |index| row.get::<_, Option<i64>>(index).map(|sum| sum.map(i64::unsigned_abs));
@@ -78,8 +81,8 @@ impl Kinship for Tx<'_> {
     fn descendants(&self, org: OrgId, run: ExecutionId, most: usize) -> Done<Vec<Execution>> {
         let sql = concat!(
             "WITH RECURSIVE below (id, run, depth) AS ( \
-             SELECT c.id, c.run, c.depth FROM agent_execution c WHERE c.parent_id = ?2 AND c.org_id = ?1 \
-             UNION ALL SELECT c.id, c.run, c.depth FROM below b JOIN agent_execution c ON c.parent_id = b.id AND c.org_id = ?1) ",
+             SELECT c.id, c.run, c.depth FROM agent_execution c WHERE c.parent_id = ?2 AND +c.org_id = ?1 \
+             UNION ALL SELECT c.id, c.run, c.depth FROM below b CROSS JOIN agent_execution c ON c.parent_id = b.id AND +c.org_id = ?1) ",
             select_execution!(),
             "JOIN (SELECT run, depth FROM below ORDER BY depth, run LIMIT ?3) b ON x.run = b.run ORDER BY b.depth, b.run"
         );
@@ -89,7 +92,7 @@ impl Kinship for Tx<'_> {
     fn children_after(&self, org: OrgId, parents: &[(ExecutionId, u64)], most: usize) -> Done<Vec<Relative>> {
         let sql = concat!(
             select_relative!(),
-            "WHERE x.parent_id = ?2 AND x.org_id = ?1 AND x.run > ?3 ORDER BY x.run LIMIT ?4"
+            "WHERE x.parent_id = ?2 AND +x.org_id = ?1 AND x.run > ?3 ORDER BY x.run LIMIT ?4"
         );
         let mut found = Vec::new();
         for (parent, after) in parents {
