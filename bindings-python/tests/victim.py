@@ -51,9 +51,12 @@ death: Death | None = None
 
 
 def note(word: str, what: str) -> None:
-    """Append a line in one write, so that lines of several processes have an order."""
+    """Append a line in one write, so that lines of several processes have an order.
+
+    All lines are as long, and no page ends within one: a kill can tear a write where its next page begins.
+    """
     with LOG.open("ab", buffering=0) as log:
-        log.write(f"{os.getpid()} {word} {what}\n".encode())
+        log.write(f"{os.getpid()} {word} {what}".ljust(63).encode() + b"\n")
     if death is not None:
         death.saw(word)
 
@@ -74,7 +77,7 @@ def blocking(what: str) -> str:
 
 
 def was_charged(what: str) -> str:
-    if f"start {what}\n" in LOG.read_text():
+    if f" start {what} " in LOG.read_text():
         return what.upper()
     raise NotDone
 

@@ -56,9 +56,12 @@ death: Death | None = None
 
 
 def saw(word: str, told: list[Any] | None = None) -> None:
-    """Note an event of this process, in one write, so that the lines of several processes do not mix."""
+    """Note an event of this process, in one write, so that the lines of several processes do not mix.
+
+    All lines are as long, and no page ends within one: a kill can tear a write where its next page begins.
+    """
     if told is not None:
-        os.write(_log, (json.dumps(told) + "\n").encode())
+        os.write(_log, json.dumps(told).ljust(511).encode() + b"\n")
     if death is not None:
         death.saw(word)
 

@@ -25,7 +25,8 @@ let place = 0;
 
 /** Writes down what happened; the process may end here. */
 function note(words, number = life.number) {
-  writeSync(log, `${JSON.stringify([number, ...words])}\n`);
+  // All lines are as long, and no page ends within one: a kill can tear a write where its next page begins.
+  writeSync(log, `${JSON.stringify([number, ...words]).padEnd(255)}\n`);
   place += 1;
   if (place === life.kill_at) process.kill(process.pid, "SIGKILL");
 }

@@ -28,8 +28,11 @@ _began = time.monotonic()
 
 
 def note(*words: Any, life: int = LIFE["number"]) -> None:
-    """Write down what happened; the process may end here."""
-    os.write(_log, (json.dumps([life, *words]) + "\n").encode())
+    """Write down what happened; the process may end here.
+
+    All lines are as long, and no page ends within one: a kill can tear a write where its next page begins.
+    """
+    os.write(_log, json.dumps([life, *words]).ljust(255).encode() + b"\n")
     if next(_places) == LIFE["kill_at"]:
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -60,7 +60,8 @@ fn locked<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 fn note(number: u64, mut words: Vec<Value>) {
     words.insert(0, number.into());
     if let Some(mut log) = LOG.get() {
-        let _ = log.write_all(format!("{}\n", Value::from(words)).as_bytes());
+        // All lines are as long, and no page ends within one: a kill can tear a write where its next page begins.
+        let _ = log.write_all(format!("{:<255}\n", Value::from(words).to_string()).as_bytes());
     }
     if Some(PLACES.fetch_add(1, Ordering::Relaxed) + 1) == life()["kill_at"].as_u64() {
         die();
