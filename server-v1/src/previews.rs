@@ -102,7 +102,7 @@ impl Adapter {
         let journal = self.positions.of(&run).filter(|journal| journal.epoch == run.epoch);
         let last_event = self.preview_positions.0.lock().get(&key).copied();
         let known = last_event.unwrap_or(0).max(journal.map_or(0, |journal| journal.known));
-        let (_, after) = self.storage().facts_after(caller.org, id, known).await.map_err(to_status)?;
+        let (_, after, _) = self.storage().facts_after(caller.org, id, known).await.map_err(to_status)?;
         let last = journal.filter(|journal| journal.segment == run.segment).and_then(|journal| journal.next);
         let op = (run.segment, last.unwrap_or(0).saturating_sub(1));
         let mut preview_positions = self.preview_positions.0.lock();

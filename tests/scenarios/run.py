@@ -150,7 +150,7 @@ def together(kind: str, given: list[Program], folder: Path, postgres: Postgres) 
                 check(f"{language} on {kind}", program, told[name])
                 if kind == "sqlite":
                     check_said(language, program, ran[language][1][name])
-            rows = {language: found.get(name, {}) for language, (_, found) in ran.items()} if kind != "memory" else None
+            rows = {language: found[name] for language, (_, found) in ran.items()} if kind != "memory" else None
             compare(f"on {kind}", {language: told[name] for language, (told, _) in ran.items()}, rows)
         except Wrong as wrong:
             yield name, str(wrong)

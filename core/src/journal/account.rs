@@ -315,8 +315,12 @@ impl Machine {
     pub(super) fn heard_of_budgets(&mut self, purse: Option<Purse>) {
         let account = &mut self.run.account;
         account.purse = purse.or(account.purse.take());
-        if account.draw == Draw::Asked {
-            account.draw = Draw::Answered;
+    }
+
+    /// Notes that the store has answered to a draw, if it was asked.
+    pub(super) fn has_drawn(&mut self) {
+        if self.run.account.draw == Draw::Asked {
+            self.run.account.draw = Draw::Answered;
         }
     }
 

@@ -12,8 +12,12 @@ use crate::error::{Error, Kind, Result};
 use crate::model::{CommitAnswer, Committed, Fact, FactKind, Failure, Purse, WaitReason};
 
 impl Machine {
-    /// Takes facts that came otherwise than by a commit's answer. `high` is the highest number of a fact the store has.
-    pub fn facts(&mut self, facts: Vec<Fact>, high: u64) {
+    /// Takes facts that came otherwise than by a commit's answer. `high` is the highest number of a fact the store has, and
+    /// `purse` how the budgets of the family stood then.
+    pub fn facts(&mut self, facts: Vec<Fact>, high: u64, purse: Option<Purse>) {
+        if high >= self.run.known {
+            self.heard_of_budgets(purse);
+        }
         self.apply_all(facts, false);
         self.run.known = self.run.known.max(high);
         self.plan();
@@ -28,17 +32,18 @@ impl Machine {
         let is_current = self.is_parked() && !self.phase.is_over() && self.run.base == base;
         if is_current {
             self.heard_of_budgets(purse.cloned());
+            self.has_drawn();
             self.standing = Standing::Claimed;
         }
         is_current
     }
 
     /// Takes the facts up to the claim that was taken, and goes on.
-    pub fn resumed(&mut self, facts: Vec<Fact>, high: u64) {
+    pub fn resumed(&mut self, facts: Vec<Fact>, high: u64, purse: Option<Purse>) {
         if matches!(self.standing, Standing::Claimed) {
             self.standing = Standing::Advancing;
         }
-        self.facts(facts, high);
+        self.facts(facts, high, purse);
     }
 
     /// Takes the answer to the commit on its way. A commit whose outcome is unknown is no answer: the session retries
@@ -51,7 +56,11 @@ impl Machine {
         };
         self.run.base = answer.number;
         self.run.was_lost = false;
-        self.heard_of_budgets(answer.purse);
+        // Facts that were read meanwhile may have come with what is true since.
+        if answer.high >= self.run.known {
+            self.heard_of_budgets(answer.purse);
+        }
+        self.has_drawn();
         for index in flight.ops {
             self.segment.ops[index].stored();
         }

@@ -319,7 +319,7 @@ impl Session {
         let mut inner = self.inner.lock();
         inner.refreshing = false;
         let parked = inner.machine.is_parked();
-        if let Ok((_, high)) = &facts {
+        if let Ok((_, high, _)) = &facts {
             // A hint without a number is satisfied by this answer. A numbered one stays: this answer may be older than
             // it.
             inner.hinted = if inner.hinted == u64::MAX { *high } else { inner.hinted };
@@ -327,7 +327,7 @@ impl Session {
         drop(inner);
         match facts {
             // It may have parked meanwhile. Then the claim that wakes it brings the facts.
-            Ok((facts, high)) if !parked => self.with(|machine| machine.facts(facts, high)),
+            Ok((facts, high, purse)) if !parked => self.with(|machine| machine.facts(facts, high, purse)),
             Ok(_) => {}
             Err(error) if error.code() == Code::StorageUnavailable => {}
             Err(error) => tracing::warn!(execution = %self.execution, %error, "news of a run could not be read"),

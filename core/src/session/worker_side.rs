@@ -4,7 +4,7 @@ use super::{Closed, HostEffect, Inner, Session, now};
 use crate::error::Kind;
 use crate::id::ExecutionId;
 use crate::journal::Machine;
-use crate::model::{Claim, Fact};
+use crate::model::{Claim, Fact, Purse};
 use crate::sync::MutexGuard;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -47,9 +47,9 @@ impl Session {
     }
 
     /// Goes on with the facts up to the claim that was taken.
-    pub(crate) fn resume(&self, facts: Vec<Fact>, high: u64) {
+    pub(crate) fn resume(&self, facts: Vec<Fact>, high: u64, purse: Option<Purse>) {
         self.trace.resumed(self.storage.clock().now(), self.lease().epoch);
-        self.with(|machine| machine.resumed(facts, high));
+        self.with(|machine| machine.resumed(facts, high, purse));
         self.refresh_if_hinted();
     }
 

@@ -13,8 +13,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
     EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, QueueLimit, QueueLoad, RecordedOp, Resolution, ResumeRequest, RollUp, Schedule, ScheduleSpec, Segment,
-    Signal, SignalStored, Task, TaskReport,
+    PageRequest, Purse, QueueLimit, QueueLoad, RecordedOp, Resolution, ResumeRequest, RollUp, Schedule, ScheduleSpec,
+    Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -123,7 +123,12 @@ impl<G: Gate> AgentStorage for Guarded<G> {
         Ok(segment)
     }
 
-    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
+    async fn facts_after(
+        &self,
+        org: OrgId,
+        execution: ExecutionId,
+        after: u64,
+    ) -> Result<(Vec<Fact>, u64, Option<Purse>)> {
         self.gate.pass(Call::FactsAfter, self.inner.facts_after(org, execution, after)).await
     }
 

@@ -49,8 +49,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
     EventId, Execution, ExecutionFilter, Fact, FamilyEvent, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal,
-    Page, PageRequest, Resolution, ResumeRequest, RollUp, Segment, Signal, SignalStored, Status, StreamEvent, Task,
-    TaskReport,
+    Page, PageRequest, Purse, Resolution, ResumeRequest, RollUp, Segment, Signal, SignalStored, Status, StreamEvent,
+    Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -119,8 +119,14 @@ pub trait AgentStorage: Send + Sync {
     /// is good, the run is quarantined with `CorruptCheckpoint`.
     async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment>;
 
-    /// The facts of the current segment with a number above `after`, and the run's highest number. Writes nothing.
-    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)>;
+    /// The facts of the current segment with a number above `after`, the run's highest number, and how the budgets of its
+    /// family stand with these facts, where other runs may change that. Writes nothing.
+    async fn facts_after(
+        &self,
+        org: OrgId,
+        execution: ExecutionId,
+        after: u64,
+    ) -> Result<(Vec<Fact>, u64, Option<Purse>)>;
 
     /// How far each of these runs has come. Unknown ones are left out.
     async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>>;

@@ -121,13 +121,13 @@ async fn resume(core: Arc<Core>, session: Arc<Session>, mut claim: Claim, everyt
     let news = match claim.news.take() {
         Some(mut facts) => {
             facts.retain(|fact| fact.number > known);
-            Ok((facts, claim.high))
+            Ok((facts, claim.high, None))
         }
         None => core.storage.facts_after(claim.execution.new.org, claim.execution.new.id, known).await,
     };
     match news {
-        Ok((facts, high)) => {
-            session.resume(facts, high);
+        Ok((facts, high, purse)) => {
+            session.resume(facts, high, purse);
             if core.everything.load(Ordering::Acquire) != everything {
                 session.hinted(u64::MAX);
             }

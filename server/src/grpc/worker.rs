@@ -8,7 +8,7 @@ use super::{Grpc, refused, to_status};
 use crate::access::Identity;
 use crate::service::IDLE;
 use flovyn_core::id::{ExecutionId, OrgId, TaskId, WorkerId};
-use flovyn_core::model::{Chunk, CommitRequest, Fact, Lease, TaskReport};
+use flovyn_core::model::{Chunk, CommitRequest, Lease, TaskReport};
 use flovyn_core::payload::RowOf;
 use flovyn_core::storage::{ClaimRequest, Heartbeat, Only, PAGE, WorkerInfo};
 use flovyn_core::wire::v2::worker_server::Worker;
@@ -352,10 +352,12 @@ impl Worker for Grpc {
         let wire = request.into_inner();
         let execution = ExecutionId(id(&wire.execution, "execution").map_err(to_status)?);
         self.service.check_may_read(&who, org, execution).await.map_err(refused)?;
-        let (facts, high): (Vec<Fact>, u64) =
+        let (facts, high, purse) =
             self.service.storage.facts_after(org, execution, wire.after).await.map_err(to_status)?;
+        let purse: Option<v2::Purse> = purse.as_ref().map(Into::into);
         let pages = split_by_size(to_wire::<_, v2::Fact>(&facts), prost::Message::encoded_len);
-        Ok(Response::new(from_items(pages.into_iter().map(|facts| v2::FactsAfterResponse { facts, high }).collect())))
+        let answer = |facts| v2::FactsAfterResponse { facts, high, purse };
+        Ok(Response::new(from_items(pages.into_iter().map(answer).collect())))
     }
 
     async fn report_task(&self, request: Request<v2::ReportTaskRequest>) -> Result<Response<v2::Empty>, Status> {

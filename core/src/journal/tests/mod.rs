@@ -5,6 +5,7 @@
 //! order, at the same call sites. `SCALE` multiplies the number of cases; a failure names its seed, and `SEED` runs it alone.
 
 mod beside;
+mod budgets;
 mod host;
 mod parked;
 mod patience;

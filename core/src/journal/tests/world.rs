@@ -710,9 +710,9 @@ impl World {
         }
         if life.news_at.is_some_and(|at| at <= tick) {
             life.news_at = None;
-            let (facts, high) = now(self.store.facts_after(ORG, self.execution, life.machine.known()))
+            let (facts, high, purse) = now(self.store.facts_after(ORG, self.execution, life.machine.known()))
                 .map_err(|error| error.to_string())?;
-            life.machine.resumed(facts, high);
+            life.machine.resumed(facts, high, purse);
         }
         if life.hold_at.is_some_and(|at| at <= tick) {
             life.hold_at = None;
@@ -727,9 +727,9 @@ impl World {
             life.machine.divergence_elapsed(timer);
         }
         if life.flying.is_none() && !life.machine.is_parked() && !life.machine.is_over() && self.rng.chance(40) {
-            let (facts, high) = now(self.store.facts_after(ORG, self.execution, life.machine.known()))
+            let (facts, high, purse) = now(self.store.facts_after(ORG, self.execution, life.machine.known()))
                 .map_err(|error| error.to_string())?;
-            life.machine.facts(facts, high);
+            life.machine.facts(facts, high, purse);
         }
         self.drain(&mut life)?;
         life.host.turn(&mut life.machine);

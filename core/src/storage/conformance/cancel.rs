@@ -20,7 +20,7 @@ pub async fn a_running_run_tidies_up(factory: &dyn Factory) {
     let run = cancel(&holder).await;
     assert_eq!((run.status, run.worker), (Status::Cancelling, Some(holder.lease.worker)));
     assert_eq!(run.cancel, Some((gracefully(GRACE), rig.now().after(GRACE))));
-    let (facts, high) = rig.storage.facts_after(ORG, holder.id, known).await.unwrap();
+    let (facts, high, _) = rig.storage.facts_after(ORG, holder.id, known).await.unwrap();
     assert_eq!((facts.len(), facts[0].number, high), (1, known + 1, known + 1));
     assert_eq!(facts[0].kind, FactKind::Cancel(gracefully(GRACE)));
     // Once more says nothing new.

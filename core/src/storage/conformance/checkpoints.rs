@@ -114,7 +114,7 @@ pub async fn timers_end_with_their_segment(factory: &dyn Factory) {
     rig.pass_after(Duration::from_secs(6)).await;
     assert!(!rig.kinds_after(holder.id, 0).await.contains(&EventKind::Timer));
     rig.pass_after(Duration::from_secs(3)).await;
-    let (facts, _) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
+    let (facts, ..) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
     assert_eq!(facts.iter().map(|fact| &fact.kind).collect::<Vec<_>>(), [&FactKind::Timer { slot: holder.slot(0) }]);
 }
 

@@ -331,9 +331,9 @@ pub async fn answers_carry_facts(factory: &dyn Factory) {
     assert!(matches!(answer.facts[0].kind, FactKind::Signal(_)));
     let expected = FactKind::Task { task: holder.task_id(0), result: Ok(json(&7)) };
     assert_eq!(answer.facts[1].kind, expected);
-    let (facts, high) = rig.storage.facts_after(ORG, holder.id, known).await.unwrap();
+    let (facts, high, _) = rig.storage.facts_after(ORG, holder.id, known).await.unwrap();
     assert_eq!((facts, high), (answer.facts.clone(), answer.high));
-    let (facts, _) = rig.storage.facts_after(ORG, holder.id, answer.facts[0].number).await.unwrap();
+    let (facts, ..) = rig.storage.facts_after(ORG, holder.id, answer.facts[0].number).await.unwrap();
     assert_eq!(facts, answer.facts[1..]);
     assert!(holder.commit(vec![]).await.facts.is_empty());
 }

@@ -62,7 +62,7 @@ pub async fn a_claim_brings_a_parked_copy_its_news(factory: &dyn Factory) {
     rig.signal(id, "go").await;
     rig.signal(id, "stop").await;
     let claims = claim_as(&rig, one, 9).await;
-    let (facts, high) = rig.storage.facts_after(ORG, id, known).await.unwrap();
+    let (facts, high, _) = rig.storage.facts_after(ORG, id, known).await.unwrap();
     assert_eq!(facts.len(), 2);
     assert_eq!((claims[0].news.as_ref(), claims[0].high), (Some(&facts), high));
     // What was handed over before is no news any more.

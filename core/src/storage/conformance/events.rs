@@ -65,7 +65,7 @@ pub async fn facts_share_numbers(factory: &dyn Factory) {
     rig.signal(holder.id, "s").await;
     rig.pass_after(Duration::from_secs(1)).await;
     rig.storage.request_cancel(ORG, holder.id, super::rig::gracefully(TTL)).await.unwrap();
-    let (facts, high) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
+    let (facts, high, _) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
     assert_eq!((facts.len(), high), (4, rig.high(holder.id).await));
     let events: BTreeMap<u64, Event> =
         rig.events(holder.id).await.into_iter().map(|event| (event.number, event)).collect();

@@ -418,6 +418,9 @@ pub async fn family_09_budgets_hold_for_the_tree(factory: &dyn Factory) {
     let usage = child.usage("m", used(100));
     child.end(vec![usage], BatchEnd::Complete(json(&1))).await;
     assert_eq!(lent(parent.id).await, 110);
+    // Who hears of the end hears of what came back with it.
+    let (facts, _, purse) = rig.storage.facts_after(ORG, parent.id, parent.known).await.unwrap();
+    assert_eq!((facts.len(), purse.map(|purse| purse.lent.tokens)), (1, Some(110)));
 
     let (mut parent, mut child) = budgeted(&rig, None).await;
     let mut batch = child.batch(vec![], BatchEnd::Continue);

@@ -49,7 +49,7 @@ pub async fn a_task_is_run_by_a_worker(factory: &dyn Factory) {
     assert_eq!(rig.status(holder.id).await, Status::Pending);
     use EventKind::*;
     assert_eq!(rig.kinds_after(holder.id, known).await, [TaskStarted, TaskCompleted, Woken]);
-    let (facts, _) = rig.storage.facts_after(ORG, holder.id, known).await.unwrap();
+    let (facts, ..) = rig.storage.facts_after(ORG, holder.id, known).await.unwrap();
     assert_eq!((facts.len(), facts[0].number), (1, known + 2));
     assert_eq!(refused(rig.report(&claimed, done(6)).await), Code::LeaseLost);
 }
@@ -178,7 +178,7 @@ pub async fn many_losses_quarantine(factory: &dyn Factory) {
     let answered = rig.storage.resolve_task(ORG, holder.op_id(0), Resolution::Result(json(&3))).await.unwrap();
     assert_eq!((answered.status, answered.output), (TaskStatus::Completed, Some(json(&3))));
     assert_eq!(rig.status(holder.id).await, Status::Pending);
-    let (facts, _) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
+    let (facts, ..) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
     assert_eq!(facts.last().map(|fact| &fact.kind), Some(&FactKind::Task { task: id, result: Ok(json(&3)) }));
 }
 

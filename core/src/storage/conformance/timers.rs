@@ -20,7 +20,7 @@ pub async fn a_timer_is_never_early(factory: &dyn Factory) {
     assert_eq!(rig.pass_after(Duration::from_micros(1)).await, None);
     assert_eq!(rig.status(holder.id).await, Status::Pending);
     assert_eq!(rig.kinds_after(holder.id, known).await, [EventKind::Timer, EventKind::Woken]);
-    let (facts, _) = rig.storage.facts_after(ORG, holder.id, known).await.unwrap();
+    let (facts, ..) = rig.storage.facts_after(ORG, holder.id, known).await.unwrap();
     assert_eq!((facts.len(), facts[0].number, facts[0].at), (1, known + 1, rig.now()));
     assert_eq!(facts[0].kind, FactKind::Timer { slot: holder.slot(0) });
     assert_eq!(rig.events(holder.id).await[known as usize].sequence, Some(0));
@@ -49,7 +49,7 @@ pub async fn timers_fire_in_order(factory: &dyn Factory) {
     let ops = vec![holder.sleep(SECOND * 3), holder.sleep(SECOND), holder.sleep(SECOND * 2), holder.sleep(SECOND)];
     holder.suspend(ops, for_timer()).await;
     rig.pass_after(SECOND * 60).await;
-    let (facts, _) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
+    let (facts, ..) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
     let fired: Vec<_> = facts.iter().map(|fact| fact.kind.clone()).collect();
     assert_eq!(fired, [1, 3, 2, 0].map(|sequence| FactKind::Timer { slot: holder.slot(sequence) }));
     let kinds = rig.kinds_after(holder.id, 0).await;
@@ -69,7 +69,7 @@ pub async fn a_disarmed_timer_never_fires(factory: &dyn Factory) {
     assert_eq!(rig.status(holder.id).await, Status::Waiting);
     rig.pass_after(SECOND * 3).await;
     assert_eq!(rig.status(holder.id).await, Status::Pending);
-    let (facts, _) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
+    let (facts, ..) = rig.storage.facts_after(ORG, holder.id, 0).await.unwrap();
     assert_eq!(facts.iter().map(|fact| &fact.kind).collect::<Vec<_>>(), [&FactKind::Timer { slot: holder.slot(2) }]);
 }
 

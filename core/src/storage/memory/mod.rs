@@ -41,8 +41,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
     EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, QueueLoad, RecordedOp, Relative, Resolution, ResumeRequest, RollUp, Segment, Signal, SignalStored,
-    Task, TaskReport,
+    PageRequest, Purse, QueueLoad, RecordedOp, Relative, Resolution, ResumeRequest, RollUp, Segment, Signal,
+    SignalStored, Task, TaskReport,
 };
 use crate::payload::{MAX_PAYLOAD, Payload, RowOf};
 use crate::storage::stored::part_of;
@@ -99,10 +99,16 @@ impl AgentStorage for MemoryStorage {
         self.call(|state, now| state.load_segment(org, execution, lease, now))
     }
 
-    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
+    async fn facts_after(
+        &self,
+        org: OrgId,
+        execution: ExecutionId,
+        after: u64,
+    ) -> Result<(Vec<Fact>, u64, Option<Purse>)> {
         self.call(|state, _| {
             let run = state.run(org, execution)?;
-            Ok((run.facts_after(after, Some(run.exec.segment)), run.high))
+            let purse = state.told_purse((org, execution), false);
+            Ok((run.facts_after(after, Some(run.exec.segment)), run.high, purse))
         })
     }
 

@@ -5,8 +5,8 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId};
 use crate::model::{
     AttemptResult, BatchEnd, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry,
-    Execution, Fact, ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, OpBody, Resolution, ResumeRequest, Segment,
-    SignalStored, Task,
+    Execution, Fact, ForkFrom, ForkRequest, Lease, NewExecution, NewSignal, OpBody, Purse, Resolution, ResumeRequest,
+    Segment, SignalStored, Task,
 };
 use crate::payload::{Body, ContentHash, Encoding, INLINE_LIMIT, Payload, RowOf};
 use crate::storage::{AgentStorage, ClaimRequest, Standing};
@@ -55,17 +55,23 @@ impl AgentStorage for RemoteStorage {
         whole.into_model(org)
     }
 
-    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
+    async fn facts_after(
+        &self,
+        org: OrgId,
+        execution: ExecutionId,
+        after: u64,
+    ) -> Result<(Vec<Fact>, u64, Option<Purse>)> {
         let asked = "read the news of a run";
         let request = v2::FactsAfterRequest { execution: raw(execution.0), after };
         let stream = self.worker().facts_after(self.ask(org, request)).await;
         let stream = stream.map_err(|status| error_of_status(asked, &status))?.into_inner();
-        let (mut all, mut high) = (Vec::new(), after);
-        for (part, to) in collect(asked, stream, |part| Ok((facts(part.facts)?, part.high))).await? {
+        let (mut all, mut high, mut purse) = (Vec::new(), after, None);
+        let read = |part: v2::FactsAfterResponse| Ok((facts(part.facts)?, part.high, part.purse));
+        for (part, to, told) in collect(asked, stream, read).await? {
             all.extend(part);
-            high = to;
+            (high, purse) = (to, told);
         }
-        Ok((all, high))
+        Ok((all, high, purse.map(Into::into)))
     }
 
     async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
@@ -275,7 +281,9 @@ impl RemoteStorage {
         let (more, tasks) = (answer.more, std::mem::take(&mut answer.tasks));
         let mut answer: CommitAnswer = answer.try_into()?;
         if more {
-            (answer.facts, answer.high) = self.facts_after(org, execution, known).await?;
+            let (facts, high, purse) = self.facts_after(org, execution, known).await?;
+            (answer.facts, answer.high) = (facts, high);
+            answer.purse = purse.or(answer.purse);
         }
         Ok((answer, tasks.into_iter().map(|task| task.into_model(org)).collect::<Result<_>>()?))
     }

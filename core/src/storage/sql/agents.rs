@@ -3,12 +3,12 @@
 use super::backend::Backend;
 use super::payloads::{fits, payloads_of};
 use super::segment::{Loaded, load, prepare};
-use super::{Entries, Events, Payloads, Runs, Tables, Tasks, executions, fork, stop};
+use super::{Entries, Events, Payloads, Runs, Tables, Tasks, budgets, executions, fork, stop};
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId};
 use crate::model::{
     AttemptResult, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Execution, Fact,
-    ForkRequest, Lease, NewExecution, NewSignal, Resolution, ResumeRequest, Segment, SignalStored, Task,
+    ForkRequest, Lease, NewExecution, NewSignal, Purse, Resolution, ResumeRequest, Segment, SignalStored, Task,
 };
 use crate::payload::{Body, Payload, RowOf};
 use crate::storage::stored::{check_part, part_of};
@@ -56,11 +56,16 @@ impl<B: Backend> AgentStorage for B {
         }
     }
 
-    async fn facts_after(&self, org: OrgId, execution: ExecutionId, after: u64) -> Result<(Vec<Fact>, u64)> {
+    async fn facts_after(
+        &self,
+        org: OrgId,
+        execution: ExecutionId,
+        after: u64,
+    ) -> Result<(Vec<Fact>, u64, Option<Purse>)> {
         self.read("read a run's facts", org, move |tx| {
             let run = tx.find_run(org, execution)?;
             let high = tx.high(&run)?;
-            Ok((tx.facts(&run, after, high, Some(run.segment))?, high))
+            Ok((tx.facts(&run, after, high, Some(run.segment))?, high, budgets::shared(&run)))
         })
         .await
     }

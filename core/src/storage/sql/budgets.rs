@@ -3,6 +3,7 @@
 //! A purse is read and written apart from the rest of its row, so that it does not matter which of the rows are at hand.
 
 use super::log::Log;
+use super::run::Run;
 use super::{RunOf, Statements, if_there};
 use crate::error::Error;
 use crate::id::OrgId;
@@ -65,8 +66,16 @@ pub(super) fn told<T: Statements>(tx: &T, run: &RunOf<T>, batch: &Batch) -> Resu
         let accounts = tx.accounts(T::org(&run.home), run.id)?;
         return Ok(accounts.into_iter().next().map(|account| account.purse));
     }
-    let purse: Option<Purse> = serde_json::from_str(before).ok();
-    Ok(purse.filter(|purse| purse.slice.is_some()))
+    Ok(shared_of(before))
+}
+
+/// How the budgets of its family stand, as the row of a run has it, where other runs may change that.
+pub(super) fn shared<Home>(run: &Run<Home>) -> Option<Purse> {
+    run.purse.as_deref().filter(|_| !run.status.is_terminal()).and_then(shared_of)
+}
+
+fn shared_of(text: &str) -> Option<Purse> {
+    serde_json::from_str(text).ok().filter(|purse: &Purse| purse.slice.is_some())
 }
 
 fn save<T: Statements>(tx: &T, org: OrgId, ledger: &Ledger) -> Result<(), T::Fault> {
