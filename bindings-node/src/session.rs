@@ -11,7 +11,7 @@ use crate::value::{OrNull, Wire, WireOut, duration, payload, to_js};
 use flovyn_core::error::Code;
 use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
 use flovyn_core::journal::{Call, ChildCall, ChildOptions, Ending, OnceBegin, OpRef, Outcome};
-use flovyn_core::model::{AttemptResult, Entry, Failure, OnParentEnd, StartLimits, Usage};
+use flovyn_core::model::{AttemptResult, Entry, Failure, OnParentEnd, SharedContext, StartLimits, Usage};
 use flovyn_core::session::{HostEffect, Session as Core};
 use napi::Env;
 use napi::bindgen_prelude::{Array, BufferSlice, ClassInstance, Either};
@@ -53,6 +53,10 @@ pub struct ChildSettings {
     /// JSON text.
     pub budget: Option<String>,
     pub on_parent_end: Option<String>,
+    /// JSON text.
+    pub shared_context: Option<String>,
+    /// The thread that makes the call.
+    pub thread: Option<String>,
 }
 
 /// How something failed.
@@ -101,6 +105,12 @@ impl Session {
     #[napi(getter)]
     pub fn key(&self) -> Option<String> {
         self.0.core().execution().new.key.clone()
+    }
+
+    /// JSON of what the parent gave of its conversation.
+    #[napi(getter)]
+    pub fn shared_context(&self) -> Option<String> {
+        self.0.core().execution().new.shared_context.as_ref().map(|shared| shared.json().to_owned())
     }
 
     /// Ends with input and state, as `[input]` or `[input, state]`, fetched where they are not in memory.
@@ -162,7 +172,9 @@ impl Session {
         settings: ChildSettings,
         once: Option<String>,
     ) -> napi::Result<(u32, String)> {
-        let ChildSettings { id, key, queue, max_steps, timeout_ms, priority, metadata, budget, on_parent_end } =
+        let thread = settings.thread.as_deref().unwrap_or_default();
+        let shared = settings.shared_context.as_deref().map(|json| SharedContext::given(json, thread));
+        let ChildSettings { id, key, queue, max_steps, timeout_ms, priority, metadata, budget, on_parent_end, .. } =
             settings;
         let then = on_parent_end.as_deref().map(OnParentEnd::parse).transpose().map_err(thrown)?;
         let timeout = timeout_ms.map(duration).transpose()?;
@@ -174,6 +186,7 @@ impl Session {
             on_parent_end: then.unwrap_or_default(),
             priority: priority.unwrap_or_default(),
             metadata: metadata.unwrap_or_default().into_iter().collect(),
+            shared_context: shared.transpose().map_err(thrown)?,
         };
         let call = ChildCall { kind: kind.into(), input: payload(input), options };
         let called = self.0.call(Call::Child(Box::new(call)), once.as_deref()).map_err(thrown)?;

@@ -281,15 +281,16 @@ export class Activation {
   }
 
   /** Starts a child: takes its slot now, and is born with the next commit. */
-  spawn(agent: AnyAgent | string, input: unknown, options: SpawnOptions): Child<unknown> {
+  spawn(agent: AnyAgent | string, input: unknown, options: SpawnOptions, thread: string): Child<unknown> {
     const scope = this.check();
     if (typeof agent !== "string" && !isA(agent, Agent)) {
       throw new InvalidArgument("spawnAgent takes what agent(…) gave, or a kind");
     }
     const declared = typeof agent === "string" ? undefined : agent;
     declared?.checkTaken(input);
-    const { timeoutMs = declared?.options.timeoutMs, budget, ...rest } = options;
-    const settings = { ...rest, timeoutMs, budget: budget === undefined ? undefined : json(budget) };
+    const { timeoutMs = declared?.options.timeoutMs, budget, sharedContext, ...rest } = options;
+    const text = (value: unknown) => (value === undefined ? undefined : json(value));
+    const settings = { ...rest, timeoutMs, budget: text(budget), sharedContext: text(sharedContext), thread };
     const wire = encode(declared === undefined ? input : declared.own.dump(input));
     const kind = declared?.kind ?? (agent as string);
     const [op, id] = this.session.callChild(kind, wire, settings, scope.once);

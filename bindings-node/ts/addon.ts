@@ -25,6 +25,8 @@ export interface ChildSettings {
   metadata?: Record<string, string>;
   budget?: string;
   onParentEnd?: string;
+  sharedContext?: string;
+  thread?: string;
 }
 
 export interface EntryDraft {
@@ -121,6 +123,7 @@ export interface NativeSession {
   readonly executionId: string;
   readonly orgId: string;
   readonly key: string | null;
+  readonly sharedContext: string | null;
   load: Call<[]>;
   callTask(spec: NativeTaskSpec, input: Wire, key?: string, once?: string): [number, string];
   callEntry(draft: EntryDraft, content: Wire, once?: string): string;

@@ -27,6 +27,11 @@ export interface SpawnOptions {
    * and what is left comes back when the child ends. Without one the child draws from what is left.
    */
   budget?: unknown;
+  /**
+   * What it is given of this run's conversation: its own goes on from here by reference (`"read_only"`), and this run sees
+   * what it appends (`"conversation"`); or an object of your own. It reads that as `ctx.sharedContext`.
+   */
+  sharedContext?: "read_only" | "conversation" | Record<string, unknown>;
   /** What becomes of it when this run ends: it is asked to stop (`"cancel"`, the default), or goes on. */
   onParentEnd?: "cancel" | "detach";
 }

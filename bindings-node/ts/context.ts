@@ -93,6 +93,12 @@ export class AgentContext<S = unknown> {
     return this.activation.session.key;
   }
 
+  /** What the run that has started this one gave it of its conversation; see `spawnAgent`. */
+  get sharedContext(): unknown {
+    const given = this.activation.session.sharedContext;
+    return given == null ? undefined : JSON.parse(given);
+  }
+
   /** The input as JSON, as it was given to start. */
   get input(): unknown {
     return this.activation.input;
@@ -296,7 +302,7 @@ export class AgentContext<S = unknown> {
   /** Starts a child of a kind that other workers serve. */
   spawnAgent<R = unknown>(agent: string, input?: unknown, options?: SpawnOptions): Child<R>;
   spawnAgent(agent: AnyAgent | string, input?: unknown, options: SpawnOptions = {}): Child<unknown> {
-    return this.activation.spawn(agent, input, options);
+    return this.activation.spawn(agent, input, options, this.branch);
   }
 
   /** Waits for a child; `await child` does the same. */

@@ -15,7 +15,7 @@ use flovyn_core::host::{
 };
 use flovyn_core::journal::{Call, ChildCall, ChildOptions, Ending, OnceBegin, OpRef, Outcome};
 use flovyn_core::model::{
-    AttemptResult, Cancellation, ChildEvent, Entry, MessageBody, OnParentEnd, StartLimits, Usage,
+    AttemptResult, Cancellation, ChildEvent, Entry, MessageBody, OnParentEnd, SharedContext, StartLimits, Usage,
 };
 use flovyn_core::payload::Payload;
 use flovyn_core::session::{HostEffect, Session as Core};
@@ -71,6 +71,11 @@ impl Session {
 
     fn key(&self) -> Option<String> {
         self.0.core().execution().new.key.clone()
+    }
+
+    /// JSON of what the parent gave of its conversation.
+    fn shared_context(&self) -> Option<String> {
+        self.0.core().execution().new.shared_context.as_ref().map(|shared| shared.json().to_owned())
     }
 
     fn input<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -137,7 +142,7 @@ impl Session {
     }
 
     /// Starts a child: its op, and its id.
-    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, priority=0, metadata=None, budget=None, on_parent_end=None, once=None))]
+    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, priority=0, metadata=None, budget=None, on_parent_end=None, shared_context=None, thread="", once=None))]
     #[allow(clippy::too_many_arguments)]
     fn call_child<'py>(
         &self,
@@ -153,9 +158,12 @@ impl Session {
         metadata: Option<BTreeMap<String, String>>,
         budget: Option<&Bound<'py, PyAny>>,
         on_parent_end: Option<&str>,
+        shared_context: Option<&Bound<'py, PyAny>>,
+        thread: &str,
         once: Option<&str>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
         let budget = budget.map(text).transpose()?;
+        let shared = shared_context.map(text).transpose()?;
         let timeout = timeout.map(duration).transpose()?;
         let options = ChildOptions {
             id: id.map(Into::into),
@@ -165,6 +173,7 @@ impl Session {
             priority,
             metadata: metadata.unwrap_or_default(),
             on_parent_end: on_parent_end.map(OnParentEnd::parse).transpose().or_raise()?.unwrap_or_default(),
+            shared_context: shared.map(|json| SharedContext::given(&json, thread)).transpose().or_raise()?,
         };
         let call = ChildCall { kind: kind.into(), input: encode::payload(input)?, options };
         let called = self.0.call(Call::Child(Box::new(call)), once).or_raise()?;

@@ -19,7 +19,7 @@ from typing import (
 )
 
 from .declared import check_agent, check_kept, listed, names_before
-from .errors import InvalidArgument, NotSerializable, WrongStateType
+from .errors import InvalidArgument, NotSerializable, StateNotDeclared, WrongStateType
 from .inputs import NOT_GIVEN, input_of
 from .serde import (
     STRICT,
@@ -208,6 +208,16 @@ class Agent(Generic[I, R]):
         """Return what is stored for a state; refuse one that is of another type than the declared one."""
         self.check_state(value)
         return value if self._signature.own is None else self._signature.own.dump(value)
+
+    def check_stateful(self, what: str) -> None:
+        """Refuse what only an agent with state can do."""
+        if self.state is None:
+            raise StateNotDeclared(
+                f"{what} needs state, but agent {self.kind!r} is declared without it. "
+                "Without state recovery replays the recorded run, and local variables are the state. "
+                "With @agent(state=YourDataclass) recovery enters the function at its top with ctx.state as of the "
+                "last checkpoint(): read it, then loop."
+            )
 
     def check_state(self, value: Any) -> None:
         """Refuse a checkpoint of another type than the declared one, or one that would come back as something else."""

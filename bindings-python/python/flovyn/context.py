@@ -7,6 +7,7 @@ await that cannot be served. Async ones give a ``Step``: await it, or hand it to
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
@@ -15,7 +16,7 @@ from uuid import UUID
 from .child_events import answered, asked, news, stopped, to_child, to_parent
 from .codes import ONCE_DONE, ONCE_RECORDED, PREVIEW_DATA, PREVIEW_ERROR, PREVIEW_TOKEN
 from .declared import check_step
-from .errors import Cancelled, InvalidArgument, StateNotDeclared
+from .errors import Cancelled, InvalidArgument
 from .family import Child, children_of, leave_children, spawned
 from .flag import Flag
 from .inputs import NOT_GIVEN
@@ -82,6 +83,12 @@ class Context(Generic[S]):
         return self._session.key()
 
     @property
+    def shared_context(self) -> Any:
+        """What the run that has started this one gave it of its conversation; see ``spawn_agent``."""
+        given = self._session.shared_context()
+        return None if given is None else json.loads(given)
+
+    @property
     def input(self) -> Any:
         """The input as JSON, as it was given to start."""
         return self._session.input()
@@ -89,17 +96,17 @@ class Context(Generic[S]):
     @property
     def state(self) -> S:
         """The state as of the last checkpoint, or what the code has made of it since."""
-        self._check_stateful("ctx.state")
+        self._activation.agent.check_stateful("ctx.state")
         return self._activation.state
 
     @state.setter
     def state(self, value: S) -> None:
-        self._check_stateful("ctx.state")
+        self._activation.agent.check_stateful("ctx.state")
         self._activation.state = value
 
     def update(self, **fields: Any) -> S:
         """Change fields of the state by their reducers (``Annotated[list[str], flovyn.append]``); return the state."""
-        self._check_stateful("ctx.update")
+        self._activation.agent.check_stateful("ctx.update")
         self._activation.state = reduce_fields(self._activation.state, fields)
         return self._activation.state
 
@@ -236,22 +243,15 @@ class Context(Generic[S]):
         is no output, ``BudgetExceeded`` where its budget stopped it, and ``LimitReached`` for a child too many.
         ``budget`` is taken out of this run's own, and what is left comes back; without it the child draws from what is
         left. Children that run when this run ends are cancelled, but for ``on_parent_end="detach"``.
+        ``shared_context``: the child's conversation goes on from here by reference (``"read_only"``), and this run
+        sees it as ``ctx.thread(str(child.id))`` after its end (``"conversation"``); or a mapping of your own.
         ``id`` names the child: the same call again, with its id, agent and input, waits for the same child, also after
         a checkpoint. ``key`` names the call among identical ones; the other options are those of ``client.start``.
         """
         self._activation.check_open()
-        return spawned(self._activation, agent, input, options)
+        return spawned(self._activation, agent, input, options, self._thread)
 
     # ── private ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _check_stateful(self, what: str) -> None:
-        if self._activation.agent.state is None:
-            raise StateNotDeclared(
-                f"{what} needs state, but agent {self._activation.agent.kind!r} is declared without it. "
-                "Without state recovery replays the recorded run, and local variables are the state. "
-                "With @agent(state=YourDataclass) recovery enters the function at its top with ctx.state as of the "
-                "last checkpoint(): read it, then loop."
-            )
 
     def _signal(self, name: str, of: Any, timeout: float | None) -> Step[Any]:
         self._activation.check_open()
@@ -287,7 +287,7 @@ class Context(Generic[S]):
         self._activation.check_open()
         if not given and self._activation.agent.state is None:
             return self._flush()
-        self._check_stateful("checkpoint(state)")
+        self._activation.agent.check_stateful("checkpoint(state)")
         state = given[0] if given else self._activation.state
         stored = self._activation.agent.stored_state(state)
         leave_children(self._activation)

@@ -32,6 +32,7 @@ class SpawnOptions(TypedDict, total=False):
     metadata: Mapping[str, str] | None
     budget: Any
     on_parent_end: Literal["cancel", "detach"]
+    shared_context: Literal["read_only", "conversation"] | Mapping[str, Any] | None
 
 
 class Child(Step[R]):
@@ -91,8 +92,8 @@ class Child(Step[R]):
         return self.heard
 
 
-def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, Any]) -> Child[Any]:
-    """Start a child of an agent's run."""
+def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, Any], thread: str) -> Child[Any]:
+    """Start a child of an agent's run, from a thread of its conversation."""
     from .agent import Agent
 
     unknown = sorted(options.keys() - SpawnOptions.__annotations__)
@@ -114,11 +115,14 @@ def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, A
         if given is not None and (not isinstance(given, str) or not given):
             raise InvalidArgument(f"spawn_agent takes a text as {name}, not {given!r}")
     metadata, budget = options.pop("metadata", None), options.pop("budget", None)
+    shared = options.pop("shared_context", None)
     op, uuid = activation.session.call_child(
         kind,
         value,
         metadata=dict(metadata) if metadata else None,
         budget=None if budget is None else described(budget),
+        shared_context=None if shared is None else described(shared),
+        thread=thread,
         once=once_name.get(),
         **options,
     )

@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
 use crate::journal::{Answer, Call, ChildCall, OnceBegin, OpRef, Outcome, Question};
-use crate::model::{ChunkKind, Entry, MessageBody, Placement, RetryPolicy, TaskOptions, Usage};
+use crate::model::{ChunkKind, Entry, MessageBody, Placement, RetryPolicy, SharedContext, TaskOptions, Usage};
 use crate::payload::{Digest, Payload};
 use crate::session::Session;
 use crate::sync::Mutex;
@@ -85,6 +85,9 @@ pub trait AgentContext: Send + Sync {
     fn raw_input(&self) -> &Payload;
     /// The state of the last checkpoint; none before the first.
     fn raw_state(&self) -> Option<&Payload>;
+    /// What the run that has started this one gave it of its conversation. With a part of the conversation, this run's own
+    /// one goes on from there.
+    fn shared_context(&self) -> Option<&SharedContext>;
     /// Appends a message and returns its id at once.
     fn append_message(&self, message: Message) -> Result<EntryId>;
     /// Schedules a task.
@@ -256,6 +259,10 @@ impl AgentContext for Context {
         self.shared.session.state()
     }
 
+    fn shared_context(&self) -> Option<&SharedContext> {
+        self.shared.session.execution().new.shared_context.as_ref()
+    }
+
     fn append_message(&self, message: Message) -> Result<EntryId> {
         let Message { role, content, entry_type, turn_id, metadata } = message;
         let called =
@@ -334,7 +341,9 @@ impl AgentContext for Context {
         self.step_for(Call::Attach { task })
     }
 
-    fn spawn_raw(&self, call: ChildCall) -> Result<(ExecutionId, Step)> {
+    fn spawn_raw(&self, mut call: ChildCall) -> Result<(ExecutionId, Step)> {
+        let shared = call.options.shared_context.take();
+        call.options.shared_context = shared.map(|shared| shared.in_thread(&self.thread));
         let called = self.call(Call::Child(Box::new(call)))?;
         Ok((called.child.unwrap_or_default(), self.step_of(called.op)))
     }

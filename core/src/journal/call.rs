@@ -2,7 +2,7 @@
 
 use super::machine::OpRef;
 use crate::id::{EntryId, ExecutionId, TaskId};
-use crate::model::{MessageBody, OnParentEnd, Placement, StartLimits, TaskOptions, Usage};
+use crate::model::{MessageBody, OnParentEnd, Placement, SharedContext, StartLimits, TaskOptions, Usage};
 use crate::payload::Payload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,6 +106,8 @@ pub struct ChildOptions {
     pub metadata: BTreeMap<String, String>,
     /// What becomes of it when this run ends.
     pub on_parent_end: OnParentEnd,
+    /// What it is given of the conversation of this run; nothing unless given.
+    pub shared_context: Option<SharedContext>,
 }
 
 /// A question about the outside of the run's code. The answer is recorded.

@@ -78,7 +78,9 @@ impl Machine {
         let mut run = RunState::new(execution, segment.high, begun_at, segment.once);
         let (code, is_allowed) = CodeState::of(execution.code.as_deref(), config.code.as_deref());
         run.divergence_allowed = is_allowed;
-        let leaves = segment.checkpoint.map(|checkpoint| checkpoint.saved.leaves).unwrap_or_default();
+        let leaves = segment.checkpoint.map(|checkpoint| checkpoint.saved.leaves);
+        let leaves =
+            leaves.unwrap_or_else(|| execution.first_leaf().map(|leaf| (String::new(), leaf)).into_iter().collect());
         let mut state = SegmentState::new(number, leaves, code);
         state.ops.reserve(segment.tail.len() + 8);
         let mut machine = Self {

@@ -185,6 +185,7 @@ impl Machine {
         }
         self.segment.handed = self.segment.handed.max(order);
         self.told_open(index, order);
+        self.join_thread(index, order);
         self.segment.awaited.retain(|awaited| *awaited != index);
         self.settle_op(index);
         let op = &self.segment.ops[index];

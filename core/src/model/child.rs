@@ -4,8 +4,8 @@
 //! moment at which a child has ended and its parent could not know of it.
 
 use crate::error::{Code, Error};
-use crate::id::{ExecutionId, OrgId, SignalId, Slot};
-use crate::model::{ChildEvent, Delivery, Execution, Failure, NewSignal, Overrun, Signal, Status};
+use crate::id::{EntryId, ExecutionId, OrgId, SignalId, Slot};
+use crate::model::{ChildEvent, Delivery, Execution, Failure, NewSignal, Overrun, SharedContext, Signal, Status};
 use crate::payload::{Body, ContentHash, Encoding, Payload};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -68,6 +68,9 @@ pub(crate) struct ChildEnd {
     /// How its budget stopped it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     overrun: Option<Overrun>,
+    /// Where its conversation stands, if its parent sees that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    leaf: Option<EntryId>,
 }
 
 /// The output of a child: in the signal where it is small, else the name of the stored bytes.
@@ -102,26 +105,52 @@ impl Output {
     }
 }
 
+/// How a child ended.
+#[derive(Debug)]
+pub(crate) struct Ended<'a> {
+    pub child: ExecutionId,
+    pub status: Status,
+    pub output: Option<&'a Payload>,
+    pub failure: Option<&'a Failure>,
+    /// How its budget stopped it.
+    pub overrun: Option<Overrun>,
+    /// Where its conversation stands, if its parent sees that.
+    pub leaf: Option<EntryId>,
+}
+
+impl Ended<'_> {
+    /// A child of which nothing is known but that it was stopped.
+    pub(crate) fn cancelled(child: ExecutionId) -> Self {
+        Self { child, status: Status::Cancelled, output: None, failure: None, overrun: None, leaf: None }
+    }
+}
+
 impl ChildEnd {
+    /// Where the conversation of a child stands, by the signal that tells of its end, if its parent sees that.
+    pub(crate) fn leaf(signal: &Payload) -> Option<EntryId> {
+        signal.parse::<Self>().ok()?.leaf
+    }
+
     /// The signal that tells a parent of the end of a child.
-    pub(crate) fn signal(
-        org: OrgId,
-        parent: ExecutionId,
-        child: ExecutionId,
-        status: Status,
-        output: Option<&Payload>,
-        failure: Option<&Failure>,
-        overrun: Option<Overrun>,
-    ) -> NewSignal {
+    pub(crate) fn signal(org: OrgId, parent: ExecutionId, ended: Ended<'_>) -> NewSignal {
+        let Ended { child, status, output, failure, overrun, leaf } = ended;
         let (output, failure) = (output.and_then(Output::of), failure.cloned());
-        let end = Self { child, status: Some(status), output, failure, overrun };
+        let end = Self { child, status: Some(status), output, failure, overrun, leaf };
         end.told(org, parent, Self::id(child), child_signal(child))
     }
 
     /// The signal that tells a parent of the end of a child that has ended.
     pub(crate) fn of(child: &Execution, parent: ExecutionId) -> NewSignal {
-        let (org, id) = (child.new.org, child.new.id);
-        Self::signal(org, parent, id, child.status, child.end_output(), child.failure.as_ref(), child.overrun())
+        let shared = child.new.shared_context.as_ref();
+        let ended = Ended {
+            child: child.new.id,
+            status: child.status,
+            output: child.end_output(),
+            failure: child.failure.as_ref(),
+            overrun: child.overrun(),
+            leaf: child.leaf.filter(|_| shared.is_some_and(SharedContext::is_seen)),
+        };
+        Self::signal(child.new.org, parent, ended)
     }
 
     /// The id of the signal that tells of a child's end.
@@ -137,7 +166,7 @@ impl ChildEnd {
     /// The signal that tells the op of a slot why its child was not started.
     pub(crate) fn refusal(org: OrgId, parent: ExecutionId, child: ExecutionId, slot: Slot, error: &Error) -> NewSignal {
         let failure = Failure::new(error.code(), error.code().as_str(), error.message());
-        let end = Self { child, status: None, output: None, failure: Some(failure), overrun: None };
+        let end = Self { child, status: None, output: None, failure: Some(failure), overrun: None, leaf: None };
         let at = format!("{}.{}", slot.segment, slot.sequence);
         let id = SignalId(uuid::Uuid::new_v5(&child.0, format!("refused.{parent}.{at}").as_bytes()));
         end.told(org, parent, id, format!("{}.{at}", child_signal(child)))
@@ -193,15 +222,9 @@ mod tests {
 
     fn told(status: Status, output: Option<Payload>, failure: Option<Failure>) -> Result<Payload, Failure> {
         let child = ExecutionId(uuid::Uuid::from_u128(7));
-        let signal = ChildEnd::signal(
-            OrgId::DEFAULT,
-            ExecutionId::default(),
-            child,
-            status,
-            output.as_ref(),
-            failure.as_ref(),
-            None,
-        );
+        let (output, failure) = (output.as_ref(), failure.as_ref());
+        let ended = Ended { child, status, output, failure, overrun: None, leaf: None };
+        let signal = ChildEnd::signal(OrgId::DEFAULT, ExecutionId::default(), ended);
         assert_eq!(signal.name, "flovyn.child.00000000-0000-0000-0000-000000000007");
         ChildEnd::result(&signal.payload, "researcher")
     }

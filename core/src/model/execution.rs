@@ -411,6 +411,11 @@ impl Execution {
         self.purse.as_ref()?.overrun(own.as_ref().map(|own| &own.budget), Spent::of(&self.usage))
     }
 
+    /// The entry of its parent from which its conversation goes on.
+    pub(crate) fn first_leaf(&self) -> Option<EntryId> {
+        self.new.shared_context.as_ref().and_then(super::SharedContext::leaf)
+    }
+
     /// What it has left for whoever waits for its end.
     pub(crate) fn end_output(&self) -> Option<&Payload> {
         self.output.as_ref().filter(|_| self.status != Status::Failed)

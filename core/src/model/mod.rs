@@ -17,6 +17,7 @@ mod operators;
 mod page;
 mod queue;
 mod schedule;
+mod shared_context;
 mod signal;
 mod start;
 mod task;
@@ -41,6 +42,7 @@ pub use operators::{KnownWorker, QueueLoad};
 pub use page::{Cursor, ExecutionFilter, MAX_PAGE, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};
+pub use shared_context::{Shared, SharedContext};
 pub use signal::{Delivery, Signal};
 pub use start::{OnParentEnd, StartLimits};
 pub use task::{Failure, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus};
@@ -82,7 +84,7 @@ pub use start::NewExecution;
 pub use task::{ClaimedTask, NewTask, TaskReport};
 
 pub(crate) use budget::Dimension;
-pub(crate) use child::{ChildEnd, kept_signal, left_running, told_of};
+pub(crate) use child::{ChildEnd, Ended, kept_signal, left_running, told_of};
 pub(crate) use message::{
     answer_of, answer_signal, check_signal, child_of_events, ends_wait, is_answer, refused_op, unanswered,
 };

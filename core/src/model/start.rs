@@ -1,5 +1,6 @@
 //! What a run is started with.
 
+use super::SharedContext;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::payload::{Digest, Payload};
@@ -56,6 +57,8 @@ pub struct NewExecution {
     pub traceparent: Option<String>,
     /// What becomes of it when the run that started it ends.
     pub on_parent_end: OnParentEnd,
+    /// What it is given of the conversation of the run that starts it.
+    pub shared_context: Option<SharedContext>,
 }
 
 /// What becomes of a child that still runs when its parent ends.
@@ -104,6 +107,7 @@ impl NewExecution {
             delay: None,
             traceparent: None,
             on_parent_end: OnParentEnd::Cancel,
+            shared_context: None,
         })
     }
 }

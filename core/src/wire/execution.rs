@@ -5,8 +5,8 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    CancelMode, Cancellation, Claim, Ends, Execution, Failure, ForkPoint, Lease, NewExecution, OnParentEnd,
-    StartLimits, Status, Usage, UsageTotals, Wait,
+    CancelMode, Cancellation, Claim, Ends, Execution, Failure, ForkPoint, Lease, NewExecution, OnParentEnd, Shared,
+    SharedContext, StartLimits, Status, Usage, UsageTotals, Wait,
 };
 use crate::payload::Digest;
 use bytes::Bytes;
@@ -116,6 +116,39 @@ impl From<v2::Limits> for StartLimits {
     }
 }
 
+impl From<&SharedContext> for v2::SharedContext {
+    fn from(shared: &SharedContext) -> Self {
+        use v2::shared_context::What;
+        let place = |shared: &Shared| v2::SharedPlace {
+            thread: shared.thread.clone(),
+            leaf: shared.leaf.map(|leaf| raw(leaf.0)),
+        };
+        let what = match shared {
+            SharedContext::ReadOnly(shared) => What::ReadOnly(place(shared)),
+            SharedContext::Conversation(shared) => What::Conversation(place(shared)),
+            SharedContext::Custom { value } => What::Custom(value.clone()),
+        };
+        Self { what: Some(what) }
+    }
+}
+
+impl TryFrom<v2::SharedContext> for SharedContext {
+    type Error = Error;
+
+    fn try_from(wire: v2::SharedContext) -> Result<Self> {
+        use v2::shared_context::What;
+        let place = |wire: v2::SharedPlace| -> Result<Shared> {
+            let leaf = wire.leaf.map(|leaf| id(&leaf, "shared_context.leaf").map(EntryId)).transpose()?;
+            Ok(Shared { thread: wire.thread, leaf })
+        };
+        Ok(match need(wire.what, "shared_context")? {
+            What::ReadOnly(wire) => Self::ReadOnly(place(wire)?),
+            What::Conversation(wire) => Self::Conversation(place(wire)?),
+            What::Custom(value) => Self::custom(value)?,
+        })
+    }
+}
+
 impl From<&NewExecution> for v2::NewExecution {
     fn from(new: &NewExecution) -> Self {
         Self {
@@ -133,6 +166,7 @@ impl From<&NewExecution> for v2::NewExecution {
             delay: some_micros(new.delay),
             traceparent: new.traceparent.clone(),
             detached: new.on_parent_end == OnParentEnd::Detach,
+            shared_context: new.shared_context.as_ref().map(Into::into),
         }
     }
 }
@@ -156,6 +190,7 @@ impl super::OfOrg for v2::NewExecution {
             delay: some_duration(self.delay),
             traceparent: self.traceparent,
             on_parent_end: if self.detached { OnParentEnd::Detach } else { OnParentEnd::Cancel },
+            shared_context: self.shared_context.map(TryInto::try_into).transpose()?,
         })
     }
 }

@@ -4,12 +4,13 @@ use crate::world::*;
 use crate::{rule, world};
 use flovyn_core::agent::NativeHost;
 use flovyn_core::client::{Handle, StartOptions};
-use flovyn_core::context::AgentContextExt;
+use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::ChildOptions;
 use flovyn_core::model::{
-    CancelMode, Cancellation, EventKind, ExecutionFilter, OnParentEnd, PageRequest, ResumeRequest, Status, child_signal,
+    CancelMode, Cancellation, EventKind, ExecutionFilter, OnParentEnd, PageRequest, ResumeRequest, SharedContext,
+    Status, child_signal,
 };
 use flovyn_core::payload::Payload;
 use flovyn_core::worker::WorkerOptions;
@@ -382,3 +383,51 @@ rule!(family_08_cancelling_goes_down_the_tree, world, {
     }
     // A child that is cancelled alone tells its parent, which goes on: `family_02`.
 });
+
+rule!(family_10_a_conversation_is_shared_by_reference, world, {
+    let parent = agent("asks", |ctx| {
+        Box::pin(async move {
+            ctx.append_entry("user", "a question")?;
+            let with = |shared| ChildOptions { shared_context: Some(shared), ..ChildOptions::default() };
+            let seen = ctx.spawn_agent_with::<Value>("answers", "seen", with(SharedContext::conversation()))?;
+            let unseen = ctx.spawn_agent_with::<Value>("answers", "unseen", with(SharedContext::read_only()))?;
+            ctx.append_entry("user", "meanwhile")?;
+            let ids = [seen.id(), unseen.id()];
+            // Until it has heard of the end, its thread of the child's id stands where its own conversation does.
+            let before = said(&ctx.thread(&ids[0].to_string())).await?;
+            let told = [seen.await?, unseen.await?];
+            ctx.wait_for_signal::<Value>("go")?.await?;
+            let threads =
+                [said(&ctx.thread(&ids[0].to_string())).await?, said(&ctx.thread(&ids[1].to_string())).await?];
+            Ok(json!({ "before": before, "told": told, "threads": threads, "main": said(ctx).await? }))
+        })
+    });
+    let child = agent("answers", |ctx| {
+        Box::pin(async move {
+            let name = ctx.raw_input().parse::<String>()?;
+            ctx.append_entry("assistant", &format!("{name} 1"))?;
+            say(ctx, name.as_str()).await?;
+            ctx.append_entry("assistant", &format!("{name} 2"))?;
+            Ok(json!(said(ctx).await?))
+        })
+    });
+    let host = || parent.clone().host().agent(child.clone()).unwrap().task(echo()).unwrap();
+    let first = world.forgetful(host()).await;
+    let handle = world.start("asks").await;
+    waits_for(&handle, "go").await;
+    // All of it is read again from the record, where both ends are known from the beginning.
+    world.kill(&first).await;
+    world.forgetful(host()).await;
+    send(&handle, "go", 1).await;
+    let wanted = json!({
+        "before": ["a question", "meanwhile"],
+        "told": [["a question", "seen 1", "seen 2"], ["a question", "unseen 1", "unseen 2"]],
+        "threads": [["a question", "seen 1", "seen 2"], ["a question", "meanwhile"]],
+        "main": ["a question", "meanwhile"],
+    });
+    assert_eq!(result(&handle).await, wanted);
+});
+
+async fn said(ctx: &(impl AgentContext + ?Sized)) -> flovyn_core::Result<Vec<String>> {
+    ctx.messages().await?.iter().map(|entry| entry.new.content.parse()).collect()
+}

@@ -9,9 +9,10 @@ use crate::journal::effect::Outcome;
 use crate::journal::machine::Machine;
 use crate::journal::op::{Detail, Op};
 use crate::model::{
-    Budget, ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name, child_signal,
-    is_answer, told_of,
+    Budget, ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name,
+    child_of_events, child_signal, is_answer, told_of,
 };
+
 use crate::payload::{Digest, Payload};
 
 impl Tie {
@@ -53,8 +54,9 @@ pub(super) fn label(call: &ChildCall) -> Result<Label> {
 
 pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call: ChildCall) -> OpBody {
     let ChildCall { kind, input, options } = call;
-    let ChildOptions { id: name, key: _, queue, limits, priority, metadata, on_parent_end } = options;
+    let ChildOptions { id: name, key: _, queue, limits, priority, metadata, on_parent_end, shared_context } = options;
     machine.tie(index, id, name.is_some());
+    let shared_context = shared_context.map(|shared| shared.from(|thread| machine.leaf(thread)));
     OpBody::Child(Box::new(NewExecution {
         // The store knows the org of the batch.
         org: OrgId::DEFAULT,
@@ -72,6 +74,7 @@ pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call:
         delay: None,
         traceparent: None,
         on_parent_end,
+        shared_context,
     }))
 }
 
@@ -214,6 +217,17 @@ impl Machine {
     /// The end of a child that is out of the mailbox, with its place among the facts.
     pub(super) fn known_end(&self, child: ExecutionId) -> Option<(u64, Payload)> {
         self.segment.by_child.get(&child)?.end.clone()
+    }
+
+    /// The code is told of the end of a child: if the child had the conversation of this run, the thread of its id stands
+    /// from now on where the child's does.
+    pub(in crate::journal) fn join_thread(&mut self, index: usize, order: u64) {
+        let op = &self.segment.ops[index];
+        let Some(child) = op.child().or_else(|| child_of_events(&op.label.name)) else { return };
+        let end = self.known_end(child).filter(|(at, _)| *at == order);
+        if let Some(leaf) = end.and_then(|(_, end)| ChildEnd::leaf(&end)) {
+            self.segment.leaves.insert(child.to_string(), leaf);
+        }
     }
 
     /// At the end of a segment: takes ends of children out of the mailbox, and answers that came too late. A later

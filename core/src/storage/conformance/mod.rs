@@ -8,6 +8,7 @@ pub mod bounds;
 pub mod cancel;
 pub mod checkpoints;
 pub mod commit;
+pub mod conversations;
 pub mod definitions;
 pub mod differential;
 pub mod directory;
@@ -199,6 +200,10 @@ macro_rules! conformance_cases {
                 family_04_a_message_that_is_not_delivered_is_told family_05_a_request_has_one_answer
                 family_07_a_detached_child_goes_on family_08_a_child_is_stopped_alone family_08_a_stop_goes_down_the_tree family_09_budgets_hold_for_the_tree family_09_the_end_of_a_root_is_booked
                 family_09_what_a_draw_gets_is_told_again family_09_a_child_is_resumed_without_a_budget
+            }
+            conversations {
+                family_10_a_child_goes_on_from_the_conversation_of_its_parent
+                family_10_a_stopped_child_leaves_its_conversation family_10_a_value_is_given_to_a_child
             }
             kinship {
                 family_09_usage_rolls_up a_family_is_listed_by_generation family_12_streams_multiplex

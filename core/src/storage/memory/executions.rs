@@ -9,8 +9,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, SignalId, Slot};
 use crate::journal::retry::{MAX_LOSSES, after_error, last_life, unheard};
 use crate::model::{
     CancelMode, Cancellation, Created, Delivery, Divergence, Entry, EventKind, Execution, ForkFrom, ForkRequest, Label,
-    LabelKey, NewEntry, NewExecution, NewSignal, OpKind, Purse, RecordedBody, RecordedOp, ResumeRequest, SignalStored,
-    Status, TaskStatus, UNDONE, UsageTotals, WaitReason, is_own_signal,
+    LabelKey, NewEntry, NewExecution, NewSignal, OpKind, Purse, RecordedBody, RecordedOp, ResumeRequest, SharedContext,
+    SignalStored, Status, TaskStatus, UNDONE, UsageTotals, WaitReason, is_own_signal,
 };
 use crate::payload::Payload;
 use crate::storage::limits::{self, DEFAULT_TAIL, DEFAULT_TOTAL_STEPS};
@@ -28,7 +28,7 @@ pub(super) fn fresh(mut new: NewExecution, now: Timestamp) -> Execution {
         output: None,
         failure: None,
         segment: 0,
-        leaf: None,
+        leaf: new.shared_context.as_ref().and_then(SharedContext::leaf),
         code: None,
         epoch: 0,
         worker: None,

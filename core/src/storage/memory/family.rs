@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
 use crate::model::{
-    Batch, Cancellation, ChildEnd, Created, EventKind, NewExecution, NewSignal, OnParentEnd, OpBody, RecordedOp, Status,
+    Batch, Cancellation, ChildEnd, Created, Ended, EventKind, NewExecution, NewSignal, OnParentEnd, OpBody, RecordedOp,
 };
 use crate::storage::limits::check_family;
 use serde_json::json;
@@ -133,7 +133,7 @@ impl State {
             let end = match self.runs.get(&(org, child)).map(|child| &child.exec) {
                 Some(child) if !child.status.is_terminal() => continue,
                 Some(child) => ChildEnd::of(child, parent),
-                None => ChildEnd::signal(org, parent, child, Status::Cancelled, None, None, None),
+                None => ChildEnd::signal(org, parent, Ended::cancelled(child)),
             };
             let run = self.run_mut(org, parent)?;
             if !run.signal_ids.contains_key(&end.id) {

@@ -5,6 +5,7 @@ use super::state::{RunKey, State};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId};
+use crate::model::SharedContext;
 use crate::storage::directory::{RETENTION, check_removable, removals};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use std::time::Duration;
 const SHARE: usize = 256;
 
 impl State {
-    /// Removes runs that ended at least `keep` ago. Runs that have forks, children or open tasks stay.
+    /// Removes runs that ended at least `keep` ago. Runs that have forks, children or open tasks stay, and those of whose
+    /// conversation a parent that has not ended sees a thread.
     pub(super) fn remove_ended(&mut self, keep: Duration, now: Timestamp) -> usize {
         let refers = |((org, _), run): (&RunKey, &Run)| {
             let origin = run.exec.forked_from.map(|point| point.execution);
@@ -22,7 +24,7 @@ impl State {
         let origins: BTreeSet<RunKey> = self.runs.iter().flat_map(refers).collect();
         let ended = self.runs.iter().filter_map(|(key, run)| {
             let ended = run.exec.ended_at.filter(|at| at.after(keep) <= now)?;
-            (run.open.is_empty() && !origins.contains(key)).then_some((ended, *key))
+            (run.open.is_empty() && !origins.contains(key) && !self.is_seen(key.0, run)).then_some((ended, *key))
         });
         let mut ended: Vec<_> = ended.collect();
         ended.sort_unstable();
@@ -34,6 +36,13 @@ impl State {
             self.callers.record(org, RETENTION.0, RETENTION.1, &told, now);
         }
         ended.len()
+    }
+
+    /// Whether a parent that has not ended sees a run's conversation.
+    fn is_seen(&self, org: OrgId, run: &Run) -> bool {
+        let parent = run.exec.parent.and_then(|parent| self.runs.get(&(org, parent)));
+        run.exec.new.shared_context.as_ref().is_some_and(SharedContext::is_seen)
+            && parent.is_some_and(|parent| !parent.exec.status.is_terminal())
     }
 
     /// Removes a run. Refused if it has not ended, or has forks, children or open tasks.

@@ -23,6 +23,8 @@ const ENDED: &str = concat!(
     " FROM agent_execution x WHERE x.ended_at <= $1 \
      AND NOT EXISTS (SELECT FROM agent_execution f WHERE f.org_id = x.org_id AND f.forked_run = x.run) \
      AND (SELECT c.run FROM agent_execution c WHERE c.org_id = x.org_id AND c.parent_id = x.id LIMIT 1) IS NULL \
+     AND NOT (x.shared_context LIKE '{\"mode\":\"conversation\"%' AND EXISTS (SELECT FROM agent_execution p \
+     WHERE p.org_id = x.org_id AND p.id = x.parent_id AND p.ended_at IS NULL)) \
      AND NOT EXISTS (SELECT FROM task_execution t WHERE t.org_id = x.org_id AND t.run = x.run AND t.ended_at IS NULL) \
      ORDER BY x.ended_at LIMIT $2 FOR UPDATE OF x SKIP LOCKED"
 );
@@ -38,7 +40,8 @@ macro_rules! delete {
     };
 }
 
-/// Removes runs that ended at least `keep` ago. Runs that have forks, children or open tasks stay.
+/// Removes runs that ended at least `keep` ago. Runs that have forks, children or open tasks stay, and those of whose
+/// conversation a parent that has not ended sees a thread.
 pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     let runs = tx.all(ENDED, row![tx.now.0.saturating_sub(micros(keep)), SHARE], Run::read)?;
     let keys: Vec<Key> = runs.iter().map(|run| run.home.key).collect();

@@ -31,7 +31,7 @@ macro_rules! run_columns {
          x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, \
          x.claim_number, x.concurrency_key, \
          x.prefer_until, x.concurrency_limit, x.concurrency_slot, x.children, x.depth, x.parent_id, x.root_id, \
-         x.purse"
+         x.purse, x.shared_context"
     };
 }
 pub(super) use run_columns;
@@ -173,6 +173,7 @@ impl Run {
             parent: row.get::<Option<Uuid>>(35)?.map(ExecutionId),
             root: ExecutionId(row.get(36)?),
             purse: row.get(37)?,
+            shared_context: json_opt(row, 38)?,
         })
     }
 
@@ -231,9 +232,9 @@ impl Runs for Tx<'_> {
             "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
              queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, forked_id, \
              forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, concurrency_limit, \
-             parent_id, depth, purse, detached) \
+             parent_id, depth, purse, detached, shared_context, leaf) \
              VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $29, $18, $19, \
-             $20, $21, $22, $23, $24, $24, $25, $26, $27, $28, $30, $31) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
+             $20, $21, $22, $23, $24, $24, $25, $26, $27, $28, $30, $31, $32, $33) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
             row![
                 new.org.0,
                 new.id.0,
@@ -266,6 +267,8 @@ impl Runs for Tx<'_> {
                 run.root.0,
                 run.purse.as_deref(),
                 new.on_parent_end == OnParentEnd::Detach,
+                new.shared_context.as_ref().map(text_of).transpose()?,
+                run.leaf.map(|id| id.0),
             ],
             |row| row.get(0),
         )?;
@@ -457,57 +460,58 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row) -> Done<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match row.get::<Option<Uuid>>(47)? {
+    let forked_from = match row.get::<Option<Uuid>>(48)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(48)?, sequence: row.get(49)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(49)?, sequence: row.get(50)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(50)?);
-    let updated_at: i64 = row.get(51)?;
-    let last_event: Option<i64> = row.get(57)?;
+    let created_at = Timestamp(row.get(51)?);
+    let updated_at: i64 = row.get(52)?;
+    let last_event: Option<i64> = row.get(58)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.key.org,
             id: run.id,
-            kind: row.get(38)?,
-            queue: row.get(39)?,
-            priority: row.get(40)?,
-            key: row.get(41)?,
-            input_digest: Digest(row.get(42)?),
-            limits: json_column(row, 43)?,
-            metadata: json_column(row, 44)?,
+            kind: row.get(39)?,
+            queue: row.get(40)?,
+            priority: row.get(41)?,
+            key: row.get(42)?,
+            input_digest: Digest(row.get(43)?),
+            limits: json_column(row, 44)?,
+            metadata: json_column(row, 45)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(45)?,
-            input: payload(row, 54)?,
+            traceparent: row.get(46)?,
+            input: payload(row, 55)?,
+            shared_context: run.shared_context.clone(),
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
-            on_parent_end: then(row.get(59)?),
+            on_parent_end: then(row.get(60)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 55)?,
-        failure: json_opt(row, 53)?,
+        output: payload_opt(row, 56)?,
+        failure: json_opt(row, 54)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<Option<u64>>(56)?.unwrap_or(0)),
+        base: run.base.max(row.get::<Option<u64>>(57)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 46)?,
+        usage: json_column(row, 47)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
-        purse: json_opt(row, 58)?,
+        purse: json_opt(row, 59)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<Option<i64>>(52)?.map(Timestamp),
+        ended_at: row.get::<Option<i64>>(53)?.map(Timestamp),
     })
 }

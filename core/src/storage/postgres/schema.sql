@@ -121,6 +121,7 @@ CREATE TABLE agent_execution (
     depth integer NOT NULL DEFAULT 0,
     purse text,
     detached boolean NOT NULL DEFAULT false,
+    shared_context text,
     FOREIGN KEY (org_id, forked_run) REFERENCES agent_execution(org_id, run),
     FOREIGN KEY (org_id, parent_id) REFERENCES agent_execution(org_id, id),
     PRIMARY KEY (org_id, run),

@@ -15,8 +15,8 @@ use super::{RunOf, Statements, if_there};
 use crate::error::Error;
 use crate::id::{ExecutionId, SignalId, Slot};
 use crate::model::{
-    Batch, Cancellation, ChildEnd, EventKind, Fact, FactKind, Failure, NewExecution, NewSignal, OnParentEnd, OpBody,
-    Overrun, RecordedBody, Status, left_running,
+    Batch, Cancellation, ChildEnd, Ended, EventKind, Fact, FactKind, Failure, NewExecution, NewSignal, OnParentEnd,
+    OpBody, Overrun, RecordedBody, Status, left_running,
 };
 use crate::payload::Payload;
 use crate::storage::limits::check_family;
@@ -97,7 +97,8 @@ pub(super) fn tell_parent<T: Statements>(
     let Some(parent) = run.parent else { return Ok(()) };
     let org = T::org(&run.home);
     let Some(mut above) = if_there(tx.find_run(org, parent))? else { return Ok(()) };
-    let signal = ChildEnd::signal(org, parent, run.id, run.status, output, failure, overrun);
+    let (child, status, leaf) = (run.id, run.status, run.seen_leaf());
+    let signal = ChildEnd::signal(org, parent, Ended { child, status, output, failure, overrun, leaf });
     if above.status.is_terminal() || tx.known_signal(&above, &signal)?.is_some() {
         return Ok(());
     }
@@ -140,7 +141,7 @@ impl<H> Run<H> {
             let (end, output) = match &child {
                 Some(child) if !child.status.is_terminal() => continue,
                 Some(child) => (ChildEnd::of(child, self.id), child.end_output()),
-                None => (ChildEnd::signal(org, self.id, id, Status::Cancelled, None, None, None), None),
+                None => (ChildEnd::signal(org, self.id, Ended::cancelled(id)), None),
             };
             if tx.known_signal(self, &end)?.is_none() {
                 self.hear(log, &end, output)?;

@@ -13,8 +13,8 @@ use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, WorkerId};
 use crate::journal::retry::{MAX_LOSSES, quarantined, run_quarantined};
 use crate::model::{
-    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, NewExecution, OpBody, Overrun, Status,
-    Task, TaskStatus, Wait, WaitReason, runners,
+    Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, NewExecution, OpBody, Overrun,
+    SharedContext, Status, Task, TaskStatus, Wait, WaitReason, runners,
 };
 use crate::payload::Payload;
 use crate::storage::limits::DEFAULT_TAIL;
@@ -97,6 +97,8 @@ pub(in crate::storage) struct Run<H> {
     /// What it has of the budgets of its family, as JSON, as it was when the row was read. None where there are none: it
     /// has no budget, and no run above it had one when it was started.
     pub purse: Option<String>,
+    /// What it was given of the conversation of its parent.
+    pub shared_context: Option<SharedContext>,
 }
 
 /// Where a fork comes from: its parent, and the place there.
@@ -127,7 +129,7 @@ impl<H> Run<H> {
             step_count: 0,
             step_limit: new.limits.max_steps,
             tail_limit: new.limits.max_tail.unwrap_or(DEFAULT_TAIL),
-            leaf: None,
+            leaf: new.shared_context.as_ref().and_then(SharedContext::leaf),
             code: None,
             stop: None,
             begins_at: new.delay.map(|delay| now.after(delay).0),
@@ -145,7 +147,13 @@ impl<H> Run<H> {
             parent: None,
             root: new.id,
             purse: new.limits.budget.is_some().then(|| "{}".to_owned()),
+            shared_context: new.shared_context.clone(),
         }
+    }
+
+    /// Where its conversation stands, if its parent sees that.
+    pub(in crate::storage) fn seen_leaf(&self) -> Option<EntryId> {
+        self.leaf.filter(|_| self.shared_context.as_ref().is_some_and(SharedContext::is_seen))
     }
 
     /// What it waits for.

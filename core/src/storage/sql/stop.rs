@@ -8,7 +8,7 @@ use super::log::Log;
 use super::run::{Ending, Run, Stop};
 use super::{RunOf, Statements};
 use crate::id::{ExecutionId, OrgId};
-use crate::model::{CancelMode, Cancellation, ChildEnd, Execution, NewSignal, OnParentEnd, Overrun, Status};
+use crate::model::{CancelMode, Cancellation, ChildEnd, Ended, Execution, NewSignal, OnParentEnd, Overrun, Status};
 use serde_json::json;
 
 /// Who asks a run to stop.
@@ -48,7 +48,8 @@ pub(super) fn stop_child<T: Statements>(
 
 /// What a parent is told of a child that a request has ended.
 fn end_of<T: Statements>(child: &RunOf<T>, parent: &RunOf<T>, overrun: Option<Overrun>) -> NewSignal {
-    ChildEnd::signal(T::org(&parent.home), parent.id, child.id, child.status, None, None, overrun)
+    let ended = Ended { status: child.status, overrun, leaf: child.seen_leaf(), ..Ended::cancelled(child.id) };
+    ChildEnd::signal(T::org(&parent.home), parent.id, ended)
 }
 
 /// Asks a run and all below it to stop, and writes them. Returns how its budget had stopped it, if it has ended by that.

@@ -14,6 +14,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0001_initial.sql"),
     include_str!("migrations/0002_children.sql"),
     include_str!("migrations/0003_families.sql"),
+    include_str!("migrations/0004_conversations.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

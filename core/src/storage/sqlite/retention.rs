@@ -14,12 +14,15 @@ use std::time::Duration;
 /// The most runs that one transaction removes.
 const SHARE: i64 = 256;
 
-/// Removes runs that ended at least `keep` ago. Runs that have forks, children or open tasks stay.
+/// Removes runs that ended at least `keep` ago. Runs that have forks, children or open tasks stay, and those of whose
+/// conversation a parent that has not ended sees a thread.
 pub(super) fn remove_ended(tx: &Tx, keep: Duration) -> Done<usize> {
     let ended = tx.all(
         "SELECT x.run, x.org_id FROM agent_execution x WHERE x.ended_at <= ?1 \
          AND NOT EXISTS (SELECT 1 FROM agent_execution f WHERE f.forked_run = x.run) \
          AND NOT EXISTS (SELECT 1 FROM agent_execution c WHERE c.parent_id = x.id AND c.org_id = x.org_id) \
+         AND NOT (x.shared_context LIKE '{\"mode\":\"conversation\"%' AND EXISTS (SELECT 1 FROM agent_execution p \
+         WHERE p.id = x.parent_id AND p.org_id = x.org_id AND p.ended_at IS NULL)) \
          AND NOT EXISTS (SELECT 1 FROM task_execution t WHERE t.ended_at IS NULL \
          AND t.place BETWEEN x.run << 31 AND x.run << 31 | 2147483647) ORDER BY x.ended_at LIMIT ?2",
         [tx.now.0.saturating_sub(micros(keep)), SHARE],

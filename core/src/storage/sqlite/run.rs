@@ -27,7 +27,8 @@ macro_rules! run_columns {
         "x.run, x.org_id, x.id, x.status, x.ready, x.epoch, x.worker, x.last_worker, x.lease_expires, x.lease_ttl, \
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
          x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key, \
-         x.prefer_until, x.concurrency_limit, x.children, x.depth, x.parent_id, x.root_id, x.purse"
+         x.prefer_until, x.concurrency_limit, x.children, x.depth, x.parent_id, x.root_id, x.purse, \
+         x.shared_context"
     };
 }
 pub(super) use run_columns;
@@ -122,6 +123,7 @@ impl Run {
             parent: id_opt(row, 36)?.map(ExecutionId),
             root: ExecutionId(id(row, 37)?),
             purse: row.get(38)?,
+            shared_context: json_opt(row, 39)?,
         })
     }
 }
@@ -167,8 +169,8 @@ impl Runs for Tx<'_> {
             "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
              queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, \
              forked_id, forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, \
-             concurrency_limit, parent_id, depth, purse, detached) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
-             ?16, ?17, ?29, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26, ?27, ?28, ?30, ?31) ON CONFLICT (org_id, id) DO NOTHING",
+             concurrency_limit, parent_id, depth, purse, detached, shared_context, leaf) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
+             ?16, ?17, ?29, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26, ?27, ?28, ?30, ?31, ?32, ?33) ON CONFLICT (org_id, id) DO NOTHING",
             params![
                 blob(&new.org.0),
                 blob(&new.id.0),
@@ -201,6 +203,8 @@ impl Runs for Tx<'_> {
                 blob(&run.root.0),
                 run.purse.as_deref(),
                 new.on_parent_end == OnParentEnd::Detach,
+                new.shared_context.as_ref().map(text_of).transpose()?,
+                run.leaf.as_ref().map(|id| blob(&id.0)),
             ],
         )?;
         if made == 0 {
@@ -380,57 +384,58 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match id_opt(row, 48)? {
+    let forked_from = match id_opt(row, 49)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(49)?, sequence: row.get(50)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(50)?, sequence: row.get(51)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(51)?);
-    let updated_at: i64 = row.get(52)?;
-    let last_event: Option<i64> = row.get(58)?;
+    let created_at = Timestamp(row.get(52)?);
+    let updated_at: i64 = row.get(53)?;
+    let last_event: Option<i64> = row.get(59)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.org,
             id: run.id,
-            kind: row.get(39)?,
-            queue: row.get(40)?,
-            priority: row.get(41)?,
-            key: row.get(42)?,
-            input_digest: Digest(row.get(43)?),
-            limits: json_column(row, 44)?,
-            metadata: json_column(row, 45)?,
+            kind: row.get(40)?,
+            queue: row.get(41)?,
+            priority: row.get(42)?,
+            key: row.get(43)?,
+            input_digest: Digest(row.get(44)?),
+            limits: json_column(row, 45)?,
+            metadata: json_column(row, 46)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(46)?,
-            input: payload(row, 55)?,
+            traceparent: row.get(47)?,
+            input: payload(row, 56)?,
+            shared_context: run.shared_context.clone(),
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
-            on_parent_end: then(row.get(60)?),
+            on_parent_end: then(row.get(61)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 56)?,
-        failure: json_opt(row, 54)?,
+        output: payload_opt(row, 57)?,
+        failure: json_opt(row, 55)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<_, Option<u64>>(57)?.unwrap_or(0)),
+        base: run.base.max(row.get::<_, Option<u64>>(58)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 47)?,
+        usage: json_column(row, 48)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
-        purse: json_opt(row, 59)?,
+        purse: json_opt(row, 60)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<_, Option<i64>>(53)?.map(Timestamp),
+        ended_at: row.get::<_, Option<i64>>(54)?.map(Timestamp),
     })
 }
