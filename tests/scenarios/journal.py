@@ -13,6 +13,8 @@ from backends import PSQL
 Journal = dict[str, list[Any]]
 """The rows of a run by their table."""
 
+_JSON = b"\x04"
+"""The tag of JSON that is not packed, in a cell of PostgreSQL."""
 _AT = "segment, sequence"
 _NAMED = "label_name, label_key, seen, once_name, once_n"
 _ENTRY = "id, parent_id, depth, thread, role, entry_type, turn_id, metadata"
@@ -80,7 +82,15 @@ def _of_postgres(url: str) -> Any:
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"psql ended with {done.returncode}: {done.stderr.strip()}")
-        yield table, [list(row.values()) for row in json.loads(done.stdout)]
+        yield table, [[_bytes(value) for value in row.values()] for row in json.loads(done.stdout)]
+
+
+def _bytes(value: Any) -> Any:
+    """Return a value of PostgreSQL's JSON: of JSON that is stored as bytes, what follows its tag."""
+    if not isinstance(value, str) or not value.startswith("\\x"):
+        return value
+    found = bytes.fromhex(value[2:])
+    return found[1:] if found[:1] == _JSON else found
 
 
 def said(journal: Journal) -> list[list[Any]]:
