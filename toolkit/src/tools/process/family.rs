@@ -23,7 +23,8 @@ fn processes() -> impl Iterator<Item = i32> {
     folder.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The living descendants of a process.
+/// The living descendants of a process, a parent before its children: a script whose child was signalled first would take
+/// that for the child's end, and begin its next command.
 pub(super) fn descendants(of: Pid) -> Vec<Descendant> {
     let parents: HashMap<i32, i32> = processes().filter_map(|pid| Some((pid, parent(pid)?))).collect();
     let depth = |pid: i32| {
@@ -38,7 +39,10 @@ pub(super) fn descendants(of: Pid) -> Vec<Descendant> {
         }
         None
     };
-    parents.keys().filter_map(|&pid| Some(Descendant { pid: Pid::from_raw(pid)?, depth: depth(pid)? })).collect()
+    let found = parents.keys().filter_map(|&pid| Some(Descendant { pid: Pid::from_raw(pid)?, depth: depth(pid)? }));
+    let mut found: Vec<_> = found.collect();
+    found.sort_unstable_by_key(|process| process.depth);
+    found
 }
 
 /// The parent of a living process. None for a zombie.
@@ -92,4 +96,30 @@ pub(crate) fn end_marked(call: &str) -> usize {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     ended
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_parent_comes_before_its_children() {
+        let script = "for n in 1 2 3 4; do sh -c 'sleep 30 & wait' & done; wait";
+        let mut child = Command::new("sh").args(["-c", script]).process_group(0).spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let begun = Instant::now();
+        let depths = loop {
+            let depths: Vec<_> = descendants(pid).iter().map(|process| process.depth).collect();
+            if depths.len() == 8 || begun.elapsed() > Duration::from_secs(10) {
+                break depths;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
+        let _ = child.wait();
+        assert_eq!(depths, [1, 1, 1, 1, 2, 2, 2, 2]);
+    }
 }
