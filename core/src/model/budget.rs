@@ -139,7 +139,6 @@ impl Purse {
 }
 
 /// A budget as a run keeps it. A resume may give a new one, which counts from what had been used until then.
-#[doc(hidden)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Allowance {

@@ -42,7 +42,7 @@ pub use operators::{KnownWorker, QueueLoad};
 pub use page::{Cursor, ExecutionFilter, MAX_PAGE, Page, PageRequest};
 pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};
-pub use shared_context::{Shared, SharedContext};
+pub use shared_context::SharedContext;
 pub use signal::{Delivery, Signal};
 pub use start::{OnParentEnd, StartLimits};
 pub use task::{Failure, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus};
@@ -76,6 +76,8 @@ pub use message::{MessageBody, NewMessage, SentMessage};
 pub use op::{
     Fact, FactKind, Label, LabelKey, NewOp, OnceResult, OpBody, OpKind, RecordedBody, RecordedOp, Seen, Segment,
 };
+#[doc(hidden)]
+pub use shared_context::Shared;
 #[doc(hidden)]
 pub use signal::{NewSignal, SignalStored};
 #[doc(hidden)]

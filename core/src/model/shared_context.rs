@@ -24,7 +24,6 @@ pub enum SharedContext {
 }
 
 /// The place in the conversation of its parent from which a child's goes on.
-#[doc(hidden)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
     /// The thread of the parent; its main one is "".

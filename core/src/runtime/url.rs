@@ -43,7 +43,8 @@ pub enum Backend {
     },
 }
 
-/// The URL of the backend to open, and where it comes from.
+/// The URL of the backend to open, and where it comes from. For the crates of this repository.
+#[doc(hidden)]
 #[derive(Debug, Clone)]
 pub struct Chosen {
     /// The URL.
