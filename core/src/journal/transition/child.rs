@@ -12,7 +12,6 @@ use crate::model::{
     Budget, ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name,
     child_of_events, child_signal, is_answer, told_of,
 };
-
 use crate::payload::{Digest, Payload};
 
 impl Tie {
