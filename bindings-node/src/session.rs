@@ -10,7 +10,7 @@ use crate::task::TaskSpec;
 use crate::value::{OrNull, Wire, WireOut, duration, payload, to_js};
 use flovyn_core::error::Code;
 use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
-use flovyn_core::journal::{Call, ChildCall, ChildOptions, Ending, OnceBegin, OpRef, Outcome};
+use flovyn_core::journal::{Call, ChildCall, ChildOptions, Completion, Ending, OnceBegin, OpRef, Outcome};
 use flovyn_core::model::{AttemptResult, Entry, Failure, OnParentEnd, SharedContext, StartLimits, Usage};
 use flovyn_core::session::{HostEffect, Session as Core};
 use napi::Env;
@@ -57,6 +57,8 @@ pub struct ChildSettings {
     pub shared_context: Option<String>,
     /// The thread that makes the call.
     pub thread: Option<String>,
+    /// When the run ends that is given to it, if it is.
+    pub hand_off: Option<String>,
 }
 
 /// How something failed.
@@ -174,6 +176,7 @@ impl Session {
     ) -> napi::Result<(u32, String)> {
         let thread = settings.thread.as_deref().unwrap_or_default();
         let shared = settings.shared_context.as_deref().map(|json| SharedContext::given(json, thread));
+        let hand_off = settings.hand_off.as_deref().map(Completion::parse).transpose().map_err(thrown)?;
         let ChildSettings { id, key, queue, max_steps, timeout_ms, priority, metadata, budget, on_parent_end, .. } =
             settings;
         let then = on_parent_end.as_deref().map(OnParentEnd::parse).transpose().map_err(thrown)?;
@@ -188,7 +191,7 @@ impl Session {
             metadata: metadata.unwrap_or_default().into_iter().collect(),
             shared_context: shared.transpose().map_err(thrown)?,
         };
-        let call = ChildCall { kind: kind.into(), input: payload(input), options };
+        let call = ChildCall { kind: kind.into(), input: payload(input), options, hand_off };
         let called = self.0.call(Call::Child(Box::new(call)), once.as_deref()).map_err(thrown)?;
         Ok((called.op.0, called.child.unwrap_or_default().to_string()))
     }

@@ -7,7 +7,7 @@
 import { AsyncResource } from "node:async_hooks";
 
 import { Agent, type AnyAgent, UnreadableState } from "./agent.js";
-import { Child, type SpawnOptions } from "./child.js";
+import { Child, type HandoffOptions, type SpawnOptions } from "./child.js";
 import { CHECKPOINT_OP, EffectCode } from "./codes.js";
 import { AgentContext } from "./context.js";
 import {
@@ -280,17 +280,33 @@ export class Activation {
     return this.made(step, scope);
   }
 
+  /** Gives the run away; the engine drops this copy of its code once that is durable. */
+  handOff(agent: AnyAgent | string, input: unknown, options: HandoffOptions, thread: string): Child<unknown> {
+    const { conversation = true, completion = "wait_for_child", ...rest } = options;
+    const shared = conversation ? ({ sharedContext: "read_only" } as const) : {};
+    const child = this.spawn(agent, input, { ...rest, ...shared }, thread, completion);
+    child.heard = true;
+    return child;
+  }
+
   /** Starts a child: takes its slot now, and is born with the next commit. */
-  spawn(agent: AnyAgent | string, input: unknown, options: SpawnOptions, thread: string): Child<unknown> {
+  spawn(
+    agent: AnyAgent | string,
+    input: unknown,
+    options: SpawnOptions,
+    thread: string,
+    handOff?: HandoffOptions["completion"],
+  ): Child<unknown> {
     const scope = this.check();
     if (typeof agent !== "string" && !isA(agent, Agent)) {
-      throw new InvalidArgument("spawnAgent takes what agent(…) gave, or a kind");
+      const call = handOff === undefined ? "spawnAgent" : "handoffToAgent";
+      throw new InvalidArgument(`${call} takes what agent(…) gave, or a kind`);
     }
     const declared = typeof agent === "string" ? undefined : agent;
     declared?.checkTaken(input);
     const { timeoutMs = declared?.options.timeoutMs, budget, sharedContext, ...rest } = options;
     const text = (value: unknown) => (value === undefined ? undefined : json(value));
-    const settings = { ...rest, timeoutMs, budget: text(budget), sharedContext: text(sharedContext), thread };
+    const settings = { ...rest, timeoutMs, budget: text(budget), sharedContext: text(sharedContext), thread, handOff };
     const wire = encode(declared === undefined ? input : declared.own.dump(input));
     const kind = declared?.kind ?? (agent as string);
     const [op, id] = this.session.callChild(kind, wire, settings, scope.once);

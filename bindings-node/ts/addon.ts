@@ -27,6 +27,7 @@ export interface ChildSettings {
   onParentEnd?: string;
   sharedContext?: string;
   thread?: string;
+  handOff?: string;
 }
 
 export interface EntryDraft {

@@ -36,6 +36,15 @@ export interface SpawnOptions {
   onParentEnd?: "cancel" | "detach";
 }
 
+/** How a run is given to another agent, and how that one is to be started. */
+export interface HandoffOptions
+  extends Pick<SpawnOptions, "queue" | "maxSteps" | "timeoutMs" | "priority" | "metadata" | "budget"> {
+  /** Whether the successor goes on from this thread of the conversation, by reference; true unless given. */
+  conversation?: boolean;
+  /** When this run ends: as its successor does (`"wait_for_child"`, the default), or at once. */
+  completion?: "wait_for_child" | "immediate";
+}
+
 /** A run that an agent has started: await it for its output. Its `id` is the id of the run. */
 export class Child<R> extends Step<R> {
   /** @internal Whether a later segment can join it. */

@@ -5,11 +5,11 @@
 
 import type { Activation } from "./activation.js";
 import type { Agent, AnyAgent } from "./agent.js";
-import { type Child, checkChildren, type SpawnOptions } from "./child.js";
+import { type Child, checkChildren, type HandoffOptions, type SpawnOptions } from "./child.js";
 import { type AnyChild, answered, asked, type ChildEvent, news, stopped, toChild, toParent } from "./childEvents.js";
 import { OnceCode, PreviewCode } from "./codes.js";
 import { checkStep } from "./declared.js";
-import { Cancelled, InvalidArgument, isA, messageOf, StateNotDeclared, Suspended, Timeout, typeName } from "./errors.js";
+import { Cancelled, InvalidArgument, InvalidTransition, isA, messageOf, StateNotDeclared, Suspended, typeName } from "./errors.js";
 import type { Delivery } from "./handle.js";
 import { hub } from "./hub.js";
 import { type Message, messagesOf } from "./message.js";
@@ -22,6 +22,7 @@ import { decode, encode, encodeState, json } from "./serde.js";
 import type { Stored } from "./stored.js";
 import { Step } from "./step.js";
 import { type Arguments, type CallOptions, Declared, isTask, Origin, type Task, type TaskContext } from "./task.js";
+import { limited } from "./timeouts.js";
 
 /** More about an entry. */
 export interface EntryOptions {
@@ -450,6 +451,21 @@ export class AgentContext<S = unknown> {
     });
   }
 
+  /**
+   * Gives the run away to an agent: the last call of this run, whose code ends here once that is durable. The successor
+   * begins with the input, and goes on from this thread by reference unless `conversation` is false. Children that still
+   * run are cancelled, as at an end. The run stays the address: signals, cancelling and what its parent is told go on to
+   * the successor, and it ends as that does; with `completion: "immediate"` it is COMPLETED at once. Throws `LimitReached`,
+   * `BudgetExceeded` and `Cancelled`, after which the run goes on.
+   */
+  handoffToAgent<I, R, C>(agent: Agent<I, R, C>, ...args: [...Arguments<I>, options?: HandoffOptions]): Promise<never>;
+  /** Gives the run away to a kind that other workers serve. */
+  handoffToAgent(agent: string, input?: unknown, options?: HandoffOptions): Promise<never>;
+  async handoffToAgent(agent: AnyAgent | string, input?: unknown, options: HandoffOptions = {}): Promise<never> {
+    await this.activation.handOff(agent, input, options, this.branch);
+    throw new InvalidTransition(`the run cannot be given to a child that has ended`);
+  }
+
   // ── time and signals ──────────────────────────────────────────────────────────────────────────────────────────
 
   /** Sleeps durably: the time goes on while no process runs. */
@@ -462,31 +478,8 @@ export class AgentContext<S = unknown> {
    * Limits what a function awaits by a durable timer; past it: `Timeout`. Its pending steps are given up then, and its
    * `signal` aborts.
    */
-  async timeout<R>(ms: number, fn: (signal: AbortSignal) => R | Promise<R>): Promise<Awaited<R>> {
-    const scope = this.activation.check();
-    const timer = this.sleep(ms);
-    const controller = new AbortController();
-    const group = new Set<Step<unknown>>();
-    const body = scopes.run({ ...scope, group }, async () => fn(controller.signal));
-    const outcome = await new Promise<{ value: Awaited<R> } | { error: unknown } | undefined>((resolve) => {
-      timer.then(
-        () => resolve(undefined),
-        (error: unknown) => resolve({ error }),
-      );
-      body.then(
-        (value) => resolve({ value: value as Awaited<R> }),
-        (error: unknown) => resolve({ error }),
-      );
-    });
-    if (outcome === undefined) {
-      for (const step of group) step.giveUp();
-      const late = new Timeout(`the block took longer than ${ms} ms`);
-      controller.abort(late);
-      throw late;
-    }
-    timer.giveUp();
-    if ("error" in outcome) throw outcome.error;
-    return outcome.value;
+  timeout<R>(ms: number, fn: (signal: AbortSignal) => R | Promise<R>): Promise<Awaited<R>> {
+    return limited(this.activation, this.sleep(ms), ms, fn);
   }
 
   /** Waits for the next signal of a name; past `timeoutMs`: `SignalTimeout`. A `schema` checks what came. */

@@ -99,6 +99,8 @@ export interface Execution {
   readonly root: string;
   /** How many runs are above it. */
   readonly depth: number;
+  /** The run that it has given its work to. */
+  readonly handedTo: string | null;
   readonly forkedFrom: { readonly execution: string; readonly segment: number; readonly sequence: number | null } | null;
   readonly createdAt: Date;
   readonly updatedAt: Date;

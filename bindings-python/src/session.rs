@@ -13,7 +13,7 @@ use flovyn_core::error::Code;
 use flovyn_core::host::{
     EffectCode, EventParts, HostSession, Language, OnceCode, OutcomeCode, child_of, closed, failure, request_of,
 };
-use flovyn_core::journal::{Call, ChildCall, ChildOptions, Ending, OnceBegin, OpRef, Outcome};
+use flovyn_core::journal::{Call, ChildCall, ChildOptions, Completion, Ending, OnceBegin, OpRef, Outcome};
 use flovyn_core::model::{
     AttemptResult, Cancellation, ChildEvent, Entry, MessageBody, OnParentEnd, SharedContext, StartLimits, Usage,
 };
@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// Starts a child: its op, and its id.
-    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, priority=0, metadata=None, budget=None, on_parent_end=None, shared_context=None, thread="", once=None))]
+    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, priority=0, metadata=None, budget=None, on_parent_end=None, shared_context=None, thread="", hand_off=None, once=None))]
     #[allow(clippy::too_many_arguments)]
     fn call_child<'py>(
         &self,
@@ -160,6 +160,7 @@ impl Session {
         on_parent_end: Option<&str>,
         shared_context: Option<&Bound<'py, PyAny>>,
         thread: &str,
+        hand_off: Option<&str>,
         once: Option<&str>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
         let budget = budget.map(text).transpose()?;
@@ -175,7 +176,8 @@ impl Session {
             on_parent_end: on_parent_end.map(OnParentEnd::parse).transpose().or_raise()?.unwrap_or_default(),
             shared_context: shared.map(|json| SharedContext::given(&json, thread)).transpose().or_raise()?,
         };
-        let call = ChildCall { kind: kind.into(), input: encode::payload(input)?, options };
+        let hand_off = hand_off.map(Completion::parse).transpose().or_raise()?;
+        let call = ChildCall { kind: kind.into(), input: encode::payload(input)?, options, hand_off };
         let called = self.0.call(Call::Child(Box::new(call)), once).or_raise()?;
         Ok((called.op.0, PyBytes::new(py, called.child.unwrap_or_default().0.as_bytes())))
     }

@@ -78,7 +78,8 @@ def test_the_programs_of_the_page_of_children_run(tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text("\n".join(programs))
     said = ["['otters hold hands', 'seals hold hands']\n"] * 3 + ["otters, 3 deep\n"]
     said += ["['otters hold hands', 'seals hold hands', 'rays hold hands']\n"]
-    said += ["[['Write about otters.', 'too long'], ['Write about otters.', 'too long']]\n", ""]
+    said += ["[['Write about otters.', 'too long'], ['Write about otters.', 'too long']]\n"]
+    said += ["invoices: My invoice is wrong.\n", ""]
     assert len(said) == len(programs)
     for _ in range(2):
         done = subprocess.run(

@@ -10,6 +10,8 @@ mod errors;
 mod families;
 #[path = "rules/family_budgets.rs"]
 mod family_budgets;
+#[path = "rules/handoffs.rs"]
+mod handoffs;
 #[path = "rules/limits.rs"]
 mod limits;
 #[path = "rules/messages.rs"]

@@ -55,6 +55,11 @@ async function hear(ctx, child) {
   }
 }
 
+/** A conversation as pairs of role and content. */
+async function said(ctx) {
+  return (await ctx.messages()).map(({ role, content }) => [role, content]);
+}
+
 /** Does one op. */
 async function step(ctx, [op, ...words], found) {
   count();
@@ -157,6 +162,17 @@ async function step(ctx, [op, ...words], found) {
       found[name] = await hear(ctx, child);
       break;
     }
+    case "shared": {
+      const child = ctx.spawnAgent(below, two, { sharedContext: one });
+      found[name] = [await child, await said(ctx.thread(child.id))];
+      break;
+    }
+    case "hand_off":
+      await ctx.handoffToAgent(below, one);
+      break;
+    case "hand_off_anew":
+      await ctx.handoffToAgent(below, one, { conversation: false, completion: two });
+      break;
     case "entry":
       ctx.appendEntry(one, two);
       break;
@@ -172,7 +188,7 @@ async function step(ctx, [op, ...words], found) {
       ctx.thread(one).appendEntry(two, name);
       break;
     case "said":
-      found[name] = (await ctx.messages()).map(({ role, content }) => [role, content]);
+      found[name] = await said(ctx);
       break;
     case "context":
       found[name] = ctx.contextRef();

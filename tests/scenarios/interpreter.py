@@ -159,6 +159,13 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
             await ctx.wait_for_child_event(child)
             await ctx.cancel_child(child)
             found[name] = await hear(ctx, child)
+        case ["shared", mode, ops, name]:
+            child = ctx.spawn_agent(below, ops, shared_context=mode)
+            found[name] = [await child, await said(ctx.thread(str(child.id)))]
+        case ["hand_off", ops]:
+            await ctx.handoff_to_agent(below, ops)
+        case ["hand_off_anew", ops, completion]:
+            await ctx.handoff_to_agent(below, ops, conversation=False, completion=completion)
         case ["entry", role, content]:
             ctx.append_entry(role, content)
         case ["tell", name]:
@@ -168,7 +175,7 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
         case ["thread", thread, role, content]:
             ctx.thread(thread).append_entry(role, content)
         case ["said", name]:
-            found[name] = [[message.role, message.content] for message in await ctx.messages()]
+            found[name] = await said(ctx)
         case ["context", name]:
             found[name] = dict(ctx.context_ref())
         case ["signal", word, name]:
@@ -238,6 +245,11 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
             raise Refused(why)
         case _:
             raise ValueError(f"unknown op {op}")
+
+
+async def said(ctx: AgentContext[Any]) -> list[list[Any]]:
+    """Tell a conversation as pairs of role and content."""
+    return [[message.role, message.content] for message in await ctx.messages()]
 
 
 async def hear(ctx: AgentContext[Any], child: flovyn.Child[Any]) -> list[list[Any]]:

@@ -6,8 +6,8 @@ use flovyn_core::agent::AgentDefinition;
 use flovyn_core::context::{AgentContext, AgentContextExt, Message, TaskCall};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::ExecutionId;
-use flovyn_core::journal::{ChildOptions, OnDivergence, Outcome};
-use flovyn_core::model::{Cancellation, ChildEvent, RetryPolicy, SideEffects, TaskOptions, Usage};
+use flovyn_core::journal::{ChildOptions, Completion, OnDivergence, Outcome};
+use flovyn_core::model::{Cancellation, ChildEvent, RetryPolicy, SharedContext, SideEffects, TaskOptions, Usage};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use futures::future::{BoxFuture, Either, FutureExt, select, try_join_all};
 use serde_json::{Map, Value, json};
@@ -248,6 +248,22 @@ pub(crate) fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut 
                 ctx.wait_for_child_event(&child, None)?.await?;
                 ctx.cancel_child(&child, Cancellation::USUAL)?.await?;
                 hear(ctx, child.id()).await?
+            }
+            ("shared", [mode, ops, _]) => {
+                let shared_context = Some(SharedContext::given(&mode.to_string(), "")?);
+                let options = ChildOptions { shared_context, ..ChildOptions::default() };
+                let child = ctx.spawn_agent_with::<Value>("below", ops, options)?;
+                let thread = ctx.thread(&child.id().to_string());
+                json!([child.await?, said(&thread.messages().await?)?])
+            }
+            ("hand_off", [ops]) => {
+                let shared_context = Some(SharedContext::read_only());
+                let options = ChildOptions { shared_context, ..ChildOptions::default() };
+                match ctx.handoff_to_agent("below", ops, options, Completion::WaitForChild).await? {}
+            }
+            ("hand_off_anew", [ops, completion]) => {
+                let completion = Completion::parse(&text(completion))?;
+                match ctx.handoff_to_agent("below", ops, ChildOptions::default(), completion).await? {}
             }
             ("attach", [of, _]) => {
                 let task = serde_json::from_value(found[&text(of)].clone()).map_err(|_| wrong(op))?;

@@ -30,7 +30,7 @@ const DOCS: &[(Code, &str)] = &[
 ];
 
 /// Classes of Python's module that stand for no code.
-const PYTHON_WITHOUT_CODE: &[&str] = &["FlovynError", "NotDone"];
+const PYTHON_WITHOUT_CODE: &[&str] = &["FlovynError", "HandedOff", "NotDone"];
 
 fn found<T: Copy>(table: &[(Code, T)], code: Code) -> Option<T> {
     table.iter().find(|(one, _)| *one == code).map(|(_, value)| *value)

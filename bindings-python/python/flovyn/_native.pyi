@@ -159,6 +159,7 @@ class Session:
         on_parent_end: str | None = None,
         shared_context: Any | None = None,
         thread: str = "",
+        hand_off: str | None = None,
         once: str | None = None,
     ) -> tuple[int, bytes]: ...
     def call_tell(self, name: str, payload: Any, once: str | None = None) -> int: ...

@@ -115,6 +115,7 @@ class Activation:
         "_thread",
         "agent",
         "branches",
+        "handed_off",
         "id",
         "loop",
         "root",
@@ -133,7 +134,7 @@ class Activation:
         self.agent = agent
         self.loop = asyncio.get_running_loop()
         self.sealed = False
-        self.torn = False
+        self.handed_off = self.torn = False
         """Whether the loop is torn down around it."""
         self.unfit: BaseException | None = None
         """What reading or writing a value as its type last raised."""
@@ -245,6 +246,7 @@ class Activation:
             lost(self.agent.kind, self.session.execution_id(), detail)
         elif reason == "finished" and detail == "PAUSED":
             self.worker.tell_paused(self.session.execution_id())
+        self.handed_off = reason == "finished" and detail in ("WAITING", "COMPLETED")
 
     def _tell_unawaited(self) -> None:
         """Say which steps the code has not awaited."""

@@ -9,7 +9,7 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from .activation import Activation, stored
 from .child_events import answered, asked, news, stopped, to_child, to_parent
@@ -27,7 +27,8 @@ from .codes import (
 from .context import Context, S
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument, Suspended
-from .family import children_of
+from .family import children_of, handed_off, handing_off, has_ended
+from .inputs import NOT_GIVEN
 from .message import Message
 from .scope import current, once_name
 from .serde import checked
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from . import _native
     from .agent import Agent
     from .child_events import AnyChild, ChildEvent
-    from .family import Child
+    from .family import Child, Completion, HandoffOptions
     from .handle import CancelMode, Delivery
     from .retry import Retry
     from .task import Task
@@ -377,6 +378,26 @@ class SyncAgentContext(Context[S]):
     def cancel_child(self, child: AnyChild, mode: CancelMode = "graceful", *, timeout: float | None = None) -> None:
         """Ask a child to stop, with ``timeout`` seconds to tidy up."""
         stopped(self._activation, child, mode, timeout).result()
+
+    def handoff_to_agent(
+        self,
+        agent: Agent[Any, Any] | str,
+        input: Any = NOT_GIVEN,
+        *,
+        conversation: bool = True,
+        completion: Completion = "wait_for_child",
+        **options: Unpack[HandoffOptions],
+    ) -> NoReturn:
+        """Give the run away to an agent, as in an ``async def`` agent."""
+        self._activation.check_open()
+        given = self._activation, agent, input, dict(options), self._thread
+        try:
+            handing_off(*given, conversation, completion).result()
+        except Suspended:
+            if self._activation.handed_off:
+                raise handed_off() from None
+            raise
+        raise has_ended(agent)
 
     def signal_parent(self, name: str, payload: Any = None) -> None:
         """Tell the run that has started this one; ``NoParent`` or ``ExecutionClosed`` where it cannot hear."""

@@ -10,14 +10,14 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from .child_events import answered, asked, news, stopped, to_child, to_parent
 from .codes import ONCE_DONE, ONCE_RECORDED, PREVIEW_DATA, PREVIEW_ERROR, PREVIEW_TOKEN
 from .declared import check_step
 from .errors import Cancelled, InvalidArgument
-from .family import Child, children_of, leave_children, spawned
+from .family import Child, children_of, handed_off, handing_off, has_ended, leave_children, spawned
 from .flag import Flag
 from .inputs import NOT_GIVEN
 from .reducers import reduce_fields
@@ -26,6 +26,7 @@ from .serde import Signature, checked
 from .several import Mapped, listed, some
 from .step import Step
 from .task import CallOptions, Task, origin_of
+from .timeouts import DurableTimeout
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as _TypeVar
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from .activation import Activation
     from .agent import Agent
     from .child_events import AnyChild, ChildEvent
-    from .family import SpawnOptions
+    from .family import Completion, HandoffOptions, SpawnOptions
     from .handle import CancelMode, Delivery
     from .message import Message
     from .retry import Retry
@@ -499,6 +500,32 @@ class AgentContext(Context[S]):
         """Ask a child to stop, with ``timeout`` seconds to tidy up; its end comes later."""
         return stopped(self._activation, child, mode, timeout)
 
+    async def handoff_to_agent(
+        self,
+        agent: Agent[Any, Any] | str,
+        input: Any = NOT_GIVEN,
+        *,
+        conversation: bool = True,
+        completion: Completion = "wait_for_child",
+        **options: Unpack[HandoffOptions],
+    ) -> NoReturn:
+        """Give the run away to an agent: the last call of this run. It raises ``HandedOff`` here once that is durable.
+
+        The successor begins with ``input``, and with ``conversation`` goes on from this thread by reference. Children
+        that still run are cancelled, as at an end. The run stays the address: signals, cancelling and what its parent
+        is told go on to the successor, and it ends as that does; with ``"immediate"`` it is COMPLETED at once, with
+        ``{"handedTo": id}``. ``LimitReached``, ``BudgetExceeded`` and ``Cancelled`` refuse it, and the run goes on.
+        """
+        self._activation.check_open()
+        given = self._activation, agent, input, dict(options), self._thread
+        try:
+            await handing_off(*given, conversation, completion)
+        except asyncio.CancelledError:
+            if self._activation.handed_off:
+                raise handed_off() from None
+            raise
+        raise has_ended(agent)
+
     def signal_parent(self, name: str, payload: Any = None) -> Step[None]:
         """Tell the run that has started this one; at the await ``NoParent`` or ``ExecutionClosed``."""
         return to_parent(self._activation, name, payload)
@@ -555,43 +582,6 @@ class AgentContext(Context[S]):
         answer = ask(*args, once_name.get())
         self._activation.touched()
         return answer
-
-
-class DurableTimeout:
-    """A limit on a block of code, kept by the store's timer."""
-
-    def __init__(self, context: AgentContext[Any], seconds: float) -> None:
-        self._context = context
-        self._seconds = seconds
-        self._watch: asyncio.Task[None] | None = None
-        self._owner: asyncio.Task[Any] | None = None
-        self._fired = False
-
-    async def __aenter__(self) -> DurableTimeout:
-        self._owner = asyncio.current_task()
-        timer = self._context.sleep(self._seconds)
-        self._watch = asyncio.ensure_future(self._wait(timer))
-        return self
-
-    async def _wait(self, timer: Coroutine[Any, Any, None]) -> None:
-        await timer
-        self._fired = True
-        if self._owner is not None:
-            self._owner.cancel()
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
-        if self._watch is not None and not self._watch.done():
-            self._watch.cancel()
-            try:
-                await self._watch
-            except asyncio.CancelledError:
-                if not self._watch.cancelled():
-                    raise
-        if self._fired and kind is not None and issubclass(kind, asyncio.CancelledError):
-            uncancel = getattr(self._owner, "uncancel", None)
-            if uncancel is not None:
-                uncancel()
-            raise TimeoutError(f"the block took longer than {self._seconds:g} s") from error
 
 
 def _messages(found: list[tuple[Any, ...]]) -> list[Message]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MAX_FUNCTIONS = 500
 
-_STARTS = frozenset({"spawn_agent"})
+_STARTS = frozenset({"spawn_agent", "handoff_to_agent"})
 """What code calls that starts children."""
 
 

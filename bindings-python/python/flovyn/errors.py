@@ -27,6 +27,7 @@ __all__ = [
     "ExecutionNotFound",
     "FlovynError",
     "ForkedProcess",
+    "HandedOff",
     "InDoubt",
     "Internal",
     "InvalidArgument",
@@ -387,6 +388,10 @@ class Suspended(BaseException):
     """This copy of the agent was put away; its run goes on from its journal. Let it pass."""
 
     code = "Suspended"
+
+
+class HandedOff(Suspended):
+    """The run was given to another agent, which goes on with it: the last that its code is told. Let it pass."""
 
 
 def from_native(code: str, message: str, context: Mapping[str, Any], retryable: bool) -> BaseException:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
-from .errors import InvalidArgument
+from .errors import HandedOff, InvalidArgument, InvalidTransition
 from .inputs import NOT_GIVEN
 from .scope import once_name
 from .serde import checked, described
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .serde import Rebuild
 
 R = TypeVar("R")
+Completion = Literal["wait_for_child", "immediate"]
+"""When a run that was given away ends: as its successor does, or at once."""
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -33,6 +35,17 @@ class SpawnOptions(TypedDict, total=False):
     budget: Any
     on_parent_end: Literal["cancel", "detach"]
     shared_context: Literal["read_only", "conversation"] | Mapping[str, Any] | None
+
+
+class HandoffOptions(TypedDict, total=False):
+    """How the agent that a run is given to is to be started; see ``ctx.handoff_to_agent``."""
+
+    queue: str | None
+    max_steps: int | None
+    timeout: float | None
+    priority: int
+    metadata: Mapping[str, str] | None
+    budget: Any
 
 
 class Child(Step[R]):
@@ -94,12 +107,54 @@ class Child(Step[R]):
 
 def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, Any], thread: str) -> Child[Any]:
     """Start a child of an agent's run, from a thread of its conversation."""
+    return _started(activation, agent, input, options, thread, "spawn_agent", SpawnOptions, None)
+
+
+def handing_off(
+    activation: Activation,
+    agent: Any,
+    input: Any,
+    options: dict[str, Any],
+    thread: str,
+    conversation: bool,
+    completion: Completion,
+) -> Child[Any]:
+    """Give a run away. The engine ends this copy of its code once that is durable."""
+    if conversation:
+        options["shared_context"] = "read_only"
+    known = HandoffOptions
+    child = _started(activation, agent, input, options, thread, "handoff_to_agent", known, completion)
+    child.heard = True
+    return child
+
+
+def handed_off() -> HandedOff:
+    """Return what tells the code of a run that it was given away."""
+    return HandedOff("the run was given to another agent, which goes on with it")
+
+
+def has_ended(agent: Any) -> InvalidTransition:
+    """Return the error of a run that cannot be given to a child of it which has ended."""
+    return InvalidTransition(f"the run cannot be given to the child {agent!r}: it has ended")
+
+
+def _started(
+    activation: Activation,
+    agent: Any,
+    input: Any,
+    options: dict[str, Any],
+    thread: str,
+    call: str,
+    names: type[SpawnOptions | HandoffOptions],
+    completion: Completion | None,
+) -> Child[Any]:
     from .agent import Agent
 
-    unknown = sorted(options.keys() - SpawnOptions.__annotations__)
+    shared = options.pop("shared_context", None)
+    unknown = sorted(options.keys() - names.__annotations__)
     if unknown:
-        known = ", ".join(SpawnOptions.__annotations__)
-        raise InvalidArgument(f"spawn_agent has no option {', '.join(unknown)}; known are {known}")
+        known = ", ".join(names.__annotations__)
+        raise InvalidArgument(f"{call} has no option {', '.join(unknown)}; known are {known}")
     if isinstance(agent, Agent):
         declared = cast("Agent[Any, Any]", agent)
         kind, value, rebuild = declared.kind, declared.wire(input), declared.rebuild
@@ -109,13 +164,12 @@ def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, A
     elif isinstance(agent, str):
         kind, value, rebuild = agent, checked(None if input is NOT_GIVEN else input), None
     else:
-        raise InvalidArgument(f"spawn_agent takes a function declared with @agent, or a kind, not {agent!r}")
+        raise InvalidArgument(f"{call} takes a function declared with @agent, or a kind, not {agent!r}")
     for name in ("id", "key"):
         given = options.get(name)
         if given is not None and (not isinstance(given, str) or not given):
-            raise InvalidArgument(f"spawn_agent takes a text as {name}, not {given!r}")
+            raise InvalidArgument(f"{call} takes a text as {name}, not {given!r}")
     metadata, budget = options.pop("metadata", None), options.pop("budget", None)
-    shared = options.pop("shared_context", None)
     op, uuid = activation.session.call_child(
         kind,
         value,
@@ -123,6 +177,7 @@ def spawned(activation: Activation, agent: Any, input: Any, options: dict[str, A
         budget=None if budget is None else described(budget),
         shared_context=None if shared is None else described(shared),
         thread=thread,
+        hand_off=completion,
         once=once_name.get(),
         **options,
     )

@@ -68,6 +68,7 @@ pub(super) fn waits_for(run: &Execution) -> String {
     match reason.as_deref() {
         Some("signal") if !wait.from_outside().is_empty() => format!("signal {}", wait.from_outside().join(", ")),
         Some("signal") if wait.is_for_parent() => "its parent".to_owned(),
+        Some("handed_off") => "its successor".to_owned(),
         Some(reason) => reason.to_owned(),
         None => "-".into(),
     }

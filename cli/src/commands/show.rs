@@ -101,6 +101,9 @@ fn print_facts(run: &Execution, input: &str, output: Option<String>, out: &mut O
     add("queue", run.new.queue.clone());
     facts.push(("status", status(run.status)));
     let mut add = |name, value: String| facts.push((name, Cell::new(value)));
+    if let Some(to) = run.handed_to {
+        add("handed to", to.to_string());
+    }
     if run.wait.is_some() {
         add("waits for", waits_for(run));
     }

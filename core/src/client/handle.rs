@@ -35,8 +35,8 @@ pub enum Outcome {
 pub struct Snapshot {
     /// The entries of the main branch, contents in memory.
     pub entries: Vec<Entry>,
-    /// The position of the last event that the entries contain. A [`stream`](Handle::stream) after it goes on exactly
-    /// there: nothing comes twice, and nothing is left out.
+    /// The position of the last event of the run that the entries contain. A [`stream`](Handle::stream) after it goes on
+    /// exactly there: nothing comes twice, and nothing is left out.
     pub position: EventId,
 }
 
@@ -320,9 +320,29 @@ impl Handle {
         Ok(Self { id: execution.new.id, key: execution.new.key, ..self.clone() })
     }
 
-    /// The entries of the main branch, contents in memory.
+    /// The entries of the main branch, contents in memory. Of a run that has handed off, those of whoever has its work
+    /// follow, over any number of handoffs.
     pub async fn messages(&self) -> Result<Vec<Entry>> {
-        let Some(leaf) = self.describe().await?.leaf else { return Ok(Vec::new()) };
+        let mut run = self.describe().await?;
+        let mut entries = self.branch(&run).await?;
+        while let Some(next) = run.handed_to {
+            run = match self.storage.execution(self.org, next).await {
+                Err(gone) if gone.code() == Code::ExecutionNotFound => break,
+                found => found?,
+            };
+            let goes_on = run.first_leaf().is_some_and(|first| entries.iter().any(|entry| entry.new.id == first));
+            let more = self.branch(&run).await?;
+            if goes_on {
+                entries = more;
+            } else {
+                entries.extend(more);
+            }
+        }
+        Ok(entries)
+    }
+
+    async fn branch(&self, run: &Execution) -> Result<Vec<Entry>> {
+        let Some(leaf) = run.leaf else { return Ok(Vec::new()) };
         let mut entries = self.storage.branch(self.org, leaf, None).await?;
         for entry in &mut entries {
             entry.new.content = self.load(entry.new.content.clone()).await?;

@@ -83,6 +83,7 @@ fn name(kind: EventKind) -> &'static str {
         EventKind::Continued => "agent.continued",
         EventKind::NoWorker => "agent.no_worker",
         EventKind::Progress => "agent.progress",
+        EventKind::HandedOff => "agent.handed_off",
     }
 }
 
@@ -103,7 +104,7 @@ fn status(kind: EventKind) -> Option<Status> {
     Some(match kind {
         EventKind::Created | EventKind::Woken | EventKind::Continued => Status::Pending,
         EventKind::Resumed => Status::Running,
-        EventKind::Waiting => Status::Waiting,
+        EventKind::Waiting | EventKind::HandedOff => Status::Waiting,
         EventKind::Paused => Status::Paused,
         EventKind::Cancelling => Status::Cancelling,
         EventKind::Completed => Status::Completed,

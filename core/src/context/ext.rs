@@ -4,13 +4,14 @@ use super::combine::mapped;
 use super::{AgentContext, Child, ChildNews, Context, Message, Step, StepOptions, TaskCall};
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId};
-use crate::journal::{ChildCall, ChildOptions, OnceBegin, Outcome};
+use crate::journal::{ChildCall, ChildOptions, Completion, OnceBegin, Outcome};
 use crate::model::{Cancellation, ChildRequest, ChunkKind, Delivery, Failure, MessageBody, event_signal};
 use crate::payload::{Digest, Payload};
 use crate::task::{TaskDefinition, TaskFuture};
 use futures::future::{Either, select};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::convert::Infallible;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -133,8 +134,33 @@ pub trait AgentContextExt: AgentContext {
         input: &(impl Serialize + ?Sized),
         options: ChildOptions,
     ) -> Result<Child<O>> {
-        let (id, step) = self.spawn_raw(ChildCall { kind: kind.into(), input: Payload::of(input)?, options })?;
+        let call = ChildCall { kind: kind.into(), input: Payload::of(input)?, options, hand_off: None };
+        let (id, step) = self.spawn_raw(call)?;
         Ok(Child::new(id, step))
+    }
+
+    /// Gives the run away to an agent: the last call of this run. In one commit the successor is started and this run lets
+    /// go of everything; then its code is dropped, so the future never returns a value. Children that still run are
+    /// cancelled as at an end. What is sent to this run goes to the successor, and on to whoever that hands off to.
+    ///
+    /// Errors, after which the run goes on: `LimitReached` and `BudgetExceeded` as of
+    /// [`spawn_agent_with`](Self::spawn_agent_with), and `Cancelled` where the run was asked to stop.
+    fn handoff_to_agent<'a>(
+        &'a self,
+        kind: &'a str,
+        input: &(impl Serialize + ?Sized),
+        options: ChildOptions,
+        completion: Completion,
+    ) -> impl Future<Output = Result<Infallible>> + Send + 'a {
+        let call = Payload::of(input).and_then(|input| {
+            self.spawn_raw(ChildCall { kind: kind.into(), input, options, hand_off: Some(completion) })
+        });
+        async move {
+            let ended = value_of(call?.1.await?)?;
+            drop(ended);
+            let message = format!("the run cannot be handed off to the child {kind:?}: it has ended");
+            Err(Error::new(Code::InvalidTransition, message))
+        }
     }
 
     /// Sends a child a signal, as a client does. The step ends when it is durable, and fails with `ExecutionClosed` where

@@ -1,6 +1,7 @@
 //! The calls that an agent can make, and what they return.
 
 use super::machine::OpRef;
+use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, TaskId};
 use crate::model::{MessageBody, OnParentEnd, Placement, SharedContext, StartLimits, TaskOptions, Usage};
 use crate::payload::Payload;
@@ -86,6 +87,34 @@ pub struct ChildCall {
     pub input: Payload,
     /// How it is started.
     pub options: ChildOptions,
+    /// Whether this run gives it its work and calls nothing more.
+    pub hand_off: Option<Completion>,
+}
+
+/// When a run that has handed off ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Completion {
+    /// When its successor does, and as that does.
+    #[default]
+    WaitForChild,
+    /// At once: it is COMPLETED.
+    Immediate,
+}
+
+impl Completion {
+    /// The completion of a word.
+    ///
+    /// Errors: `InvalidArgument` for another word.
+    pub fn parse(word: &str) -> Result<Self> {
+        match word {
+            "wait_for_child" => Ok(Self::WaitForChild),
+            "immediate" => Ok(Self::Immediate),
+            _ => {
+                let message = format!("{word:?} is no completion: choose \"wait_for_child\" or \"immediate\"");
+                Err(Error::new(Code::InvalidArgument, message))
+            }
+        }
+    }
 }
 
 /// How a child is started.

@@ -1,5 +1,6 @@
 //! Decides when to commit and what goes into the commit: what the run waits for, and how a segment and a run end.
 
+use super::call::Completion;
 use super::effect::{CommitDraft, Effect, Ending};
 use super::machine::{InFlight, Machine};
 use super::op::Attempt;
@@ -127,7 +128,8 @@ impl Machine {
             end = BatchEnd::Pause { reason: WaitReason::Quarantined, failure: Some(failure) };
         }
         let pauses = matches!(&self.phase, Phase::Ending(ending) if matches!(**ending, Ending::Paused(WaitReason::Quarantined, _)));
-        let mut flight = InFlight { decides: self.draft.decides, pauses, ..InFlight::default() };
+        let hands_off = matches!(end, BatchEnd::HandOff { .. });
+        let mut flight = InFlight { decides: self.draft.decides, pauses, hands_off, ..InFlight::default() };
         if let BatchEnd::Suspend(wait) = &end {
             flight.wait = Some(Box::new(wait.clone()));
         }
@@ -212,6 +214,20 @@ impl Machine {
             Ending::Paused(reason, failure) => BatchEnd::Pause { reason, failure: Some(failure) },
         };
         self.commit(end, orphaned);
+    }
+
+    /// Commits the handoff, with all that was called before it.
+    pub(super) fn plan_hand_off(&mut self, completion: Completion) {
+        if self.in_flight.is_some() || self.commit_part() {
+            return;
+        }
+        let Some(to) = self.segment.hand_off.and_then(|(index, _)| self.segment.ops[index].child()) else { return };
+        match self.orphans() {
+            Ok(orphaned) => {
+                self.commit(BatchEnd::HandOff { to, immediate: completion == Completion::Immediate }, orphaned)
+            }
+            Err(failure) => self.pause_diverged(failure),
+        }
     }
 
     fn warn_unfinished(&mut self) {

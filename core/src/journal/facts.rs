@@ -95,6 +95,10 @@ impl Machine {
                 }
             }
             Committed::Continue => {
+                if flight.hands_off {
+                    // There is no successor, or the run was asked to stop. The op is told so.
+                    self.segment.hand_off = None;
+                }
                 if self.standing.is_waiting() {
                     self.standing = Standing::Advancing;
                     self.effects.push_back(Effect::WentOn);

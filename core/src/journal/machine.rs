@@ -65,6 +65,8 @@ pub(super) struct InFlight {
     pub pauses: bool,
     /// It holds something that no replay could come to by itself, so no task may start before it is durable.
     pub decides: bool,
+    /// It hands the run off.
+    pub hands_off: bool,
 }
 
 impl Machine {

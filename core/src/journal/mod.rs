@@ -38,7 +38,7 @@ mod transition;
 #[cfg(test)]
 mod wrong;
 
-pub use call::{Answer, Call, Called, ChildCall, ChildOptions, OnceBegin, Question};
+pub use call::{Answer, Call, Called, ChildCall, ChildOptions, Completion, OnceBegin, Question};
 pub use config::{MachineConfig, OnDivergence, OnError, Outside, REPLAY_TIMEOUT};
 pub use effect::{CommitDraft, Effect, Ending, Handed, Outcome, StartTask};
 pub use machine::{Machine, OpRef};

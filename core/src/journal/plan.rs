@@ -67,6 +67,9 @@ impl Machine {
             if self.phase.is_ending() {
                 return self.plan_end();
             }
+            if let Some(completion) = self.hands_off() {
+                return self.plan_hand_off(completion);
+            }
             let mut blocked = None;
             if self.host.quiet {
                 match self.hand_over() {
@@ -202,6 +205,7 @@ impl Machine {
     /// Hands the request to stop to every branch that awaits something: all their awaits end with `Cancelled`.
     pub(super) fn hand_cancel(&mut self, recorded: bool) {
         self.run.stop.deliver();
+        self.segment.hand_off = None;
         if !recorded {
             self.segment.seen.push(Seen::CANCEL);
         }

@@ -1,6 +1,7 @@
 //! What the machine knows of the current segment. A checkpoint replaces all of it at once, so that no state of one
 //! segment can be left over in the next.
 
+use super::call::Completion;
 use super::code::CodeState;
 use super::op::Op;
 use super::replay::Script;
@@ -47,6 +48,8 @@ pub(super) struct SegmentState {
     pub reads: Reads,
     /// Where each thread of the conversation stands.
     pub leaves: BTreeMap<String, EntryId>,
+    /// The op of the run that gets the work of this one.
+    pub hand_off: Option<(usize, Completion)>,
     pub code: CodeState,
     /// A divergence was judged, and the code goes on.
     pub diverged: bool,
@@ -79,6 +82,7 @@ impl SegmentState {
             consumed: HashMap::new(),
             reads: Reads::default(),
             leaves,
+            hand_off: None,
             code,
             diverged: false,
             reworded_first: None,

@@ -105,7 +105,8 @@ impl Batch {
             BatchEnd::Continue | BatchEnd::Checkpoint(_) => false,
             BatchEnd::Suspend(wait) => wait.is_for_parent(),
             // A run that was asked to stop ends by its pause.
-            BatchEnd::Complete(_) | BatchEnd::Fail(_) | BatchEnd::Cancelled(_) | BatchEnd::Pause { .. } => true,
+            BatchEnd::Complete(_) | BatchEnd::Fail(_) | BatchEnd::Cancelled(_) => true,
+            BatchEnd::HandOff { .. } | BatchEnd::Pause { .. } => true,
         };
         let reaches = |op: &NewOp| match &op.body {
             OpBody::Child(_) => true,
@@ -183,6 +184,14 @@ pub enum BatchEnd {
     Suspend(Wait),
     /// The segment ends with a checkpoint.
     Checkpoint(NewCheckpoint),
+    /// The run gives its work to one of its children and holds nothing any more. Where that child was not started, the run
+    /// goes on.
+    HandOff {
+        /// The child.
+        to: ExecutionId,
+        /// Whether the run is COMPLETED by that. Otherwise it waits, and ends as the child does.
+        immediate: bool,
+    },
     /// The run ends with an output.
     Complete(Payload),
     /// The run ends with an error.

@@ -54,6 +54,20 @@ pub(crate) fn left_running(children: impl Iterator<Item = ExecutionId>) -> serde
     })
 }
 
+/// The output of a run that is COMPLETED by its handoff.
+pub(crate) fn handed_off(to: ExecutionId) -> Payload {
+    Payload::json(serde_json::json!({ "handedTo": to }).to_string())
+}
+
+/// A signal that a run has not read, for the run that it hands off to. None for what only the run itself can be told.
+pub(crate) fn handed_signal(org: OrgId, unread: &Signal, to: ExecutionId) -> Option<NewSignal> {
+    let Signal { id, name, payload, delivery, .. } = unread;
+    let id = SignalId(uuid::Uuid::new_v5(&id.0, to.0.as_bytes()));
+    let (name, payload, delivery) = (name.clone(), payload.clone(), *delivery);
+    let signal = NewSignal { org, execution: to, id, name, payload, delivery, idempotency_key: None };
+    (!super::is_own_signal(&signal.name)).then_some(signal)
+}
+
 /// How a child ended, as its parent's signal has it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ChildEnd {

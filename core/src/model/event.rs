@@ -46,11 +46,13 @@ pub enum EventKind {
     Continued = 27,
     NoWorker = 28,
     Progress = 29,
+    /// The run has given its work to another one, which `to` in the data names.
+    HandedOff = 30,
 }
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [EventKind; 29] = {
+    pub const ALL: [EventKind; 30] = {
         use EventKind::*;
         [
             Created,
@@ -82,6 +84,7 @@ impl EventKind {
             Continued,
             NoWorker,
             Progress,
+            HandedOff,
         ]
     };
 

@@ -101,6 +101,8 @@ pub enum WaitReason {
     Quarantined,
     /// An error left the agent's code, and it does not fail the run.
     Error,
+    /// Another run has its work now, and its end will be this run's end.
+    HandedOff,
 }
 
 /// What a waiting run waits for. Each of these makes it runnable.
@@ -288,6 +290,8 @@ pub struct Execution {
     pub root: ExecutionId,
     /// How many runs are above it.
     pub depth: u32,
+    /// The run that it has given its work to. What is sent to it goes there, and on to whoever that run has handed off to.
+    pub handed_to: Option<ExecutionId>,
     /// Where it was forked from.
     pub forked_from: Option<ForkPoint>,
     /// How many claims in a row were lost without a commit.
@@ -433,6 +437,15 @@ impl Execution {
         let (id, status, reason) = (self.new.id, self.status, reason.unwrap_or_default());
         let needed = if what == "retry" { "FAILED, and not asked to stop, or PAUSED" } else { "PAUSED" };
         let message = format!("cannot {what} the run {id}: it is {status}{reason}, and must be {needed} for that");
+        Error::new(Code::InvalidTransition, message).with("from", status).with("to", Status::Pending)
+    }
+
+    /// The error for a request to go on with a run that has ended after it had handed off.
+    pub(crate) fn was_handed_off(&self, to: ExecutionId) -> Error {
+        let (id, status) = (self.new.id, self.status);
+        let message = format!(
+            "cannot go on with the run {id}: it is {status}, and had handed off to the run {to}; retry that one"
+        );
         Error::new(Code::InvalidTransition, message).with("from", status).with("to", Status::Pending)
     }
 

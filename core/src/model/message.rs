@@ -71,7 +71,7 @@ pub(crate) fn unanswered(
     status: Status,
 ) -> Vec<NewSignal> {
     let requests = wait.signals.iter().filter_map(|name| name.strip_prefix(ANSWER_SIGNALS)?.parse().ok());
-    let message = format!("the request has no answer: the parent {parent} is {}", status.as_str());
+    let message = format!("the request has no answer: the parent {parent} {}", is_gone(status));
     let failure = Failure::new(Code::ParentGone, Code::ParentGone.as_str(), message);
     let payload = written(&Answer { value: None, failure: Some(failure) });
     let answer = |request: uuid::Uuid| {
@@ -81,6 +81,11 @@ pub(crate) fn unanswered(
         NewSignal { org, execution: child, id, name, payload, delivery, idempotency_key: None }
     };
     requests.map(answer).collect()
+}
+
+/// Why a parent of this status answers nothing more.
+fn is_gone(status: Status) -> String {
+    if status.is_terminal() { format!("is {status}") } else { "has handed off".to_owned() }
 }
 
 /// The op of which a signal tells that its message was refused.
@@ -257,15 +262,14 @@ impl NewMessage {
 
     /// The error for a message to a run that has ended.
     pub(crate) fn is_late(&self, to: ExecutionId, status: Status) -> Error {
-        let word = status.as_str();
+        let word = is_gone(status);
         match &self.body {
             MessageBody::ToParent { name, is_request: true, .. } => {
-                let message = format!("the request {name:?} has no answer: the parent {to} is {word}");
+                let message = format!("the request {name:?} has no answer: the parent {to} {word}");
                 Error::new(Code::ParentGone, message).with("id", to)
             }
             said => {
-                let message =
-                    format!("{:?} was not sent: the run {to} is {word} and takes no more signals", said.name());
+                let message = format!("{:?} was not sent: the run {to} {word} and takes no more signals", said.name());
                 Error::new(Code::ExecutionClosed, message).with("id", to).with("status", status)
             }
         }

@@ -86,7 +86,7 @@ pub use start::NewExecution;
 pub use task::{ClaimedTask, NewTask, TaskReport};
 
 pub(crate) use budget::Dimension;
-pub(crate) use child::{ChildEnd, Ended, kept_signal, left_running, told_of};
+pub(crate) use child::{ChildEnd, Ended, handed_off, handed_signal, kept_signal, left_running, told_of};
 pub(crate) use message::{
     answer_of, answer_signal, check_signal, child_of_events, ends_wait, is_answer, refused_op, unanswered,
 };

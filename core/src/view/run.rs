@@ -64,6 +64,8 @@ view! {
         pub root: Uuid,
         /// How many runs are above it.
         pub depth: u32,
+        /// The run that it has given its work to.
+        pub handed_to: Option<Uuid>,
         /// Where it was forked from.
         pub forked_from: Option<Fork>,
         /// When it was started.
@@ -199,6 +201,7 @@ impl Run {
             parent: run.parent.map(|parent| parent.0),
             root: run.root.0,
             depth: run.depth,
+            handed_to: run.handed_to.map(|to| to.0),
             forked_from: run.forked_from.map(|from| Fork {
                 execution: from.execution.0,
                 id: from.execution.0,

@@ -272,6 +272,7 @@ impl From<&Execution> for v2::Execution {
             root: raw(run.root.0),
             depth: run.depth,
             purse: run.purse.as_ref().map(Into::into),
+            handed_to: some_raw(run.handed_to.map(|to| to.0)),
             forked_from: run.forked_from.map(|point| v2::ForkPoint {
                 execution: raw(point.execution.0),
                 segment: point.segment,
@@ -319,6 +320,7 @@ impl super::OfOrg for v2::Execution {
             root: ExecutionId(id(&self.root, "execution.root")?),
             depth: self.depth,
             purse: self.purse.map(Into::into),
+            handed_to: some_id(&self.handed_to, "execution.handed_to")?.map(ExecutionId),
             forked_from,
             losses: self.losses,
             created_at: Timestamp(self.created_at),

@@ -357,6 +357,7 @@ impl From<&BatchEnd> for batch::End {
             BatchEnd::Continue => Self::Continue(v2::Empty {}),
             BatchEnd::Suspend(wait) => Self::Suspend(wait.into()),
             BatchEnd::Checkpoint(saved) => Self::Checkpoint(saved.into()),
+            BatchEnd::HandOff { to, immediate } => Self::HandOff(v2::HandOff { to: raw(to.0), immediate: *immediate }),
             BatchEnd::Complete(output) => Self::Complete(output.into()),
             BatchEnd::Fail(failure) => Self::Fail(failure.into()),
             BatchEnd::Cancelled(output) => {
@@ -376,6 +377,9 @@ impl TryFrom<batch::End> for BatchEnd {
             batch::End::Continue(_) => Self::Continue,
             batch::End::Suspend(wait) => Self::Suspend(wait.try_into()?),
             batch::End::Checkpoint(saved) => Self::Checkpoint(saved.try_into()?),
+            batch::End::HandOff(end) => {
+                Self::HandOff { to: ExecutionId(id(&end.to, "hand_off.to")?), immediate: end.immediate }
+            }
             batch::End::Complete(output) => Self::Complete(output.try_into()?),
             batch::End::Fail(failure) => Self::Fail(failure.try_into()?),
             batch::End::Cancelled(end) => Self::Cancelled(end.output.map(TryInto::try_into).transpose()?),

@@ -458,7 +458,12 @@ impl Host {
             },
             Op::Child => {
                 let input = Payload::json(format!("\"child {site}{}\"", self.suffix));
-                Call::Child(Box::new(ChildCall { kind: "child".into(), input, options: ChildOptions::default() }))
+                Call::Child(Box::new(ChildCall {
+                    kind: "child".into(),
+                    input,
+                    options: ChildOptions::default(),
+                    hand_off: None,
+                }))
             }
             Op::Tell => {
                 let payload = Payload::json(format!("\"told {site}{}\"", self.suffix));
@@ -525,7 +530,7 @@ impl Host {
     fn named_child(&mut self, lane: usize, site: Site, of: Site, machine: &mut Machine) -> Option<OpRef> {
         let input = Payload::json(format!("\"child {of}\""));
         let options = ChildOptions { id: Some(format!("child {of}").into()), ..ChildOptions::default() };
-        let call = ChildCall { kind: "child".into(), input, options };
+        let call = ChildCall { kind: "child".into(), input, options, hand_off: None };
         self.make(lane, site, Call::Child(Box::new(call)), machine)
     }
 

@@ -2,14 +2,14 @@
 //! that only this child has.
 
 use super::Rewording;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, Slot};
-use crate::journal::call::{ChildCall, ChildOptions};
+use crate::journal::call::{ChildCall, ChildOptions, Completion};
 use crate::journal::effect::Outcome;
 use crate::journal::machine::Machine;
 use crate::journal::op::{Detail, Op};
 use crate::model::{
-    Budget, ChildEnd, Consumed, Label, LabelKey, NewExecution, OpBody, OpKind, Signal, Wait, check_name,
+    Budget, ChildEnd, Consumed, Label, LabelKey, NewExecution, OnParentEnd, OpBody, OpKind, Signal, Wait, check_name,
     child_of_events, child_signal, is_answer, told_of,
 };
 use crate::payload::{Digest, Payload};
@@ -43,6 +43,15 @@ pub(super) fn check(call: &ChildCall) -> Result<()> {
     call.options.limits.budget.as_deref().map_or(Ok(()), |budget| Budget::parse(budget).map(drop))
 }
 
+/// Refuses to hand off a run whose code was told to stop.
+pub(super) fn check_hand_off(machine: &Machine, call: &ChildCall) -> Result<()> {
+    if call.hand_off.is_some() && machine.run.stop.is_delivered() {
+        let message = format!("the run was asked to stop, and is not handed off to {:?}", call.kind);
+        return Err(Error::new(Code::Cancelled, message));
+    }
+    Ok(())
+}
+
 pub(super) fn label(call: &ChildCall) -> Result<Label> {
     let key = match call.options.key.as_ref().or(call.options.id.as_ref()) {
         Some(key) => LabelKey::Key(key.clone()),
@@ -52,9 +61,10 @@ pub(super) fn label(call: &ChildCall) -> Result<Label> {
 }
 
 pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call: ChildCall) -> OpBody {
-    let ChildCall { kind, input, options } = call;
+    let ChildCall { kind, input, options, hand_off } = call;
     let ChildOptions { id: name, key: _, queue, limits, priority, metadata, on_parent_end, shared_context } = options;
     machine.tie(index, id, name.is_some());
+    machine.segment.hand_off = hand_off.map(|completion| (index, completion)).or(machine.segment.hand_off);
     let shared_context = shared_context.map(|shared| shared.from(|thread| machine.leaf(thread)));
     OpBody::Child(Box::new(NewExecution {
         // The store knows the org of the batch.
@@ -72,7 +82,7 @@ pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call:
         concurrency_limit: None,
         delay: None,
         traceparent: None,
-        on_parent_end,
+        on_parent_end: if hand_off == Some(Completion::Immediate) { OnParentEnd::Detach } else { on_parent_end },
         shared_context,
     }))
 }
@@ -81,6 +91,7 @@ pub(super) fn repeat(machine: &mut Machine, index: usize, call: &ChildCall) -> O
     if let Detail::Child { named, .. } = &mut machine.segment.ops[index].detail {
         *named = call.options.id.is_some();
     }
+    machine.segment.hand_off = call.hand_off.map(|completion| (index, completion)).or(machine.segment.hand_off);
     machine.segment.ops[index].child()
 }
 
@@ -227,6 +238,14 @@ impl Machine {
         if let Some(leaf) = end.and_then(|(_, end)| ChildEnd::leaf(&end)) {
             self.segment.leaves.insert(child.to_string(), leaf);
         }
+    }
+
+    /// How the run hands off, if it does now: its successor is in a batch or stored, and nothing is told of it.
+    pub(in crate::journal) fn hands_off(&self) -> Option<Completion> {
+        let (index, completion) = self.segment.hand_off?;
+        let op = &self.segment.ops[index];
+        let is_told = self.run.stop.is_requested() || op.is_held() || self.available_at(index).is_some();
+        (!is_told).then_some(completion)
     }
 
     /// At the end of a segment: takes ends of children out of the mailbox, and answers that came too late. A later

@@ -19,6 +19,7 @@ pub mod executions;
 pub mod families;
 pub mod faults;
 pub mod forks;
+pub mod handoffs;
 pub mod kinship;
 pub mod leases;
 pub mod limits;
@@ -204,6 +205,13 @@ macro_rules! conformance_cases {
             conversations {
                 family_10_a_child_goes_on_from_the_conversation_of_its_parent
                 family_10_a_stopped_child_leaves_its_conversation family_10_a_value_is_given_to_a_child
+            }
+            handoffs {
+                family_11_a_handoff_lets_go_of_everything family_11_an_end_goes_up_the_chain
+                family_11_an_immediate_handoff_completes family_11_the_address_stays
+                family_11_a_successor_speaks_for_the_run family_11_other_children_are_not_answered
+                family_11_a_stop_reaches_who_has_the_work family_11_a_refused_handoff_leaves_the_run
+                family_11_a_fork_keeps_no_handoff
             }
             kinship {
                 family_09_usage_rolls_up a_family_is_listed_by_generation family_12_streams_multiplex

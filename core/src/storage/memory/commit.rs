@@ -62,6 +62,7 @@ impl State {
         let orphaned = (request.batch.segment, request.batch.orphaned.clone());
         let answer = run.apply(request, depths, state_hash, now);
         self.cancel_orphans((org, id), &orphaned, now);
+        self.after_hand_off((org, id), now)?;
         self.refresh((org, id), now);
         Ok(CommitAnswer { purse: self.told_purse((org, id), asks), ..answer })
     }
@@ -537,7 +538,10 @@ impl Run {
                 self.checkpoint(new, state_hash, now);
                 return self.go_on(pause, now);
             }
-            BatchEnd::Continue => return self.go_on(pause, now),
+            BatchEnd::HandOff { to, immediate } if pause.is_none() && !cancelling && self.children.contains(&to) => {
+                self.hand_off(now, to, immediate);
+            }
+            BatchEnd::Continue | BatchEnd::HandOff { .. } => return self.go_on(pause, now),
             BatchEnd::Suspend(_) if pause.is_some() => return self.go_on(pause, now),
             BatchEnd::Suspend(wait) => {
                 let (before, known) = seen;

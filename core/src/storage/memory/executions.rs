@@ -41,6 +41,7 @@ pub(super) fn fresh(mut new: NewExecution, now: Timestamp) -> Execution {
         usage: UsageTotals::default(),
         purse: new.limits.budget.is_some().then(Purse::default),
         parent: None,
+        handed_to: None,
         root: new.id,
         depth: 0,
         forked_from: None,
@@ -69,6 +70,9 @@ impl State {
                 new.repeats(&known.name, &known.payload)?;
             }
             return Ok(SignalStored { id, repeated: true, resumed: false });
+        }
+        if let Some(holder) = self.handed_to(new.org, new.execution) {
+            return self.store_signal(NewSignal { execution: holder, ..new }, now);
         }
         if run.exec.status.is_terminal() {
             return Err(run.exec.takes_no_signals());
@@ -105,6 +109,12 @@ impl State {
         by_parent: bool,
         now: Timestamp,
     ) -> Result<Execution> {
+        if let Some(holder) = self.handed_to(org, id).filter(|_| !by_parent)
+            && self.run(org, id)?.exec.status.is_terminal()
+        {
+            self.request_cancel(org, holder, cancel, false, now)?;
+            return Ok(self.run(org, id)?.exec.clone());
+        }
         let run = self.run_mut(org, id)?;
         let never_claimed = run.exec.status == Status::Pending && run.exec.epoch == 0;
         let mut below = Vec::new();
@@ -146,6 +156,13 @@ impl State {
             return Ok(run.exec.clone());
         }
         let exec = &run.exec;
+        if let Some(holder) = self.handed_to(org, id) {
+            if exec.status.is_terminal() {
+                return Err(exec.was_handed_off(holder));
+            }
+            self.resume(org, holder, request, now)?;
+            return Ok(self.run(org, id)?.exec.clone());
+        }
         let reason = run.pause_reason();
         let failed = request.retry && exec.status == Status::Failed && exec.cancel.is_none();
         if reason.is_none() && !failed {

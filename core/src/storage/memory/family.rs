@@ -153,10 +153,16 @@ impl State {
         let signal = ChildEnd::of(&run.exec, parent);
         let Ok(above) = self.run_mut(org, parent) else { return };
         // A parent that has ended takes nothing.
-        if !above.exec.status.is_terminal() {
-            above.children.retain(|open| *open != child);
-            above.take_signal(signal, now);
-            self.refresh((org, parent), now);
+        if above.exec.status.is_terminal() {
+            return;
+        }
+        above.children.retain(|open| *open != child);
+        match above.exec.handed_to == Some(child) {
+            true => self.end_as((org, parent), child, now),
+            false => {
+                above.take_signal(signal, now);
+                self.refresh((org, parent), now);
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{ExecutionId, Slot};
 use crate::model::{
-    Batch, BatchEnd, Cancellation, ChildEnd, MessageBody, NewMessage, OpBody, Status, Wait, unanswered,
+    Batch, BatchEnd, Cancellation, ChildEnd, Execution, MessageBody, NewMessage, OpBody, Status, Wait, unanswered,
 };
 
 impl State {
@@ -16,7 +16,7 @@ impl State {
             let OpBody::Send(message) = &op.body else { continue };
             let refused = match self.reach((org, sender), message)? {
                 Err(error) => Some(error),
-                Ok(to) => match (&message.body, message.signal(org, sender, to)) {
+                Ok((from, to)) => match (&message.body, message.signal(org, from, to)) {
                     (MessageBody::Stop { how, .. }, _) => {
                         self.stop((org, sender), to, *how, now)?;
                         None
@@ -33,19 +33,24 @@ impl State {
         Ok(())
     }
 
-    /// The run that a message is for, or why it gets none.
-    fn reach(&self, (org, sender): RunKey, message: &NewMessage) -> Result<Result<ExecutionId, Error>> {
+    /// Whom a message comes from and the run that it is for, or why it gets none. What has been handed off speaks for
+    /// the run that its parent knows.
+    fn reach(&self, (org, sender): RunKey, message: &NewMessage) -> Result<Result<(ExecutionId, ExecutionId), Error>> {
         let child = message.body.child();
-        let to = child.or(self.run(org, sender)?.exec.parent);
+        let from = if child.is_some() { sender } else { self.known_as(org, sender) };
+        let to = child.or(self.run(org, from)?.exec.parent);
         let there = to.and_then(|to| Some((to, &self.runs.get(&(org, to))?.exec)));
+        let is_stop = matches!(message.body, MessageBody::Stop { .. });
         Ok(match there {
             None => Err(message.out_of_reach()),
             Some((_, run)) if child.is_some() && run.parent != Some(sender) => Err(message.out_of_reach()),
+            // Nobody answers for a parent that has handed off: its successor knows nothing of its other children.
+            Some((to, run)) if child.is_none() && run.handed_to.is_some() => Err(message.is_late(to, run.status)),
             // A child that has ended needs no stopping.
-            Some((to, run)) if run.status.is_terminal() && !matches!(message.body, MessageBody::Stop { .. }) => {
+            Some((to, run)) if run.status.is_terminal() && run.handed_to.is_none() && !is_stop => {
                 Err(message.is_late(to, run.status))
             }
-            Some((to, _)) => Ok(to),
+            Some((to, _)) => Ok((from, to)),
         })
     }
 
@@ -75,10 +80,13 @@ impl State {
 
     /// Tells a run that suspends to wait for answers, where its parent has ended, that there will be none.
     pub(super) fn check_answers(&mut self, (org, id): RunKey, batch: &Batch, now: Timestamp) -> Result<()> {
-        let (BatchEnd::Suspend(wait), Some(parent)) = (&batch.end, self.run(org, id)?.exec.parent) else {
+        let known = self.known_as(org, id);
+        let (BatchEnd::Suspend(wait), Some(parent)) = (&batch.end, self.run(org, known)?.exec.parent) else {
             return Ok(());
         };
-        let status = self.run(org, parent).map(|above| above.exec.status).ok().filter(|status| status.is_terminal());
+        let is_gone = |above: &Execution| above.status.is_terminal() || above.handed_to.is_some();
+        let status = self.run(org, parent).map(|above| &above.exec).ok().filter(|above| is_gone(above));
+        let status = status.map(|above| above.status);
         let Some(status) = status.filter(|_| wait.is_for_parent()) else { return Ok(()) };
         let run = self.run_mut(org, id)?;
         for signal in unanswered(org, id, wait, parent, status) {

@@ -16,6 +16,7 @@ mod directory;
 mod executions;
 mod family;
 mod fork;
+mod hand_off;
 mod housekeeping;
 mod kinship;
 mod load;

@@ -315,7 +315,8 @@ impl Run {
         self.finish(now, Status::Cancelled, EventKind::Cancelled, json!({ "reason": reason }));
     }
 
-    fn finish(&mut self, now: Timestamp, status: Status, kind: EventKind, data: Value) {
+    /// Ends what ends with the work of its code.
+    pub(super) fn end_tasks(&mut self, now: Timestamp) {
         // Before the tasks are cancelled: their ends would wake the run otherwise.
         self.exec.wait = None;
         self.prefer_until = None;
@@ -323,8 +324,19 @@ impl Run {
         for slot in self.open.iter().filter(ends).copied().collect::<Vec<_>>() {
             self.cancel_task(slot, now);
         }
-        if status == Status::Completed && !self.children.is_empty() {
-            self.emit(now, EventKind::Warning, None, left_running(self.children.iter().copied()));
+    }
+
+    pub(super) fn warn_of_children(&mut self, now: Timestamp) {
+        let left: Vec<_> = self.children.iter().copied().filter(|child| Some(*child) != self.exec.handed_to).collect();
+        if !left.is_empty() {
+            self.emit(now, EventKind::Warning, None, left_running(left.into_iter()));
+        }
+    }
+
+    fn finish(&mut self, now: Timestamp, status: Status, kind: EventKind, data: Value) {
+        self.end_tasks(now);
+        if status == Status::Completed {
+            self.warn_of_children(now);
         }
         self.disarmed.append(&mut self.timers);
         self.clear_holder();
@@ -336,7 +348,10 @@ impl Run {
     /// Asks it to stop, and tells its open tasks. `data` is that of the event.
     pub(super) fn ask_to_stop(&mut self, now: Timestamp, how: Cancellation, data: Value) {
         self.exec.cancel = Some((how, now.after(how.grace)));
-        self.end_wait(now);
+        // A run that has handed off has no code to be told.
+        if self.exec.handed_to.is_none() {
+            self.end_wait(now);
+        }
         self.exec.status = Status::Cancelling;
         let number = self.emit(now, EventKind::Cancelling, None, data);
         self.fact(number, now, FactOf::Cancel(how));

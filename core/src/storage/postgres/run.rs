@@ -31,7 +31,7 @@ macro_rules! run_columns {
          x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, \
          x.claim_number, x.concurrency_key, \
          x.prefer_until, x.concurrency_limit, x.concurrency_slot, x.children, x.depth, x.parent_id, x.root_id, \
-         x.purse, x.shared_context"
+         x.purse, x.shared_context, x.handed_to"
     };
 }
 pub(super) use run_columns;
@@ -97,6 +97,7 @@ static ENDED: Set =
     Set::update("agent_execution", 2, "org_id uuid, run bigint, output bytea, failure text, ended_at bigint");
 static FAILURE: Set =
     Set::update("agent_execution", 2, "org_id uuid, run bigint, failure text").changing("ended_at = NULL");
+static HANDED_TO: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, handed_to uuid");
 static PURSE: Set = Set::update("agent_execution", 2, "org_id uuid, id uuid, purse text");
 static LIMITS: Set = Set::update("agent_execution", 2, "org_id uuid, run bigint, limits text");
 static RESUMED: Set = Set::insert("resume_request", "org_id uuid, run bigint, request_id uuid");
@@ -174,6 +175,7 @@ impl Run {
             root: ExecutionId(row.get(36)?),
             purse: row.get(37)?,
             shared_context: json_opt(row, 38)?,
+            handed_to: row.get::<Option<Uuid>>(39)?.map(ExecutionId),
         })
     }
 
@@ -324,6 +326,11 @@ impl Runs for Tx<'_> {
         Ok(accounts)
     }
 
+    fn put_handed_to(&self, run: &Run, to: ExecutionId) -> Done<()> {
+        self.put(&HANDED_TO, row![run.home.key.org.0, run.home.key.run, to.0]);
+        Ok(())
+    }
+
     fn put_purse(&self, org: OrgId, id: ExecutionId, purse: &Purse) -> Done<()> {
         self.put(&PURSE, row![org.0, id.0, text_of(purse)?]);
         Ok(())
@@ -460,58 +467,59 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row) -> Done<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match row.get::<Option<Uuid>>(48)? {
+    let forked_from = match row.get::<Option<Uuid>>(49)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(49)?, sequence: row.get(50)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(50)?, sequence: row.get(51)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(51)?);
-    let updated_at: i64 = row.get(52)?;
-    let last_event: Option<i64> = row.get(58)?;
+    let created_at = Timestamp(row.get(52)?);
+    let updated_at: i64 = row.get(53)?;
+    let last_event: Option<i64> = row.get(59)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.key.org,
             id: run.id,
-            kind: row.get(39)?,
-            queue: row.get(40)?,
-            priority: row.get(41)?,
-            key: row.get(42)?,
-            input_digest: Digest(row.get(43)?),
-            limits: json_column(row, 44)?,
-            metadata: json_column(row, 45)?,
+            kind: row.get(40)?,
+            queue: row.get(41)?,
+            priority: row.get(42)?,
+            key: row.get(43)?,
+            input_digest: Digest(row.get(44)?),
+            limits: json_column(row, 45)?,
+            metadata: json_column(row, 46)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(46)?,
-            input: payload(row, 55)?,
+            traceparent: row.get(47)?,
+            input: payload(row, 56)?,
             shared_context: run.shared_context.clone(),
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
-            on_parent_end: then(row.get(60)?),
+            on_parent_end: then(row.get(61)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 56)?,
-        failure: json_opt(row, 54)?,
+        output: payload_opt(row, 57)?,
+        failure: json_opt(row, 55)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<Option<u64>>(57)?.unwrap_or(0)),
+        base: run.base.max(row.get::<Option<u64>>(58)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 47)?,
+        usage: json_column(row, 48)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
-        purse: json_opt(row, 59)?,
+        handed_to: run.handed_to,
+        purse: json_opt(row, 60)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<Option<i64>>(53)?.map(Timestamp),
+        ended_at: row.get::<Option<i64>>(54)?.map(Timestamp),
     })
 }

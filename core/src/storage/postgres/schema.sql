@@ -122,6 +122,7 @@ CREATE TABLE agent_execution (
     purse text,
     detached boolean NOT NULL DEFAULT false,
     shared_context text,
+    handed_to uuid,
     FOREIGN KEY (org_id, forked_run) REFERENCES agent_execution(org_id, run),
     FOREIGN KEY (org_id, parent_id) REFERENCES agent_execution(org_id, id),
     PRIMARY KEY (org_id, run),

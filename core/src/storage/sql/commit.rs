@@ -6,6 +6,7 @@
 
 use super::budgets;
 use super::family;
+use super::hand_off::{can_hand_off, hand_off};
 use super::log::Log;
 use super::messages;
 use super::op;
@@ -396,6 +397,10 @@ impl<'a, T: Statements> Writing<'a, T> {
                 self.top = 0;
                 return self.go_on(pause, regained);
             }
+            BatchEnd::HandOff { to, immediate } if pause.is_none() && can_hand_off(tx, run, *to)? => {
+                self.found.extend(hand_off(run, log, *to, *immediate)?);
+            }
+            BatchEnd::HandOff { .. } => return self.go_on(pause, regained),
             BatchEnd::Suspend(wait) if pause.is_none() && !news => {
                 run.suspend(log, wait, sender)?;
                 return Ok((Committed::Suspended, None));

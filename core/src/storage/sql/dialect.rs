@@ -122,6 +122,8 @@ pub(in crate::storage) trait Runs: Dialect {
     fn accounts(&self, org: OrgId, id: ExecutionId) -> Result<Vec<Account>, Self::Fault>;
     /// Writes what a run has of the budgets of its family.
     fn put_purse(&self, org: OrgId, id: ExecutionId, purse: &Purse) -> Result<(), Self::Fault>;
+    /// Writes to which run a run has handed off.
+    fn put_handed_to(&self, run: &RunOf<Self>, to: ExecutionId) -> Result<(), Self::Fault>;
     /// Writes all columns that may have changed.
     fn save_run(&self, run: &RunOf<Self>) -> Result<(), Self::Fault>;
     /// Writes only the columns that change with a commit that changes no status.

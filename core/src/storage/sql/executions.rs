@@ -2,6 +2,7 @@
 
 use super::database_error::unknown;
 use super::fork;
+use super::hand_off::successor;
 use super::log::Log;
 use super::op::append;
 use super::request::position;
@@ -84,6 +85,9 @@ pub(in crate::storage) fn store_signal<T: Statements>(tx: &T, new: &NewSignal) -
         new.repeats(&name, &payload)?;
         return Ok(SignalStored { id, repeated: true, resumed: false });
     }
+    if let Some(holder) = successor(tx, &run)? {
+        return store_signal(tx, &NewSignal { execution: holder.id, ..new.clone() });
+    }
     if run.status.is_terminal() {
         return Err(tx.execution(T::key(&run.home))?.takes_no_signals().into());
     }
@@ -124,6 +128,13 @@ pub(in crate::storage) fn resume<T: Statements>(
         return tx.execution(T::key(&run.home));
     }
     let execution = tx.execution(T::key(&run.home))?;
+    if let Some(holder) = successor(tx, &run)? {
+        if run.status.is_terminal() {
+            return Err(execution.was_handed_off(holder.id).into());
+        }
+        resume(tx, org, holder.id, request)?;
+        return Ok(execution);
+    }
     let reason = run.pause_reason();
     let failed = request.retry && run.status == Status::Failed && run.stop.is_none();
     if reason.is_none() && !failed {

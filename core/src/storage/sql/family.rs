@@ -8,7 +8,7 @@ use super::budgets;
 use super::executions::start;
 use super::log::Log;
 use super::messages::leave_alone;
-use super::run::{Cause, Run};
+use super::run::{Cause, Ending, Run};
 use super::stop::stop_child;
 use super::tail::Recorded;
 use super::{RunOf, Statements, if_there};
@@ -103,8 +103,12 @@ pub(super) fn tell_parent<T: Statements>(
         return Ok(());
     }
     let mut log = Log::open(tx, &above)?;
-    above.hear(&mut log, &signal, output)?;
     above.children = above.children.saturating_sub(1);
+    if above.handed_to == Some(child) {
+        above.finish(&mut log, Ending::of_successor(status, output, failure))?;
+    } else {
+        above.hear(&mut log, &signal, output)?;
+    }
     above.save(tx)
 }
 
@@ -161,22 +165,27 @@ impl<H> Run<H> {
         Ok(())
     }
 
-    /// It ends with `status`: asks its children to stop in the way in which it stops itself, and tells those that go on
+    /// It becomes `status`, which is its end or that it has handed off: asks its children to stop in the way in which it stops itself, and tells those that go on
     /// that nobody answers them any more. They tell it nothing of their ends.
     pub(super) fn take_children_along<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
         status: Status,
     ) -> Result<(), T::Fault> {
-        if std::mem::take(&mut self.children) == 0 {
+        // A run that has handed off waits for its successor.
+        let stays = u32::from(!status.is_terminal());
+        if std::mem::replace(&mut self.children, stays) <= stays {
             return Ok(());
         }
         let (tx, org) = (log.tx, T::org(&self.home));
         let how = self.stop.map_or(Cancellation::USUAL, |stop| stop.cancellation);
         tx.gather_below(self)?;
-        let children = tx.open_children(self)?;
-        if status == Status::Completed && !children.is_empty() {
-            log.event(EventKind::Warning, &left_running(children.iter().map(|(child, _)| *child)))?;
+        let mut children = tx.open_children(self)?;
+        children.retain(|(child, _)| status.is_terminal() || Some(*child) != self.handed_to);
+        let mut left =
+            children.iter().map(|(child, _)| *child).filter(|child| Some(*child) != self.handed_to).peekable();
+        if matches!(status, Status::Completed | Status::Waiting) && left.peek().is_some() {
+            log.event(EventKind::Warning, &left_running(left))?;
         }
         for (child, then) in children {
             match then {

@@ -2,6 +2,7 @@
 
 use super::dialect::Failing;
 use super::executions::store_signal;
+use super::hand_off::known_as;
 use super::log::Log;
 use super::stop::stop_child;
 use super::{RunOf, Statements, if_there};
@@ -23,7 +24,7 @@ pub(super) fn deliver<T: Statements>(
         let OpBody::Send(message) = &op.body else { continue };
         let refused = match reach(tx, sender, message)? {
             Err(error) => Some(error),
-            Ok(to) => match (&message.body, message.signal(org, sender.id, to.id)) {
+            Ok((from, to)) => match (&message.body, message.signal(org, from, to.id)) {
                 (MessageBody::Stop { how, .. }, _) => {
                     told.extend(stop(tx, sender, log, to.id, *how)?);
                     None
@@ -47,18 +48,28 @@ pub(super) fn deliver<T: Statements>(
     Ok(told)
 }
 
-/// The run that a message is for, or why it gets none.
-fn reach<T: Statements>(tx: &T, sender: &RunOf<T>, message: &NewMessage) -> Result<Result<RunOf<T>, Error>, T::Fault> {
+/// Whom a message comes from, and the run that it is for.
+type Route<T> = (ExecutionId, RunOf<T>);
+
+/// Whom a message comes from and the run that it is for, or why it gets none. What was handed off to speaks for the run that
+/// its parent knows.
+fn reach<T: Statements>(tx: &T, sender: &RunOf<T>, message: &NewMessage) -> Result<Result<Route<T>, Error>, T::Fault> {
     let child = message.body.child();
-    let Some(to) = child.or(sender.parent) else { return Ok(Err(message.out_of_reach())) };
-    let Some(run) = if_there(tx.find_run(T::org(&sender.home), to))? else { return Ok(Err(message.out_of_reach())) };
+    let (from, run) = match child {
+        Some(child) => (sender.id, if_there(tx.find_run(T::org(&sender.home), child))?),
+        None => known_as(tx, sender)?,
+    };
+    let Some(run) = run else { return Ok(Err(message.out_of_reach())) };
+    let is_stop = matches!(message.body, MessageBody::Stop { .. });
     Ok(match child {
         Some(_) if run.parent != Some(sender.id) => Err(message.out_of_reach()),
+        // Nobody answers for a parent that has handed off: its successor knows nothing of its other children.
+        None if run.handed_to.is_some() => Err(message.is_late(run.id, run.status)),
         // A child that has ended needs no stopping.
-        _ if run.status.is_terminal() && !matches!(message.body, MessageBody::Stop { .. }) => {
-            Err(message.is_late(to, run.status))
+        _ if run.status.is_terminal() && run.handed_to.is_none() && !is_stop => {
+            Err(message.is_late(run.id, run.status))
         }
-        _ => Ok(run),
+        _ => Ok((from, run)),
     })
 }
 
@@ -86,15 +97,15 @@ pub(super) fn check_answers<T: Statements>(
     log: &mut Log<'_, T>,
     batch: &Batch,
 ) -> Result<Vec<Fact>, T::Fault> {
-    let (BatchEnd::Suspend(wait), Some(parent)) = (&batch.end, run.parent) else { return Ok(Vec::new()) };
-    if !wait.is_for_parent() {
+    let BatchEnd::Suspend(wait) = &batch.end else { return Ok(Vec::new()) };
+    if run.parent.is_none() || !wait.is_for_parent() {
         return Ok(Vec::new());
     }
     let org = T::org(&run.home);
-    let ended = if_there(tx.find_run(org, parent))?.map(|above| above.status).filter(|status| status.is_terminal());
-    let Some(status) = ended else { return Ok(Vec::new()) };
+    let is_gone = |above: &RunOf<T>| above.status.is_terminal() || above.handed_to.is_some();
+    let Some(above) = known_as(tx, run)?.1.filter(is_gone) else { return Ok(Vec::new()) };
     let mut facts = Vec::new();
-    for signal in unanswered(org, run.id, wait, parent, status) {
+    for signal in unanswered(org, run.id, wait, above.id, above.status) {
         if tx.known_signal(run, &signal)?.is_none() {
             facts.push(run.hear(log, &signal, None)?);
         }

@@ -20,6 +20,7 @@ pub(super) mod facts;
 mod family;
 pub(super) mod fork;
 pub(super) mod group;
+mod hand_off;
 mod kinship;
 pub(super) mod log;
 mod messages;

@@ -94,6 +94,8 @@ pub(in crate::storage) struct Run<H> {
     pub parent: Option<ExecutionId>,
     /// The run at the top of its family; itself if it has no parent.
     pub root: ExecutionId,
+    /// The run that it has given its work to.
+    pub handed_to: Option<ExecutionId>,
     /// What it has of the budgets of its family, as JSON, as it was when the row was read. None where there are none: it
     /// has no budget, and no run above it had one when it was started.
     pub purse: Option<String>,
@@ -146,6 +148,7 @@ impl<H> Run<H> {
             depth: 0,
             parent: None,
             root: new.id,
+            handed_to: None,
             purse: new.limits.budget.is_some().then(|| "{}".to_owned()),
             shared_context: new.shared_context.clone(),
         }
@@ -310,6 +313,23 @@ impl<H> Run<H> {
             Ending::Failed(failure) => (Status::Failed, EventKind::Failed, json!({ "error": failure })),
             Ending::Cancelled(_, by) => (Status::Cancelled, EventKind::Cancelled, json!({ "reason": by })),
         };
+        let facts = self.wind_up(log, status)?;
+        self.status = status;
+        log.event(kind, &data)?;
+        if let Some(output) = output {
+            log.tx.refer(self, output)?;
+        }
+        log.tx.put_end(self, output, failure)?;
+        Ok((facts, budgets::settle(log.tx, self)?))
+    }
+
+    /// Its code does nothing more, and it becomes `status`: its open tasks are cancelled, except detached ones that run, its
+    /// timers are disarmed, and its children taken along. Returns the facts of the cancelled tasks.
+    pub(super) fn wind_up<T: Statements<Home = H>>(
+        &mut self,
+        log: &mut Log<'_, T>,
+        status: Status,
+    ) -> Result<Vec<Fact>, T::Fault> {
         // Before the tasks are cancelled: their ends would wake the run otherwise.
         self.wait = None;
         self.prefer_until = None;
@@ -321,13 +341,7 @@ impl<H> Run<H> {
         self.take_children_along(log, status)?;
         log.tx.disarm_all(self)?;
         self.drop_holder();
-        self.status = status;
-        log.event(kind, &data)?;
-        if let Some(output) = output {
-            log.tx.refer(self, output)?;
-        }
-        log.tx.put_end(self, output, failure)?;
-        Ok((facts, budgets::settle(log.tx, self)?))
+        Ok(facts)
     }
 
     /// Asks it to stop, and tells its open tasks. `data` is that of the event. Returns the fact of the request.
@@ -338,7 +352,10 @@ impl<H> Run<H> {
         data: &Value,
     ) -> Result<Fact, T::Fault> {
         let now = log.tx.now();
-        self.end_wait(now);
+        // A run that has handed off has no code to be told.
+        if self.handed_to.is_none() {
+            self.end_wait(now);
+        }
         self.status = Status::Cancelling;
         let number = log.event(EventKind::Cancelling, data)?;
         let stop = Stop { number, cancellation, until: now.after(cancellation.grace).0 };
@@ -527,6 +544,15 @@ pub(in crate::storage) enum Ending<'a> {
 }
 
 impl<'a> Ending<'a> {
+    /// The end of a run whose successor has ended with this.
+    pub(super) fn of_successor(status: Status, output: Option<&'a Payload>, failure: Option<&'a Failure>) -> Self {
+        match (status, output, failure) {
+            (Status::Completed, Some(output), _) => Self::Completed(output),
+            (Status::Failed, _, Some(failure)) => Self::Failed(failure),
+            _ => Self::Cancelled(output, "handed_off"),
+        }
+    }
+
     /// Its output and its failure.
     fn left(self) -> (Option<&'a Payload>, Option<&'a Failure>) {
         match self {

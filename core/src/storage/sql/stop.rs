@@ -4,6 +4,7 @@
 //! them all before ([`Runs::gather_below`](super::Runs::gather_below)), and writes them all after.
 
 use super::family::tell_parent;
+use super::hand_off::successor;
 use super::log::Log;
 use super::run::{Ending, Run, Stop};
 use super::{RunOf, Statements};
@@ -28,6 +29,12 @@ pub(in crate::storage) fn request_cancel<T: Statements>(
     how: Cancellation,
 ) -> Result<Execution, T::Fault> {
     let mut run = tx.find_run(org, id)?;
+    if run.status.is_terminal()
+        && let Some(holder) = successor(tx, &run)?
+    {
+        request_cancel(tx, org, holder.id, how)?;
+        return tx.execution(T::key(&run.home));
+    }
     if let Some(overrun) = stop(tx, &mut run, how, By::Other)? {
         tell_parent(tx, &run, None, None, overrun)?;
     }
@@ -80,8 +87,11 @@ fn stop<T: Statements>(
         Some(run.end(&mut log, Ending::Cancelled(None, by))?.1)
     } else {
         run.ask_to_stop(&mut log, how, &json!({ "mode": how.mode }))?;
-        run.stop_children(&mut log, how)?;
-        None
+        match run.stop_children(&mut log, how)? {
+            // Its end is that of the run which it has handed off to.
+            true => Some(run.end(&mut log, Ending::Cancelled(None, "handed_off"))?.1),
+            false => None,
+        }
     };
     run.save(tx)?;
     Ok(ended)
@@ -93,27 +103,34 @@ impl<H> Run<H> {
         self.status == Status::Pending && self.epoch == 0
     }
 
-    /// Asks its children to stop, since it was asked itself. It is told of those that end at once.
+    /// Asks its children to stop, since it was asked itself. It is told of those that end at once. Returns whether the one
+    /// that it has handed off to did.
     fn stop_children<T: Statements<Home = H>>(
         &mut self,
         log: &mut Log<'_, T>,
         how: Cancellation,
-    ) -> Result<(), T::Fault> {
+    ) -> Result<bool, T::Fault> {
         if self.children == 0 {
-            return Ok(());
+            return Ok(false);
         }
+        let mut is_over = false;
         let (tx, org) = (log.tx, T::org(&self.home));
         for (child, _) in tx.open_children(self)?.into_iter().filter(|(_, then)| *then == OnParentEnd::Cancel) {
             let mut child = tx.find_run(org, child)?;
             // A run that nobody has claimed cannot have told of an end before.
             let first = child.is_untouched();
             let Some(overrun) = stop(tx, &mut child, how, By::Other)? else { continue };
+            if self.handed_to == Some(child.id) {
+                self.children = self.children.saturating_sub(1);
+                is_over = true;
+                continue;
+            }
             let end = end_of::<T>(&child, self, overrun);
             if first || tx.known_signal(self, &end)?.is_none() {
                 self.hear(log, &end, None)?;
                 self.children = self.children.saturating_sub(1);
             }
         }
-        Ok(())
+        Ok(is_over)
     }
 }

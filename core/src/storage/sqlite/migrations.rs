@@ -15,6 +15,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0002_children.sql"),
     include_str!("migrations/0003_families.sql"),
     include_str!("migrations/0004_conversations.sql"),
+    include_str!("migrations/0005_handoffs.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

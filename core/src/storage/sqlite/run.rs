@@ -28,7 +28,7 @@ macro_rules! run_columns {
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
          x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key, \
          x.prefer_until, x.concurrency_limit, x.children, x.depth, x.parent_id, x.root_id, x.purse, \
-         x.shared_context"
+         x.shared_context, x.handed_to"
     };
 }
 pub(super) use run_columns;
@@ -124,6 +124,7 @@ impl Run {
             root: ExecutionId(id(row, 37)?),
             purse: row.get(38)?,
             shared_context: json_opt(row, 39)?,
+            handed_to: id_opt(row, 40)?.map(ExecutionId),
         })
     }
 }
@@ -263,6 +264,11 @@ impl Runs for Tx<'_> {
         Ok(())
     }
 
+    fn put_handed_to(&self, run: &Run, to: ExecutionId) -> Done<()> {
+        self.execute("UPDATE agent_execution SET handed_to = ?2 WHERE run = ?1", params![run.home.run, blob(&to.0)])?;
+        Ok(())
+    }
+
     fn find_run(&self, org: OrgId, execution: ExecutionId) -> Done<Run> {
         self.first(
             concat!("SELECT ", run_columns!(), " FROM agent_execution x WHERE x.org_id = ?1 AND x.id = ?2"),
@@ -384,58 +390,59 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match id_opt(row, 49)? {
+    let forked_from = match id_opt(row, 50)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(50)?, sequence: row.get(51)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(51)?, sequence: row.get(52)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(52)?);
-    let updated_at: i64 = row.get(53)?;
-    let last_event: Option<i64> = row.get(59)?;
+    let created_at = Timestamp(row.get(53)?);
+    let updated_at: i64 = row.get(54)?;
+    let last_event: Option<i64> = row.get(60)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.org,
             id: run.id,
-            kind: row.get(40)?,
-            queue: row.get(41)?,
-            priority: row.get(42)?,
-            key: row.get(43)?,
-            input_digest: Digest(row.get(44)?),
-            limits: json_column(row, 45)?,
-            metadata: json_column(row, 46)?,
+            kind: row.get(41)?,
+            queue: row.get(42)?,
+            priority: row.get(43)?,
+            key: row.get(44)?,
+            input_digest: Digest(row.get(45)?),
+            limits: json_column(row, 46)?,
+            metadata: json_column(row, 47)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(47)?,
-            input: payload(row, 56)?,
+            traceparent: row.get(48)?,
+            input: payload(row, 57)?,
             shared_context: run.shared_context.clone(),
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
-            on_parent_end: then(row.get(61)?),
+            on_parent_end: then(row.get(62)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 57)?,
-        failure: json_opt(row, 55)?,
+        output: payload_opt(row, 58)?,
+        failure: json_opt(row, 56)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<_, Option<u64>>(58)?.unwrap_or(0)),
+        base: run.base.max(row.get::<_, Option<u64>>(59)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 48)?,
+        usage: json_column(row, 49)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
-        purse: json_opt(row, 60)?,
+        handed_to: run.handed_to,
+        purse: json_opt(row, 61)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<_, Option<i64>>(54)?.map(Timestamp),
+        ended_at: row.get::<_, Option<i64>>(55)?.map(Timestamp),
     })
 }

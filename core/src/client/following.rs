@@ -1,0 +1,175 @@
+//! The events of a run and of whoever it has handed off to, as one stream: a handoff is followed by the events of the
+//! successor, and these by the end of the run.
+
+use super::watch::Watching;
+use crate::error::{Code, Error, Result};
+use crate::id::{ExecutionId, OrgId};
+use crate::model::{Event, EventId, EventKind, FamilyEvent, StreamEvent};
+use crate::storage::Storage;
+use crate::streaming::Chunks;
+use futures::FutureExt;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// A reader of the events of a run and of those that have its work after it. It has one end, that of the run.
+///
+/// An event is resumed after a text: `17` is an event of the run itself, `17>5` the fifth one of the run that its event 17
+/// hands off to.
+pub struct Following {
+    storage: Arc<dyn Storage>,
+    chunks: Chunks,
+    org: OrgId,
+    content_limit: u64,
+    /// What the caller had before, until it is looked up.
+    after: Option<Box<str>>,
+    /// The run, and behind it those of the handoffs that are followed now. Each but the last stands at its handoff.
+    chain: Vec<Link>,
+    /// The successor that the last event has named.
+    next: Option<ExecutionId>,
+}
+
+struct Link {
+    run: ExecutionId,
+    reader: Box<Watching>,
+}
+
+impl Following {
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        chunks: Chunks,
+        org: OrgId,
+        run: ExecutionId,
+        after: Option<&str>,
+    ) -> Self {
+        let after = Some(after.unwrap_or_default().into());
+        let mut following = Self { storage, chunks, org, content_limit: u64::MAX, after, chain: Vec::new(), next: None };
+        following.enter(run, EventId::default());
+        following
+    }
+
+    /// Leaves the content of larger entries in the store; their events then say `content_size` and `content_hash`.
+    #[must_use]
+    pub fn with_content_up_to(mut self, bytes: u64) -> Self {
+        self.content_limit = bytes;
+        self
+    }
+
+    /// Looks where to read from; false where nothing comes any more. Reading begins with it by itself.
+    ///
+    /// Errors: as of [`next`](Self::next).
+    pub async fn begin(&mut self) -> Result<bool> {
+        self.restore().await?;
+        while let Some(last) = self.chain.last_mut() {
+            match last.reader.begin().await {
+                Ok(false) if self.chain.len() > 1 => self.leave(),
+                Err(gone) if gone.code() == Code::ExecutionNotFound && self.chain.len() > 1 => self.leave(),
+                began => return began,
+            }
+        }
+        Ok(false)
+    }
+
+    /// The next event; none after the end of the run. Whoever drops the future loses nothing.
+    ///
+    /// Errors: `ExecutionNotFound`, and `InvalidArgument` for a text that no stream of this run has given.
+    pub async fn next(&mut self) -> Result<Option<FamilyEvent>> {
+        self.restore().await?;
+        if let Some(next) = self.next.take() {
+            self.enter(next, EventId::default());
+        }
+        loop {
+            let depth = self.chain.len();
+            let Some(last) = self.chain.last_mut() else { return Ok(None) };
+            let event = match last.reader.next().await {
+                // A successor that was removed has nothing more to tell.
+                Err(gone) if gone.code() == Code::ExecutionNotFound && depth > 1 => None,
+                event => event?,
+            };
+            match event {
+                None if depth == 1 => return Ok(None),
+                None => self.leave(),
+                // The end of the run says as much.
+                Some(StreamEvent::Durable(end)) if end.kind.is_terminal() && depth > 1 => {}
+                Some(event) => {
+                    self.next = successor(&event);
+                    let (execution, cursor) = (last.run, self.cursor().into());
+                    return Ok(Some(FamilyEvent { cursor, execution, depth: depth as u32 - 1, event }));
+                }
+            }
+        }
+    }
+
+    /// The next event with those that are there already, at most `limit`; none after the last one.
+    ///
+    /// Errors: as of [`next`](Self::next).
+    pub async fn next_batch(&mut self, limit: usize) -> Result<Vec<FamilyEvent>> {
+        let mut events: Vec<_> = self.next().await?.into_iter().collect();
+        while !events.is_empty()
+            && events.len() < limit
+            && let Some(Ok(Some(event))) = self.next().now_or_never()
+        {
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    /// What to resume after.
+    fn cursor(&self) -> String {
+        let mut text = String::new();
+        for link in &self.chain {
+            // Writing to a text cannot fail.
+            let _ = write!(text, "{}{}", if text.is_empty() { "" } else { ">" }, link.reader.position());
+        }
+        text
+    }
+
+    /// Stands where the caller's text says.
+    async fn restore(&mut self) -> Result<()> {
+        let Some(text) = self.after.as_deref().filter(|text| !text.is_empty()) else {
+            self.after = None;
+            return Ok(());
+        };
+        let places = text.split('>').map(str::parse).collect::<Result<Vec<EventId>>>()?;
+        let mut run = self.chain[0].run;
+        let mut links = vec![(run, places[0])];
+        for pair in places.windows(2) {
+            let handoff = self.storage.events(self.org, run, pair[0].number.saturating_sub(1), 1).await?;
+            let to = handoff.first().filter(|event| event.number == pair[0].number).and_then(named);
+            run = to.ok_or_else(|| {
+                let message = format!("{text:?} is no place of this run; resume after an id that its own stream gave");
+                Error::new(Code::InvalidArgument, message)
+            })?;
+            links.push((run, pair[1]));
+        }
+        self.chain.clear();
+        for (run, at) in links {
+            self.enter(run, at);
+        }
+        self.after = None;
+        Ok(())
+    }
+
+    fn enter(&mut self, run: ExecutionId, after: EventId) {
+        let reader = Watching::new(self.storage.clone(), self.chunks.clone(), self.org, run, after);
+        let reader = Box::new(reader.with_content_up_to(self.content_limit));
+        self.chain.push(Link { run, reader });
+    }
+
+    /// The successor that is followed has told all.
+    fn leave(&mut self) {
+        self.chain.pop();
+    }
+}
+
+/// The run that an event hands off to.
+fn successor(event: &StreamEvent) -> Option<ExecutionId> {
+    match event {
+        StreamEvent::Durable(event) => named(event),
+        _ => None,
+    }
+}
+
+fn named(event: &Event) -> Option<ExecutionId> {
+    let to = event.data["to"].as_str().filter(|_| event.kind == EventKind::HandedOff)?;
+    Some(ExecutionId(to.parse().ok()?))
+}
