@@ -307,7 +307,8 @@ export class Handle<R = unknown> {
   }
 
   /**
-   * The run's events from the start, or after the id of one; ends after the terminal event. `event.type` tells them apart.
+   * The run's events from the start, or after the id of one; ends after the terminal event. `event.type` tells them apart. A
+   * run that hands off tells of whoever has its work then, and of its own end last.
    *
    * With `children` the events of all runs below it come too, also of those that are born meanwhile: `event.run` and
    * `event.depth` say whose each is. It then ends when the run has ended and all is told of those below it that have ended.

@@ -54,6 +54,13 @@ async def test_a_run_is_given_away(anywhere: str) -> None:
         assert said(await handle.messages()) == ["my invoice is wrong", "invoice: gently"]
         child = await client.handle(facts.handed_to)
         assert (await child.describe()).parent == str(handle.id)
+        events = [event async for event in handle.stream()]
+        spoken = [(event.content, event.run) for event in events if event.type == "entry"]
+        assert spoken == [("my invoice is wrong", handle.id), ("invoice: gently", child.id)]
+        ends = [event for event in events if event.type == "lifecycle" and event.is_terminal]
+        assert ends == events[-1:] and ends[0].run == handle.id
+        middle = next(event for event in events if event.run == child.id)
+        assert [event async for event in handle.stream(middle.id)] == events[events.index(middle) + 1 :]
         assert log == ["HandedOff False", "finally True"], "its code is not entered again"
 
 

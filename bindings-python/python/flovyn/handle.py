@@ -163,9 +163,10 @@ class Handle(Generic[R]):
     async def stream(self, after: str | None = None, *, children: bool = False) -> AsyncIterator[Event]:
         """Iterate over the run's events from the start, or after the id of one; ends after the terminal event.
 
-        ``event.type`` tells them apart, for type checkers too. With ``children`` the events of all runs below it come
-        too, also of those that are born meanwhile: ``event.run`` and ``event.depth`` say whose each is. It then ends
-        when the run has ended and all is told of those below it that have ended as well.
+        ``event.type`` tells them apart, for type checkers too. A run that hands off tells of whoever has its work then,
+        and of its own end last. With ``children`` the events of all runs below it come too, also of those that are born
+        meanwhile: ``event.run`` and ``event.depth`` say whose each is. It then ends when the run has ended and all is
+        told of those below it that have ended as well.
         """
         hub = self._client.hub()
         watching = self._native.stream(after, children)

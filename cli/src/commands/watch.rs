@@ -1,4 +1,4 @@
-//! `flovyn runs watch`: the events of a run as they happen.
+//! `flovyn runs watch`: the events of a run, and of whoever has its work, as they happen.
 
 use crate::args::Watch;
 use crate::event::describe;
@@ -6,21 +6,27 @@ use crate::print::{Output, moment, short, word};
 use crate::target::Target;
 use crate::{Failed, Result, view};
 use flovyn_core::client::StreamEvent;
-use flovyn_core::model::{ChunkKind, EventId};
+use flovyn_core::error::Code;
+use flovyn_core::model::{ChunkKind, FamilyEvent};
 use serde_json::json;
 
 pub(super) async fn watch(args: Watch, out: &mut Output) -> Result {
     let mut target = Target::parse(args.words.words, &["ID"])?;
-    let after: Option<EventId> = args
-        .after
-        .map(|id| id.parse().map_err(|error: flovyn_core::Error| Failed::Usage(error.message().to_owned())))
-        .transpose()?;
     let run = target.run().await?;
-    let mut stream = run.handle.stream(after);
+    let mut stream = run.handle.follow(args.after.as_deref());
+    if let Err(error) = stream.begin().await {
+        let is_usage = error.code() == Code::InvalidArgument;
+        return Err(if is_usage { Failed::Usage(error.message().to_owned()) } else { error.into() });
+    }
     let mut in_tokens = false;
-    while let Some(event) = stream.next().await? {
+    while let Some(FamilyEvent { cursor, execution, event, .. }) = stream.next().await? {
         if out.is_json() {
-            out.value(&to_json(&event))?;
+            let mut shown = to_json(&event);
+            shown["id"] = (*cursor).into();
+            if execution != run.handle.id() {
+                shown["execution"] = execution.to_string().into();
+            }
+            out.value(&shown)?;
             continue;
         }
         let token = matches!(&event, StreamEvent::Chunk(_, chunk) if chunk.kind == ChunkKind::Token);
@@ -37,7 +43,7 @@ pub(super) async fn watch(args: Watch, out: &mut Output) -> Result {
             StreamEvent::Gap(_) => out.line("previews are missing; what is still being made comes again")?,
             StreamEvent::Durable(event) => {
                 let op = event.sequence.map(|sequence| format!(" {}-{sequence}", event.segment)).unwrap_or_default();
-                let at = out.dim(&format!("{:>5} {}", event.number, moment(event.at)));
+                let at = out.dim(&format!("{cursor:>5} {}", moment(event.at)));
                 out.line(&format!("{at} {}{op} {}", word(&event.kind), describe(&event, 200)))?;
             }
         }

@@ -19,6 +19,7 @@ pub struct Following {
     storage: Arc<dyn Storage>,
     chunks: Chunks,
     org: OrgId,
+    run: ExecutionId,
     content_limit: u64,
     /// What the caller had before, until it is looked up.
     after: Option<Box<str>>,
@@ -34,17 +35,9 @@ struct Link {
 }
 
 impl Following {
-    pub(super) fn new(
-        storage: Arc<dyn Storage>,
-        chunks: Chunks,
-        org: OrgId,
-        run: ExecutionId,
-        after: Option<&str>,
-    ) -> Self {
-        let after = Some(after.unwrap_or_default().into());
-        let mut following = Self { storage, chunks, org, content_limit: u64::MAX, after, chain: Vec::new(), next: None };
-        following.enter(run, EventId::default());
-        following
+    pub(super) fn new(storage: Arc<dyn Storage>, chunks: Chunks, org: OrgId, run: ExecutionId, after: &str) -> Self {
+        let after = Some(after.into());
+        Self { storage, chunks, org, run, content_limit: u64::MAX, after, chain: Vec::new(), next: None }
     }
 
     /// Leaves the content of larger entries in the store; their events then say `content_size` and `content_hash`.
@@ -59,6 +52,9 @@ impl Following {
     /// Errors: as of [`next`](Self::next).
     pub async fn begin(&mut self) -> Result<bool> {
         self.restore().await?;
+        if self.next.is_some() {
+            return Ok(true);
+        }
         while let Some(last) = self.chain.last_mut() {
             match last.reader.begin().await {
                 Ok(false) if self.chain.len() > 1 => self.leave(),
@@ -125,27 +121,28 @@ impl Following {
 
     /// Stands where the caller's text says.
     async fn restore(&mut self) -> Result<()> {
-        let Some(text) = self.after.as_deref().filter(|text| !text.is_empty()) else {
-            self.after = None;
-            return Ok(());
+        let Some(text) = &self.after else { return Ok(()) };
+        let places = match text.is_empty() {
+            true => vec![EventId::default()],
+            false => text.split('>').map(str::parse).collect::<Result<Vec<EventId>>>()?,
         };
-        let places = text.split('>').map(str::parse).collect::<Result<Vec<EventId>>>()?;
-        let mut run = self.chain[0].run;
-        let mut links = vec![(run, places[0])];
-        for pair in places.windows(2) {
-            let handoff = self.storage.events(self.org, run, pair[0].number.saturating_sub(1), 1).await?;
-            let to = handoff.first().filter(|event| event.number == pair[0].number).and_then(named);
-            run = to.ok_or_else(|| {
-                let message = format!("{text:?} is no place of this run; resume after an id that its own stream gave");
-                Error::new(Code::InvalidArgument, message)
-            })?;
-            links.push((run, pair[1]));
+        let (mut run, mut links) = (self.run, Vec::new());
+        let mut next = None;
+        for (index, at) in places.iter().enumerate() {
+            if index > 0 {
+                run = next.ok_or_else(|| {
+                    let message = format!("{text:?} is no place of this run; resume after an id that its stream gave");
+                    Error::new(Code::InvalidArgument, message)
+                })?;
+            }
+            links.push((run, *at));
+            next = handoff_at(&*self.storage, self.org, run, at.number).await?;
         }
         self.chain.clear();
         for (run, at) in links {
             self.enter(run, at);
         }
-        self.after = None;
+        (self.after, self.next) = (None, next);
         Ok(())
     }
 
@@ -159,6 +156,13 @@ impl Following {
     fn leave(&mut self) {
         self.chain.pop();
     }
+}
+
+/// The run to which the event of this number hands off.
+async fn handoff_at(storage: &dyn Storage, org: OrgId, run: ExecutionId, number: u64) -> Result<Option<ExecutionId>> {
+    let Some(before) = number.checked_sub(1) else { return Ok(None) };
+    let events = storage.events(org, run, before, 1).await?;
+    Ok(events.first().filter(|event| event.number == number).and_then(named))
 }
 
 /// The run that an event hands off to.

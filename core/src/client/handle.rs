@@ -1,6 +1,7 @@
 //! The handle of a run, with which a caller watches and steers it.
 
 use super::family::FamilyWatching;
+use super::following::Following;
 use super::tree::Tree;
 use super::watch::Watching;
 use crate::context::error_of;
@@ -239,6 +240,13 @@ impl Handle {
     /// Events of the run from the start, or after a position, until the terminal one.
     pub fn stream(&self, after: Option<EventId>) -> Watching {
         Watching::new(self.storage.clone(), self.chunks.clone(), self.org, self.id, after.unwrap_or_default())
+    }
+
+    /// As [`stream`](Self::stream), with the events of whoever has the work of this run once it has handed off: those of the
+    /// successor come behind the event of the handoff, and the end of this run is the last event.
+    pub fn follow(&self, after: Option<&str>) -> Following {
+        let after = after.unwrap_or_default();
+        Following::new(self.storage.clone(), self.chunks.clone(), self.org, self.id, after)
     }
 
     /// As [`stream`](Self::stream), with the events of all runs below it, those that are born meanwhile included. It goes on

@@ -4,6 +4,7 @@
 mod contents;
 mod family;
 mod fence;
+mod following;
 mod handle;
 mod row_reader;
 mod sse;
@@ -12,6 +13,7 @@ mod watch;
 
 pub use crate::model::{FamilyEvent, StreamEvent};
 pub use family::FamilyWatching;
+pub use following::Following;
 pub use handle::{Handle, Outcome, Snapshot};
 pub use sse::{is_of_task, server_sent, server_sent_of_family};
 pub use tree::{Tree, with_roll_ups};
@@ -107,6 +109,11 @@ impl Client {
     /// Follows a run's events after a position.
     pub fn watch(&self, execution: ExecutionId, after: EventId) -> Watching {
         Watching::new(self.storage.clone(), self.chunks.clone(), self.org, execution, after)
+    }
+
+    /// Follows the events of a run and of whoever it has handed off to, after the text of one; an empty one stands for the start.
+    pub fn follow(&self, execution: ExecutionId, after: &str) -> Following {
+        Following::new(self.storage.clone(), self.chunks.clone(), self.org, execution, after)
     }
 
     /// Follows the events of a run and of all below it after a cursor; an empty one stands for the start.

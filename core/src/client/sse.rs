@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 /// One event as it goes over a `text/event-stream`, with the id to resume after. Each says execution, op, epoch, attempt and
 /// seq: null where it is about no op or no attempt, or where the epoch does not matter to it.
-pub fn server_sent(execution: ExecutionId, event: &StreamEvent) -> Vec<u8> {
-    frame(&event.id().to_string(), execution, None, event)
+pub fn server_sent(event: &FamilyEvent) -> Vec<u8> {
+    frame(&event.cursor, event.execution, None, &event.event)
 }
 
 /// One event of a run or of one below it, with the cursor to resume after. It says as much as [`server_sent`], and the
@@ -211,7 +211,8 @@ mod tests {
     use crate::model::EventId;
 
     fn sent(event: &StreamEvent) -> String {
-        String::from_utf8(server_sent(ExecutionId::default(), event)).unwrap()
+        let (cursor, execution) = (event.id().to_string().into(), ExecutionId::default());
+        String::from_utf8(server_sent(&FamilyEvent { cursor, execution, depth: 0, event: event.clone() })).unwrap()
     }
 
     fn durable_of(kind: EventKind, data: Value) -> StreamEvent {

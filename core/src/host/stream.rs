@@ -1,6 +1,7 @@
-//! What a host reads of runs as they live: the events of one run, or those of a run and of all below it.
+//! What a host reads of runs as they live: the events of one run and of whoever has its work, or those of a run and of all
+//! below it.
 
-use crate::client::{FamilyWatching, Handle, StreamEvent, Watching, server_sent, server_sent_of_family};
+use crate::client::{FamilyWatching, Following, Handle, StreamEvent, server_sent, server_sent_of_family};
 use crate::error::Result;
 use crate::id::ExecutionId;
 use crate::model::FamilyEvent;
@@ -12,7 +13,7 @@ pub const EVENT_BATCH: usize = 256;
 pub struct Stream(Reader);
 
 enum Reader {
-    One(ExecutionId, Box<Watching>),
+    One(Box<Following>),
     Family(Box<FamilyWatching>),
 }
 
@@ -35,26 +36,18 @@ impl Stream {
     pub fn of(run: &Handle, after: Option<&str>, children: bool) -> Result<Self> {
         Ok(Self(match children {
             true => Reader::Family(Box::new(run.stream_family(after))),
-            false => Reader::One(run.id(), Box::new(run.stream(after.map(str::parse).transpose()?))),
+            false => Reader::One(Box::new(run.follow(after))),
         }))
     }
 
     /// The next events; none after the last one.
     pub async fn next(&mut self) -> Result<Vec<Read>> {
         Ok(match &mut self.0 {
-            Reader::One(run, reader) => {
-                let read =
-                    |event: StreamEvent| Read { id: event.id().to_string(), execution: *run, depth: None, event };
-                reader.next_batch(EVENT_BATCH).await?.into_iter().map(read).collect()
+            Reader::One(reader) => {
+                reader.next_batch(EVENT_BATCH).await?.into_iter().map(|event| read(event, false)).collect()
             }
             Reader::Family(reader) => {
-                let read = |FamilyEvent { cursor, execution, depth, event }| Read {
-                    id: cursor.to_string(),
-                    execution,
-                    depth: Some(depth),
-                    event,
-                };
-                reader.next_batch(EVENT_BATCH).await?.into_iter().map(read).collect()
+                reader.next_batch(EVENT_BATCH).await?.into_iter().map(|event| read(event, true)).collect()
             }
         })
     }
@@ -62,12 +55,14 @@ impl Stream {
     /// The next events as server-sent ones; no bytes after the last one.
     pub async fn next_sent(&mut self) -> Result<Vec<u8>> {
         Ok(match &mut self.0 {
-            Reader::One(run, reader) => {
-                reader.next_batch(EVENT_BATCH).await?.iter().flat_map(|event| server_sent(*run, event)).collect()
-            }
+            Reader::One(reader) => reader.next_batch(EVENT_BATCH).await?.iter().flat_map(server_sent).collect(),
             Reader::Family(reader) => {
                 reader.next_batch(EVENT_BATCH).await?.iter().flat_map(server_sent_of_family).collect()
             }
         })
     }
+}
+
+fn read(FamilyEvent { cursor, execution, depth, event }: FamilyEvent, of_family: bool) -> Read {
+    Read { id: cursor.to_string(), execution, depth: of_family.then_some(depth), event }
 }

@@ -4,7 +4,7 @@
 use super::Service;
 use super::audit::Act;
 use super::requester::Requester;
-use flovyn_core::client::{Client, FamilyWatching, Watching};
+use flovyn_core::client::{Client, FamilyWatching, Following, Watching};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{ExecutionId, OpId, OrgId};
 use flovyn_core::model::{
@@ -85,6 +85,11 @@ impl Service {
     /// Follows the events of a run after a position.
     pub(crate) fn watch(&self, org: OrgId, run: ExecutionId, after: EventId) -> Watching {
         Client::new(self.storage.clone(), self.chunks.clone(), org).watch(run, after)
+    }
+
+    /// Follows the events of a run and of whoever it hands off to.
+    pub(crate) fn follow(&self, org: OrgId, run: ExecutionId, after: &str) -> Following {
+        Client::new(self.storage.clone(), self.chunks.clone(), org).follow(run, after)
     }
 
     /// Follows the events of a run and of all below it after a cursor.

@@ -8,9 +8,7 @@ use crate::service::Service;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use flovyn_core::client::{FamilyWatching, Watching, is_of_task, server_sent, server_sent_of_family};
-use flovyn_core::id::ExecutionId;
-use flovyn_core::model::EventId;
+use flovyn_core::client::{FamilyWatching, Following, is_of_task, server_sent, server_sent_of_family};
 use futures::future::select;
 use futures::{FutureExt, stream};
 use std::pin::pin;
@@ -36,7 +34,8 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
     OpenApiRouter::default().routes(routes!(agent)).routes(routes!(consolidated))
 }
 
-/// The events of the agent itself: its life, its entries, and what it streams.
+/// The events of the agent itself: its life, its entries, and what it streams. Once it has handed off, those of its successor
+/// come, and so on, before its own end.
 ///
 /// Each has an `id`; `Last-Event-ID`, or `after`, resumes behind one: of what is durable nothing is missing and nothing comes
 /// twice; what is being made comes again from its start. The stream ends after the terminal event; a request at or behind it
@@ -55,10 +54,9 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
 )]
 async fn agent(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result<Response, Problem> {
     let after = position(query, &headers)?;
-    let after = if after.is_empty() { EventId::default() } else { after.parse()? };
     let run = caller.run().await?.new.id;
-    let watching = caller.service.watch(caller.org(), run, after).with_content_up_to(CONTENT);
-    stream(caller, Reader::Agent(run, Box::new(watching))).await
+    let watching = caller.service.follow(caller.org(), run, &after).with_content_up_to(CONTENT);
+    stream(caller, Reader::Agent(Box::new(watching))).await
 }
 
 /// The events of the agent and of its tasks, and those of all runs below it, what they stream included. Each names its run
@@ -93,8 +91,8 @@ fn position(mut query: QueryParams, headers: &HeaderMap) -> Result<String, Probl
 
 /// What a stream is made of.
 enum Reader {
-    /// The events of an agent itself.
-    Agent(ExecutionId, Box<Watching>),
+    /// The events of an agent itself, and of whoever it hands off to.
+    Agent(Box<Following>),
     /// Those of its tasks too, and of all runs below it.
     Family(Box<FamilyWatching>),
 }
@@ -102,7 +100,7 @@ enum Reader {
 impl Reader {
     async fn begin(&mut self) -> flovyn_core::Result<bool> {
         match self {
-            Self::Agent(_, watching) => watching.begin().await,
+            Self::Agent(watching) => watching.begin().await,
             Self::Family(watching) => watching.begin().await,
         }
     }
@@ -110,10 +108,10 @@ impl Reader {
     /// The next event as it is sent; none after the last one.
     async fn next(&mut self) -> flovyn_core::Result<Option<Vec<u8>>> {
         match self {
-            Self::Agent(run, watching) => loop {
+            Self::Agent(watching) => loop {
                 match watching.next().await? {
-                    Some(event) if is_of_task(&event) => {}
-                    other => return Ok(other.map(|event| server_sent(*run, &event))),
+                    Some(told) if is_of_task(&told.event) => {}
+                    other => return Ok(other.as_ref().map(server_sent)),
                 }
             },
             Self::Family(watching) => Ok(watching.next().await?.as_ref().map(server_sent_of_family)),
@@ -229,7 +227,7 @@ mod tests {
         let storage = Arc::new(MemoryStorage::new(Arc::new(SystemClock::default())));
         let client = Client::new(storage, Chunks::default(), OrgId::DEFAULT);
         let run = client.start("nobody", Payload::null(), StartOptions::default()).await.unwrap().id();
-        Reader::Agent(run, Box::new(client.watch(run, EventId::default())))
+        Reader::Agent(Box::new(client.follow(run, "")))
     }
 
     #[tokio::test(start_paused = true)]

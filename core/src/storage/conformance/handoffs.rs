@@ -2,12 +2,14 @@
 
 use super::Factory;
 use super::rig::{Holder, ORG, Rig, at_once, for_signal, gracefully, json, refused};
+use crate::client::Client;
 use crate::error::Code;
 use crate::id::{ExecutionId, SignalId};
 use crate::model::{
-    BatchEnd, ChildEnd, ChildEvent, CommitAnswer, Committed, Delivery, EventKind, Fact, FactKind, Failure, ForkFrom,
-    ForkRequest, MessageBody, NewOp, NewSignal, OnParentEnd, OpBody, REFUSAL_SIGNALS, RecordedOp, ResumeRequest,
-    SharedContext, Status, TaskOptions, TaskStatus, WaitReason, answer_of, answer_signal, child_signal, event_signal,
+    BatchEnd, ChildEnd, ChildEvent, CommitAnswer, Committed, Delivery, EventKind, Fact, FactKind, Failure, FamilyEvent,
+    ForkFrom, ForkRequest, MessageBody, NewOp, NewSignal, OnParentEnd, OpBody, REFUSAL_SIGNALS, RecordedOp,
+    ResumeRequest, SharedContext, Status, StreamEvent, TaskOptions, TaskStatus, WaitReason, answer_of, answer_signal,
+    child_signal, event_signal,
 };
 use serde_json::json as value;
 use std::time::Duration;
@@ -335,4 +337,63 @@ pub async fn family_11_a_fork_keeps_no_handoff(factory: &dyn Factory) {
     assert_eq!((fork.handed_to, fork.leaf), (None, run.leaf));
     let tail = rig.claim(fork.new.id).await.load().await.tail;
     assert_eq!((tail.len(), tail.iter().filter_map(RecordedOp::child).count()), (2, 0));
+}
+
+/// All durable events of a run's stream after a text: each event's run and number, with the text to resume after.
+async fn follow(rig: &Rig, run: ExecutionId, after: &str) -> Vec<(ExecutionId, u64, String)> {
+    let client = Client::new(rig.storage.clone(), rig.storage.chunks(), ORG);
+    let mut reader = client.follow(run, after);
+    let mut events = Vec::new();
+    let read = async {
+        while let Some(FamilyEvent { cursor, execution, event, .. }) = reader.next().await.unwrap() {
+            if let StreamEvent::Durable(event) = event {
+                assert_eq!(event.execution, execution);
+                events.push((execution, event.number, cursor.to_string()));
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), read).await.expect("the stream ends");
+    events
+}
+
+/// The stream of a run tells of a handoff, then all of the successor, and so on, and has one end: that of the run. It goes on
+/// after each of its events, while the runs go on and afterwards.
+pub async fn family_11_a_stream_goes_on_with_the_successor(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    for immediate in [false, true] {
+        let mut first = rig.running().await;
+        let entry = first.entry("one");
+        first.commit(vec![entry]).await;
+        let (second, _) = hand_off(&mut first, immediate).await;
+        let mut second = rig.claim(second).await;
+        let entry = second.entry("two");
+        second.commit(vec![entry]).await;
+        let live = follow(&rig, first.id, "");
+        let go_on = async {
+            let (third, _) = hand_off(&mut second, false).await;
+            let mut third = rig.claim(third).await;
+            let entry = third.entry("three");
+            third.end(vec![entry], BatchEnd::Complete(json(&1))).await;
+            third.id
+        };
+        let (all, third) = futures::join!(live, go_on);
+        let runs: Vec<_> = all.iter().map(|(run, ..)| *run).collect();
+        let mut turns = runs.clone();
+        turns.dedup();
+        assert_eq!(turns, [first.id, second.id, third, first.id]);
+        for id in [first.id, second.id, third] {
+            let told: Vec<_> = all.iter().filter(|(run, ..)| *run == id).map(|(_, number, _)| *number).collect();
+            // The ends of successors are not told: the end of the run says as much.
+            let last = rig.high(id).await - u64::from(id != first.id);
+            assert_eq!(told, (1..=last).collect::<Vec<_>>());
+        }
+        for (place, (.., after)) in all.iter().enumerate() {
+            assert_eq!(follow(&rig, first.id, after).await, all[place + 1..], "after {after}");
+        }
+    }
+    let alone = rig.running().await;
+    let client = Client::new(rig.storage.clone(), rig.storage.chunks(), ORG);
+    for wrong in ["1>1", "x", "1>", "9", "1~2_3.4"] {
+        assert_eq!(refused(client.follow(alone.id, wrong).next().await), Code::InvalidArgument, "{wrong}");
+    }
 }

@@ -211,7 +211,7 @@ macro_rules! conformance_cases {
                 family_11_an_immediate_handoff_completes family_11_the_address_stays
                 family_11_a_successor_speaks_for_the_run family_11_other_children_are_not_answered
                 family_11_a_stop_reaches_who_has_the_work family_11_a_refused_handoff_leaves_the_run
-                family_11_a_fork_keeps_no_handoff
+                family_11_a_fork_keeps_no_handoff family_11_a_stream_goes_on_with_the_successor
             }
             kinship {
                 family_09_usage_rolls_up a_family_is_listed_by_generation family_12_streams_multiplex
