@@ -7,8 +7,8 @@ use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Code;
 use flovyn_core::id::{ExecutionId, OrgId, RequestId, WorkerId};
 use flovyn_core::model::{
-    Batch, BatchEnd, CancelMode, Cancellation, Claim, CommitRequest, ExecutionFilter, Label, LabelKey, NewExecution,
-    NewOp, OpBody, OpKind, PageRequest,
+    Batch, BatchEnd, CancelMode, Cancellation, Claim, CommitRequest, EventKind, ExecutionFilter, Label, LabelKey,
+    NewExecution, NewOp, OpBody, OpKind, PageRequest, Status, child_signal,
 };
 use flovyn_core::payload::{Digest, Payload};
 use flovyn_core::runtime::Runtime;
@@ -16,6 +16,7 @@ use flovyn_core::storage::postgres::{PostgresOptions, PostgresStorage};
 use flovyn_core::storage::{AgentStorage, Catalog, ClaimRequest, Storage, WorkSource};
 use flovyn_core::testing::postgres::Cluster;
 use flovyn_core::worker::WorkerOptions;
+use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -486,6 +487,54 @@ async fn a_family_that_ends_at_once_locks_in_one_order() {
     stores.into_iter().for_each(|store| store.close());
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'ends_at_once'";
     assert_eq!(cluster.sql("postgres", deadlocks).unwrap().trim(), "0");
+}
+
+/// The ends of one family share transactions: each is told the parent once, also beside commits of the parent itself and
+/// ends that are refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ends_of_a_family_are_told_together() {
+    const CHILDREN: usize = 150;
+    let storage = Arc::new(connect(&Cluster::shared().fresh().unwrap()).unwrap());
+    let parent = storage.create_execution(start()).await.unwrap().execution.new.id;
+    let parent_claim = storage.claim_agents(claim(1)).await.unwrap().remove(0);
+    assert_eq!(parent_claim.execution.new.id, parent);
+    storage.commit(request(&parent_claim, 0, born(CHILDREN))).await.unwrap();
+    let children = storage.claim_agents(claim(CHILDREN)).await.unwrap();
+    assert_eq!(children.len(), CHILDREN);
+    let end = |child: &Claim, base| {
+        let store = storage.clone();
+        let output = Payload::json(format!("\"{}\"", child.execution.new.id));
+        let end = request(child, base, Batch::new(0, vec![], BatchEnd::Complete(output)));
+        async move { store.commit(end).await }
+    };
+    // Every third child's end is sent once more under a base that it does not have.
+    let ends = children.iter().enumerate().flat_map(|(at, child)| {
+        let wrong = (at % 3 == 0).then(|| (end(child, 7), false));
+        wrong.into_iter().chain([(end(child, 0), true)])
+    });
+    let own = async {
+        let mut number = 1;
+        for _ in 0..20 {
+            number = storage.commit(request(&parent_claim, number, born(0))).await.unwrap().number;
+        }
+    };
+    let ends = join_all(ends.map(|(end, counts)| async move { (end.await.is_ok(), counts) }));
+    let (ended, ()) = tokio::join!(ends, own);
+    assert!(ended.iter().all(|(ok, counts)| ok == counts));
+    let page = PageRequest { limit: 1_000, after: None };
+    let told = storage.signals(OrgId::DEFAULT, parent, page).await.unwrap().items;
+    let mut names: Vec<_> = told.iter().map(|signal| signal.name.clone()).collect();
+    names.sort_unstable();
+    let mut wanted: Vec<_> = children.iter().map(|child| child_signal(child.execution.new.id)).collect();
+    wanted.sort_unstable();
+    assert_eq!(names, wanted);
+    let events = storage.events(OrgId::DEFAULT, parent, 0, 1_000).await.unwrap();
+    let numbers: Vec<_> = events.iter().map(|event| event.number).collect();
+    assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>());
+    assert_eq!(events.iter().filter(|event| event.kind == EventKind::Signal).count(), CHILDREN);
+    for child in &children {
+        assert_eq!(storage.execution(OrgId::DEFAULT, child.execution.new.id).await.unwrap().status, Status::Completed);
+    }
 }
 
 /// A family is stopped by one process while another one lets its runs start more runs and end: none of them goes on.

@@ -7,11 +7,12 @@
 //! other's row lock.
 
 use super::config::Reach;
+use super::ends::Ahead;
 use super::fault::{Done, Fault, is_conflict};
 use super::link::Link;
 use super::locks;
 use super::pool::spawn;
-use super::tx::{Mode, Question, Tx};
+use super::tx::{Mode, Tx};
 use super::watcher::Own;
 use crate::clock::Clock;
 use crate::error::Result;
@@ -36,8 +37,8 @@ pub(super) struct Before {
     pub target: Option<(OrgId, ExecutionId)>,
     /// The command may write to the rows of runs above it, so they are locked before it.
     pub above: bool,
-    /// A question that is asked together with the lock. The command finds its answer in [`Tx::ahead`].
-    pub ahead: Option<Question>,
+    /// What is asked together with the lock. The command finds the answers in [`Tx::ahead`].
+    pub ahead: Ahead,
 }
 
 /// What all writers of a process share.
@@ -185,7 +186,7 @@ impl Serves<Postgres> for Committer<'_> {
         let mut tx = Tx::new(link, Mode::Write, context.clock.now());
         let target = |before: &Before| Some((before.target?, before.above));
         let targets: Vec<_> = group.iter().filter_map(|work| target(work.wants())).collect();
-        let ahead: Vec<_> = group.iter().filter_map(|work| work.wants().ahead.clone()).collect();
+        let ahead: Vec<_> = group.iter().flat_map(|work| work.wants().ahead.questions()).collect();
         let mut answers = match locks::lock_and_ask(&tx, &targets, ahead) {
             Ok(answers) => answers,
             Err(fault) => {
@@ -197,7 +198,7 @@ impl Serves<Postgres> for Committer<'_> {
         // wrote must not lie in the future.
         tx.now = context.clock.now();
         for work in group.iter_mut() {
-            tx.ahead.set(work.wants().ahead.as_ref().and_then(|_| answers.next()));
+            tx.take_ahead(&work.wants().ahead, &mut answers);
             match work.attempt(&tx) {
                 Attempt::Kept => tx.keep(),
                 Attempt::Refused if tx.forget() => {}

@@ -28,12 +28,16 @@ pub(super) struct Last {
     pub leaf: Option<(EntryId, u32)>,
 }
 
-/// Runs that were locked and read before the commands began. Each is handed out once, since its rows may have changed
-/// after that.
+/// Runs that were locked and read before the commands began, and those that a command has put back. Each is handed out
+/// once, since its rows may have changed after that.
 #[derive(Debug, Default)]
 pub(super) struct Locked {
     runs: HashMap<Key, Run>,
     keys: HashMap<(OrgId, ExecutionId), Key>,
+    /// What the current command has put back.
+    own: Vec<Key>,
+    /// Some command of the transaction has put a run back, so another one may write the same row.
+    shares_rows: bool,
 }
 
 impl Locked {
@@ -46,6 +50,26 @@ impl Locked {
     /// Hands out the run of a key.
     pub(super) fn take_at(&mut self, key: Key) -> Option<Run> {
         self.runs.remove(&key)
+    }
+
+    /// Takes a run back as a command has saved it. The next command that asks for it need not read it again.
+    pub(super) fn put_back(&mut self, run: Run) {
+        self.own.push(run.home.key);
+        self.insert(run);
+    }
+
+    /// The current command has succeeded. Tells whether commands of the transaction may write the same rows.
+    pub(super) fn keep(&mut self) -> bool {
+        self.shares_rows |= !self.own.is_empty();
+        self.own.clear();
+        self.shares_rows
+    }
+
+    /// The current command has refused: what it has put back is not so.
+    pub(super) fn forget(&mut self) {
+        for key in std::mem::take(&mut self.own) {
+            self.runs.remove(&key);
+        }
     }
 
     fn insert(&mut self, run: Run) {

@@ -11,6 +11,7 @@ mod claims;
 mod clock;
 mod committer;
 mod config;
+mod ends;
 mod entry;
 mod event;
 mod facts;
@@ -65,6 +66,7 @@ use async_trait::async_trait;
 use clock::{ClockReading, DatabaseClock};
 use committer::{Before, Committers, WriteContext, alone};
 use config::{Reach, describe};
+use ends::{Ahead, Parents};
 use fault::{Done, Fault};
 use link::Link;
 use pool::Pool;
@@ -113,6 +115,7 @@ struct Shared {
     database_clock: Option<Arc<DatabaseClock>>,
     context: WriteContext,
     chunks: Chunks,
+    parents: Parents,
     /// Whether row-level security holds for its sessions.
     is_held: bool,
     committers: Committers,
@@ -190,6 +193,7 @@ impl PostgresStorage {
             context,
             is_held,
             chunks: Chunks::shared(),
+            parents: Parents::default(),
             pulse: Mutex::default(),
             aside: Counted::default(),
             process: std::process::id(),
@@ -221,13 +225,13 @@ impl PostgresStorage {
     }
 
     /// Runs a command after what it needs before: a lock, a question, or nothing for a new run.
-    async fn write_after<T, F>(&self, asked: &'static str, run: ExecutionId, before: Before, command: F) -> Result<T>
+    async fn write_after<T, F>(&self, asked: &'static str, shard: ExecutionId, before: Before, command: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&Tx) -> Done<T> + Send + 'static,
     {
         self.check_process()?;
-        self.0.committers.run(asked, run, before, command).await
+        self.0.committers.run(asked, shard, before, command).await
     }
 
     async fn read_as<T, F>(&self, asked: &'static str, sees: Sees, read: F) -> Result<T>
@@ -278,7 +282,7 @@ impl Backend for PostgresStorage {
         T: Send + 'static,
         F: FnMut(&Tx<'_>) -> Done<T> + Send + 'static,
     {
-        let before = Before { target: Some((org, run)), above: true, ahead: None };
+        let before = Before { target: Some((org, run)), above: true, ..Before::default() };
         self.write_after(asked, run, before, command).await
     }
 
@@ -328,9 +332,13 @@ impl Backend for PostgresStorage {
     fn commit_batch(&self, request: CommitRequest) -> impl Future<Output = Result<CommitAnswer>> + Send {
         let mut beside = Beside::of(&self.0.chunks, &request);
         let (run, read) = ((request.org, request.execution), beside.is_some());
-        let before = Before { target: Some(run), above: request.batch.touches_family(), ahead: None };
+        let above = request.batch.touches_family();
+        let parent = if above { self.0.parents.of(&request) } else { None };
+        let ahead = parent.map_or_else(Ahead::default, |_| Ahead::of_end(&request));
+        let before = Before { target: Some(run), above, ahead };
+        let shard = parent.unwrap_or(run.1);
         let commit =
-            self.write_after("commit a batch", run.1, before, move |tx| commit_beside(tx, &request, beside.as_mut()));
+            self.write_after("commit a batch", shard, before, move |tx| commit_beside(tx, &request, beside.as_mut()));
         async move {
             commit.await.inspect_err(|_| {
                 if read {
@@ -342,7 +350,8 @@ impl Backend for PostgresStorage {
 
     async fn store(&self, signal: NewSignal) -> Result<SignalStored> {
         let (org, run) = (signal.org, signal.execution);
-        let before = Before { target: Some((org, run)), ahead: Some(signal::known_signal(&signal)), above: false };
+        let ahead = Ahead { signal: Some((signal.id, signal::known_signal(&signal))), ..Ahead::default() };
+        let before = Before { target: Some((org, run)), ahead, above: false };
         self.write_after("store a signal", run, before, move |tx| store_signal(tx, &signal)).await
     }
 
@@ -378,7 +387,9 @@ impl WorkSource for PostgresStorage {
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
         claim.check()?;
         self.0.chunks.worker_seen(claim.org, claim.worker);
-        self.write_work("claim runs", move |tx| claims::claim_agents(tx, &claim)).await
+        let claims = self.write_work("claim runs", move |tx| claims::claim_agents(tx, &claim)).await?;
+        self.0.parents.note(&claims);
+        Ok(claims)
     }
 
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {

@@ -20,7 +20,7 @@ use crate::storage::ledger::Account;
 use crate::storage::sql::run::{Origin, Stop, not_found};
 use crate::storage::sql::tail::Point;
 use crate::storage::sql::{self, Runs, if_there};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use uuid::Uuid;
 
 /// The columns of [`Run`], in its order.
@@ -87,6 +87,16 @@ static SAVED: Set = Set::update(
      updated_at bigint, quarantined boolean, claim_number bigint, host_timer boolean, prefer_until bigint, \
      concurrency_slot int, children int",
 );
+static BORN: Set = Set::add(
+    "agent_execution",
+    "org_id uuid, id uuid, status smallint, ready boolean, step_limit int, tail_limit bigint, begins_at bigint, \
+     ends_at bigint, due_at bigint, kind text, queue text, priority int, key text, input_digest bytea, limits text, \
+     metadata text, concurrency_key text, traceparent text, forked_run bigint, forked_id uuid, forked_segment int, \
+     forked_sequence int, forked_high bigint, forked_base bigint, created_at bigint, updated_at bigint, input bytea, \
+     concurrency_limit int, root_id uuid, parent_id uuid, depth int, purse text, detached boolean, shared_context text, \
+     leaf uuid",
+)
+.returning("id, run");
 static PROGRESS: Set = Set::update(
     "agent_execution",
     2,
@@ -191,6 +201,62 @@ impl Run {
     }
 }
 
+/// The row of a new run.
+fn new_row(
+    tx: &Tx,
+    run: &Run,
+    new: &NewExecution,
+    limits: &StartLimits,
+    origin: Option<&Origin<Key>>,
+) -> Done<Vec<Value>> {
+    let metadata = (!new.metadata.is_empty()).then(|| text_of(&new.metadata)).transpose()?;
+    Ok(row![
+        new.org.0,
+        new.id.0,
+        Status::Pending as u8,
+        run.is_ready(tx.now),
+        run.step_limit,
+        run.tail_limit,
+        run.begins_at,
+        run.ends_at,
+        run.due(tx.now.0),
+        &new.kind,
+        &new.queue,
+        new.priority,
+        new.key.as_deref(),
+        &new.input_digest.0[..],
+        text_of(limits)?,
+        metadata,
+        new.concurrency_key.as_deref(),
+        new.traceparent.as_deref(),
+        origin.map(|origin| origin.parent.run),
+        origin.map(|origin| origin.id.0),
+        origin.map(|origin| origin.point.segment),
+        origin.and_then(|origin| origin.point.sequence),
+        origin.map(|origin| origin.point.high),
+        origin.map(|origin| origin.point.base),
+        tx.now,
+        tx.now,
+        cell(&new.input)?,
+        new.concurrency_limit,
+        run.root.0,
+        run.parent.map(|parent| parent.0),
+        run.depth,
+        run.purse.as_deref(),
+        new.on_parent_end == OnParentEnd::Detach,
+        new.shared_context.as_ref().map(text_of).transpose()?,
+        run.leaf.map(|id| id.0),
+    ])
+}
+
+impl Tx<'_> {
+    /// Writes new runs by one statement, and returns the numbers of those whose id was free.
+    fn write_runs(&self, rows: Vec<Vec<Value>>) -> Done<Vec<(ExecutionId, i64)>> {
+        let (sql, params) = BORN.question(rows);
+        self.execute_all(sql, params, |row| Ok((ExecutionId(row.get(0)?), row.get(1)?)))
+    }
+}
+
 impl Runs for Tx<'_> {
     fn peek_run(&self, key: Key) -> Done<Option<Run>> {
         self.first(
@@ -229,53 +295,21 @@ impl Runs for Tx<'_> {
         limits: &StartLimits,
         origin: Option<&Origin<Key>>,
     ) -> Done<bool> {
-        let metadata = (!new.metadata.is_empty()).then(|| text_of(&new.metadata)).transpose()?;
-        let made = self.execute_returning(
-            "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
-             queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, forked_id, \
-             forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, concurrency_limit, \
-             parent_id, depth, purse, detached, shared_context, leaf) \
-             VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $29, $18, $19, \
-             $20, $21, $22, $23, $24, $24, $25, $26, $27, $28, $30, $31, $32, $33) ON CONFLICT (org_id, id) DO NOTHING RETURNING run",
-            row![
-                new.org.0,
-                new.id.0,
-                run.is_ready(self.now),
-                run.step_limit,
-                run.tail_limit,
-                run.begins_at,
-                run.ends_at,
-                run.due(self.now.0),
-                &new.kind,
-                &new.queue,
-                new.priority,
-                new.key.as_deref(),
-                &new.input_digest.0[..],
-                text_of(limits)?,
-                metadata,
-                new.concurrency_key.as_deref(),
-                new.traceparent.as_deref(),
-                origin.map(|origin| origin.parent.run),
-                origin.map(|origin| origin.id.0),
-                origin.map(|origin| origin.point.segment),
-                origin.and_then(|origin| origin.point.sequence),
-                origin.map(|origin| origin.point.high),
-                origin.map(|origin| origin.point.base),
-                self.now,
-                cell(&new.input)?,
-                new.concurrency_limit,
-                run.parent.map(|parent| parent.0),
-                run.depth,
-                run.root.0,
-                run.purse.as_deref(),
-                new.on_parent_end == OnParentEnd::Detach,
-                new.shared_context.as_ref().map(text_of).transpose()?,
-                run.leaf.map(|id| id.0),
-            ],
-            |row| row.get(0),
-        )?;
+        let ahead = self.born.borrow_mut().remove(&(new.org, new.id));
+        let made = match ahead {
+            Some(made) => made,
+            None => self.write_runs(vec![new_row(self, run, new, limits, origin)?])?.pop().map(|(_, made)| made),
+        };
         run.home.key.run = made.unwrap_or_default();
         Ok(made.is_some())
+    }
+
+    fn insert_together(&self, runs: &[(Run, NewExecution, StartLimits)]) -> Done<()> {
+        let rows = runs.iter().map(|(run, new, limits)| new_row(self, run, new, limits, None));
+        let mut made: HashMap<_, _> = self.write_runs(rows.collect::<Done<_>>()?)?.into_iter().collect();
+        let mut born = self.born.borrow_mut();
+        born.extend(runs.iter().map(|(run, new, _)| ((new.org, run.id), made.remove(&run.id))));
+        Ok(())
     }
 
     fn origin(&self, fork: Key) -> Done<Option<Origin<Key>>> {
@@ -352,6 +386,13 @@ impl Runs for Tx<'_> {
             )?,
         };
         found.ok_or_else(|| not_found(execution).into())
+    }
+
+    fn put_back(&self, mut run: Run, high: u64) {
+        // What it has of budgets may have been written beside it.
+        let Some(last) = run.home.last.as_mut().filter(|_| run.purse.is_none()) else { return };
+        last.high = high;
+        self.locked.borrow_mut().put_back(run);
     }
 
     fn save_run(&self, run: &Run) -> Done<()> {

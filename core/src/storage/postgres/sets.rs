@@ -103,6 +103,8 @@ pub(super) struct Set {
     condition: &'static str,
     /// One more assignment to a row `t`.
     change: &'static str,
+    /// What is returned of each row that was written.
+    returning: &'static str,
     /// The statement for one row.
     one: OnceLock<String>,
     /// The statement for many rows.
@@ -121,7 +123,8 @@ enum Verb {
 
 impl Set {
     const fn new(verb: Verb, table: &'static str, keys: usize, columns: &'static str) -> Self {
-        Self { table, verb, keys, columns, condition: "", change: "", one: OnceLock::new(), many: OnceLock::new() }
+        let (condition, change, returning) = ("", "", "");
+        Self { table, verb, keys, columns, condition, change, returning, one: OnceLock::new(), many: OnceLock::new() }
     }
 
     /// Inserts rows.
@@ -156,6 +159,22 @@ impl Set {
         self
     }
 
+    /// Returns these columns of each row that was written, to who sends the statement by itself.
+    pub(super) const fn returning(mut self, columns: &'static str) -> Self {
+        self.returning = columns;
+        self
+    }
+
+    /// The statement for these rows with its parameters, to be sent by itself.
+    pub(super) fn question(&'static self, rows: Vec<Vec<Value>>) -> (&'static str, Vec<Value>) {
+        let mut columns: Vec<Vec<Value>> = Vec::new();
+        for row in rows {
+            columns.resize_with(row.len(), Vec::new);
+            columns.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+        }
+        (self.many(), columns.into_iter().map(Value::from).collect())
+    }
+
     /// The statement for one row: each parameter is a value.
     fn one(&'static self) -> &'static str {
         self.one.get_or_init(|| self.statement(false))
@@ -187,9 +206,10 @@ impl Set {
             true => format!(" {word} (SELECT * FROM UNNEST({params}) AS u({names}) LIMIT cardinality($1)) v"),
             false => String::new(),
         };
+        let told = if self.returning.is_empty() { String::new() } else { format!(" RETURNING {}", self.returning) };
         match self.verb {
             Verb::Insert => format!("INSERT INTO {table} ({names}) {rows}"),
-            Verb::Add => format!("INSERT INTO {table} ({names}) {rows} ON CONFLICT DO NOTHING"),
+            Verb::Add => format!("INSERT INTO {table} ({names}) {rows} ON CONFLICT DO NOTHING{told}"),
             Verb::Update => format!("UPDATE {table} t SET {changes}{} WHERE {found}", from("FROM")),
             Verb::Delete => format!("DELETE FROM {table} t{} WHERE {found}", from("USING")),
         }
@@ -245,11 +265,11 @@ impl Writes {
         }
     }
 
-    /// Adds the rows of another command. They are not compared with the ones here, since no two commands of a
-    /// transaction update the same row.
-    pub(super) fn append(&mut self, others: Self) {
+    /// Adds the rows of another command. They are compared with the ones here only if both may update the same row.
+    pub(super) fn append(&mut self, others: Self, shares_rows: bool) {
         for mut others in others.0 {
             match self.0.iter_mut().find(|known| std::ptr::eq(known.set, others.set)) {
+                Some(_) if shares_rows => others.rows.into_iter().for_each(|row| self.put(others.set, row)),
                 Some(there) => there.rows.append(&mut others.rows),
                 None => self.0.push(others),
             }

@@ -6,7 +6,7 @@ use super::sets::{Set, row};
 use super::tx::{Question, Tx};
 use super::values::{Row, cell, one_of, payload};
 use crate::clock::Timestamp;
-use crate::id::{SignalId, Slot};
+use crate::id::{OrgId, SignalId, Slot};
 use crate::model::{Delivery, NewSignal, Signal};
 use crate::payload::Payload;
 use crate::storage::limits::PENDING_SIGNALS;
@@ -60,10 +60,17 @@ pub(super) fn known_signal(new: &NewSignal) -> Question {
     (sql, row![new.org.0, new.execution.0, new.idempotency_key.as_deref(), new.id.0])
 }
 
+/// Asks for a signal of an id that only one run can have.
+pub(super) fn known_id(org: OrgId, id: SignalId) -> Question {
+    let sql = "SELECT s.id, s.name, s.payload FROM agent_signal s WHERE s.org_id = $1 AND s.id = $2";
+    (sql, row![org.0, id.0])
+}
+
 impl Signals for Tx<'_> {
     /// Takes the answer that was read with the run's lock, if it was asked for there.
     fn known_signal(&self, _: &Run, new: &NewSignal) -> Done<Option<(SignalId, String, Payload)>> {
-        let known = match self.ahead.take() {
+        let ahead = self.ahead.borrow_mut().take_signal(new.id);
+        let known = match ahead {
             Some(known) => known,
             None => self.ask_all(&[known_signal(new)])?.swap_remove(0),
         };

@@ -257,6 +257,9 @@ impl Tasks for Tx<'_> {
         if let Some(gathered) = self.gathered.borrow_mut().take_tasks(run.home.key) {
             return Ok(gathered);
         }
+        if let Some(asked) = self.ahead.borrow_mut().take_tasks(run.home.key.org, run.id) {
+            return asked.iter().map(TaskRow::read).collect();
+        }
         let sql = concat!(
             select_task!(),
             "WHERE t.org_id = $1 AND t.run = $2 AND t.ended_at IS NULL ORDER BY t.segment, t.sequence"

@@ -4,6 +4,7 @@
 //! are kept apart until it has succeeded: if it refuses before they were sent, they are dropped, and the other commands
 //! of the transaction go on.
 
+use super::ends::Ahead;
 use super::fault::{Done, Fault};
 use super::gathered::Gathered;
 use super::link::{Ask, Link};
@@ -13,7 +14,7 @@ use super::sets::{Set, Value, Writes};
 use super::values::{Key, Place, Row};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
-use crate::id::{EntryId, OrgId};
+use crate::id::{EntryId, ExecutionId, OrgId, SignalId};
 use crate::storage::sql::news::News;
 use crate::storage::sql::{self, Dialect};
 use std::cell::{Cell, RefCell};
@@ -48,6 +49,25 @@ impl Sees {
     }
 }
 
+/// Answers to what was asked together with a lock, each with what it is about.
+#[derive(Default)]
+pub(super) struct Answers {
+    signal: Option<(SignalId, Vec<Row>)>,
+    tasks: Option<((OrgId, ExecutionId), Vec<Row>)>,
+}
+
+impl Answers {
+    /// Hands out what is known of a signal.
+    pub(super) fn take_signal(&mut self, id: SignalId) -> Option<Vec<Row>> {
+        self.signal.take_if(|(asked, _)| *asked == id).map(|(_, rows)| rows)
+    }
+
+    /// Hands out the open tasks of a run.
+    pub(super) fn take_tasks(&mut self, org: OrgId, run: ExecutionId) -> Option<Vec<Row>> {
+        self.tasks.take_if(|(asked, _)| *asked == (org, run)).map(|(_, rows)| rows)
+    }
+}
+
 /// A query with its parameters.
 pub(super) type Question = (&'static str, Vec<Value>);
 
@@ -72,10 +92,12 @@ pub(in crate::storage) struct Tx<'l> {
     wrote: Cell<bool>,
     /// PostgreSQL's number of the transaction, once it is known.
     pub(super) number: Cell<Option<i64>>,
-    /// The answer to the question that the current command had asked with its lock, until the command takes it.
-    pub(super) ahead: Cell<Option<Vec<Row>>>,
+    /// The answers to what the current command had asked with its lock, until the command takes them.
+    pub(super) ahead: RefCell<Answers>,
     /// Runs that were locked and read before the commands began.
     pub(super) locked: RefCell<Locked>,
+    /// The numbers of runs that the current command has written ahead of their births; none where the id was taken.
+    pub(super) born: RefCell<HashMap<(OrgId, ExecutionId), Option<i64>>>,
     /// Runs below one that the current command asks to stop.
     pub(super) gathered: RefCell<Gathered>,
     /// Depths of entries that the transaction has written.
@@ -97,8 +119,9 @@ impl<'l> Tx<'l> {
             sent: Cell::new(false),
             wrote: Cell::new(false),
             number: Cell::new(None),
-            ahead: Cell::new(None),
+            ahead: RefCell::default(),
             locked: RefCell::default(),
+            born: RefCell::default(),
             gathered: RefCell::default(),
             depths: RefCell::default(),
             news: RefCell::default(),
@@ -147,6 +170,13 @@ impl<'l> Tx<'l> {
         asks.extend(last.map(Ask::plain));
         let mut answers = self.link.borrow_mut().exchange(&asks)?;
         Ok(answers.drain(first..).map(|rows| rows.into_iter().map(Row).collect()).collect())
+    }
+
+    /// Takes the answers to what the next command has asked with its lock.
+    pub(super) fn take_ahead(&self, asked: &Ahead, answers: &mut impl Iterator<Item = Vec<Row>>) {
+        let signal = asked.signal.as_ref().and_then(|(id, _)| Some((*id, answers.next()?)));
+        let tasks = asked.tasks.as_ref().and_then(|(run, _)| Some((*run, answers.next()?)));
+        self.ahead.replace(Answers { signal, tasks });
     }
 
     /// The first row of a query.
@@ -208,7 +238,9 @@ impl<'l> Tx<'l> {
     /// The current command has succeeded.
     pub(super) fn keep(&self) {
         self.gathered.take();
-        self.kept.borrow_mut().append(self.own.take());
+        self.born.take();
+        let shares_rows = self.locked.borrow_mut().keep();
+        self.kept.borrow_mut().append(self.own.take(), shares_rows);
         self.sent.set(false);
     }
 
@@ -216,6 +248,8 @@ impl<'l> Tx<'l> {
     /// undoes them.
     pub(super) fn forget(&self) -> bool {
         self.gathered.take();
+        self.born.take();
+        self.locked.borrow_mut().forget();
         self.own.take();
         !self.sent.replace(false)
     }

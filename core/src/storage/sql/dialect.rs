@@ -89,6 +89,9 @@ pub(in crate::storage) trait Runs: Dialect {
     /// The run of an org with an id, or `ExecutionNotFound`. A transaction that writes locks it: nobody else changes it
     /// before the transaction ends.
     fn find_run(&self, org: OrgId, id: ExecutionId) -> Result<RunOf<Self>, Self::Fault>;
+    /// Takes back a run that a command has saved, with the number of its last event: the next command of the transaction
+    /// that asks for it need not read it again. Where a read is cheap there is nothing to do.
+    fn put_back(&self, _run: RunOf<Self>, _high: u64) {}
     /// The run of a key, without a lock.
     fn peek_run(&self, key: Self::Key) -> Result<Option<RunOf<Self>>, Self::Fault>;
     /// The whole run of a key.
@@ -105,6 +108,11 @@ pub(in crate::storage) trait Runs: Dialect {
         limits: &StartLimits,
         origin: Option<&Origin<Self::Key>>,
     ) -> Result<bool, Self::Fault>;
+    /// Writes several new runs before they are written one by one, by [`insert_run`](Self::insert_run). Where a write is
+    /// cheap there is nothing to do.
+    fn insert_together(&self, _runs: &[(RunOf<Self>, NewExecution, StartLimits)]) -> Result<(), Self::Fault> {
+        Ok(())
+    }
     /// Where a fork comes from. None for a run that is no fork.
     fn origin(&self, key: Self::Key) -> Result<Option<Origin<Self::Key>>, Self::Fault>;
     /// A fork that was made of the run since its end. `end` is the number of the event of the end.

@@ -55,6 +55,19 @@ pub(super) fn start<T: Statements>(
     Ok(Some(run))
 }
 
+/// A new run that is not written yet, with its limits.
+pub(super) fn fresh<T: Statements>(tx: &T, new: &NewExecution, parent: Option<&RunOf<T>>) -> (RunOf<T>, StartLimits) {
+    let mut limits = new.limits.clone();
+    if limits.max_steps.is_some() {
+        limits.max_total_steps.get_or_insert(DEFAULT_TOTAL_STEPS);
+    }
+    let mut run = Run::new(T::home(new.org), new, tx.now());
+    if let Some(parent) = parent {
+        (run.parent, run.root, run.depth) = (Some(parent.id), parent.root, parent.depth + 1);
+    }
+    (run, limits)
+}
+
 /// Writes the row of a new run. None if its id is taken.
 pub(super) fn insert<T: Statements>(
     tx: &T,
@@ -62,15 +75,8 @@ pub(super) fn insert<T: Statements>(
     origin: Option<&Origin<T::Key>>,
     parent: Option<&RunOf<T>>,
 ) -> Result<Option<RunOf<T>>, T::Fault> {
-    let mut limits = new.limits.clone();
-    if limits.max_steps.is_some() {
-        limits.max_total_steps.get_or_insert(DEFAULT_TOTAL_STEPS);
-    }
-    let mut run = Run::new(T::home(new.org), new, tx.now());
+    let (mut run, limits) = fresh(tx, new, parent);
     run.forked = origin.is_some();
-    if let Some(parent) = parent {
-        (run.parent, run.root, run.depth) = (Some(parent.id), parent.root, parent.depth + 1);
-    }
     if !tx.insert_run(&mut run, new, &limits, origin)? {
         return Ok(None);
     }

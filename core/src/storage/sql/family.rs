@@ -5,7 +5,7 @@
 //! transactions of PostgreSQL wait for each other, the database ends one of them, and its commands are run again.
 
 use super::budgets;
-use super::executions::start;
+use super::executions::{fresh, start};
 use super::log::Log;
 use super::messages::leave_alone;
 use super::run::{Cause, Ending, Run};
@@ -15,8 +15,8 @@ use super::{RunOf, Statements, if_there};
 use crate::error::Error;
 use crate::id::{ExecutionId, SignalId, Slot};
 use crate::model::{
-    Batch, Cancellation, ChildEnd, Ended, EventKind, Fact, FactKind, Failure, NewExecution, NewSignal, OnParentEnd,
-    OpBody, Overrun, RecordedBody, Status, left_running,
+    Batch, Cancellation, ChildEnd, Ended, EventKind, Fact, FactKind, Failure, NewExecution, NewOp, NewSignal,
+    OnParentEnd, OpBody, Overrun, RecordedBody, Status, left_running,
 };
 use crate::payload::Payload;
 use crate::storage::limits::check_family;
@@ -32,11 +32,23 @@ pub(super) fn bear_children<T: Statements>(
 ) -> Result<Vec<Fact>, T::Fault> {
     let mut told: Vec<Fact> = Vec::new();
     let org = T::org(&parent.home);
-    for op in &batch.ops {
-        let OpBody::Child(child) = &op.body else { continue };
+    let of_child = |op: &NewOp| match &op.body {
+        OpBody::Child(child) => Some((op.sequence, NewExecution { org, ..(**child).clone() })),
+        _ => None,
+    };
+    let children: Vec<_> = batch.ops.iter().filter_map(of_child).collect();
+    let last = parent.children as usize + children.len().saturating_sub(1);
+    if children.len() > 1 && parent.purse.is_none() && check_family(parent.id, parent.depth, last).is_ok() {
+        let born = children.iter().map(|(_, new)| {
+            let (run, limits) = fresh(tx, new, Some(parent));
+            (run, new.clone(), limits)
+        });
+        tx.insert_together(&born.collect::<Vec<_>>())?;
+    }
+    for (sequence, new) in children {
+        let child = &new;
         let mut room = check_family(parent.id, parent.depth, parent.children as usize);
         if room.is_ok() {
-            let new = NewExecution { org, ..(**child).clone() };
             room = match budgets::bear(tx, parent, &new)? {
                 Ok(purse) => match start(tx, &new, Some(parent))? {
                     Some(_) => {
@@ -50,7 +62,7 @@ pub(super) fn bear_children<T: Statements>(
             };
         }
         let refused = |error: Error| {
-            let slot = Slot { segment: batch.segment, sequence: op.sequence };
+            let slot = Slot { segment: batch.segment, sequence };
             (ChildEnd::refusal(org, parent.id, child.id, slot, &error), None)
         };
         let (end, output) = match (if_there(tx.execution_of(org, child.id))?, room) {
@@ -109,7 +121,11 @@ pub(super) fn tell_parent<T: Statements>(
     } else {
         above.hear(&mut log, &signal, output)?;
     }
-    above.save(tx)
+    above.save(tx)?;
+    let high = log.high;
+    drop(log);
+    tx.put_back(above, high);
+    Ok(())
 }
 
 impl<H> Run<H> {
