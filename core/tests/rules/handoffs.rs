@@ -52,6 +52,9 @@ rule!(family_11_a_handoff_gives_the_run_away, world, {
     let reason = run.wait.as_ref().and_then(|wait| wait.reason);
     assert_eq!((run.status, reason, run.worker), (Status::Waiting, Some(WaitReason::HandedOff), None));
     let times = entered.load(Ordering::SeqCst);
+    // Nobody holds anything when the worker dies: its leases would last as long as the clock stands.
+    let to = run.handed_to.unwrap().to_string();
+    waits_for(&world.client().handle(&to).await.unwrap(), "go").await;
     world.kill(&first).await;
     world.forgetful(gives(&entered)).await;
     // The run is the address of whoever has its work.
