@@ -99,6 +99,7 @@ impl Standing {
 pub type EventStream = BoxStream<'static, Result<StreamEvent>>;
 
 /// A stream of the events of a run and of all below it; none is the end, and what breaks off without it goes on elsewhere.
+#[doc(hidden)]
 pub type FamilyStream = BoxStream<'static, Result<Option<FamilyEvent>>>;
 
 /// The writes and reads of one run.
