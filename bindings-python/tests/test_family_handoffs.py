@@ -185,3 +185,11 @@ def test_what_is_no_handoff_is_refused() -> None:
         return "still here"
 
     assert flovyn.run(gives, url="memory:") == "still here"
+
+
+def test_a_caller_is_not_held_up_by_what_the_successor_waits_for() -> None:
+    @agent
+    async def gives(ctx: AgentContext) -> None:
+        await ctx.handoff_to_agent(desk, "later")
+
+    assert flovyn.run(gives, url="memory:", on_wait="return") is None

@@ -94,7 +94,7 @@ impl Handle {
     }
 
     /// The kinds and queues of the run's own work, its agent and its tasks, that waits although no live worker serves
-    /// it.
+    /// it. Of a run that has handed off it is the work of whoever has it.
     pub async fn unserved(&self) -> Result<Vec<(String, String)>> {
         let missing = self.storage.unserved(self.org).await?.into_iter().map(|(kind, queue, _)| (kind, queue));
         let missing: BTreeSet<_> = missing.collect();
@@ -102,13 +102,14 @@ impl Handle {
         if missing.is_empty() {
             return Ok(Vec::new());
         }
-        let run = self.describe().await?;
+        let run = self.holder(self.describe().await?).await?;
+        let id = run.new.id;
         if run.status == Status::Pending {
             waiting.insert((run.new.kind, run.new.queue));
         }
         let mut page = PageRequest { limit: 1_000, after: None };
         loop {
-            let tasks = self.tasks(page).await?;
+            let tasks = self.storage.tasks(self.org, id, page).await?;
             let pending = tasks.items.into_iter().filter(|task| task.status == TaskStatus::Pending);
             waiting.extend(pending.map(|task| (task.new.kind, task.new.queue)));
             match tasks.next {
@@ -146,16 +147,35 @@ impl Handle {
     /// The error for a caller that has waited for the end for `limit`. It says what the run waits for, as far as that
     /// is known.
     pub async fn late(&self, limit: Duration) -> Error {
-        self.describe().await.map_or_else(|error| error, |execution| self.still_open(&execution, limit))
+        let held = async { self.holder(self.describe().await?).await };
+        held.await.map_or_else(|error| error, |execution| self.still_open(&execution, limit))
     }
 
-    /// Waits until the run ends or cannot go on by itself: WAITING for a signal or a decision, or PAUSED.
+    /// The run that has the work of a run now: itself, or the last one of its handoffs.
+    async fn holder(&self, mut run: Execution) -> Result<Execution> {
+        while let Some(next) = run.handed_to {
+            run = match self.storage.execution(self.org, next).await {
+                Err(gone) if gone.code() == Code::ExecutionNotFound => return Ok(run),
+                found => found?,
+            };
+        }
+        Ok(run)
+    }
+
+    /// Waits until the run ends or cannot go on by itself: it, or whoever has its work, is WAITING for a signal or a
+    /// decision, or PAUSED.
     pub async fn outcome_or_wait(&self) -> Result<Result<Outcome, Box<Execution>>> {
-        let mut watch = self.storage.hints().watch(self.org, self.id);
+        let watch = |run| self.storage.hints().watch(self.org, run);
+        let (mut own, mut held) = (watch(self.id), (self.id, watch(self.id)));
         loop {
             let execution = self.describe().await?;
             if let Some(outcome) = self.ended(&execution).await? {
                 return Ok(Ok(outcome));
+            }
+            let mut execution = self.holder(execution).await?;
+            if execution.new.id != held.0 {
+                held = (execution.new.id, watch(execution.new.id));
+                execution = self.storage.execution(self.org, held.0).await?;
             }
             let reason = execution.wait.as_ref().and_then(|wait| wait.reason);
             let stuck = match execution.status {
@@ -166,7 +186,10 @@ impl Handle {
             if stuck {
                 return Ok(Err(Box::new(execution)));
             }
-            watch.changed().await;
+            tokio::select! {
+                () = own.changed() => {}
+                () = held.1.changed() => {}
+            }
         }
     }
 

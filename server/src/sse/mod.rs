@@ -110,7 +110,7 @@ impl Reader {
         match self {
             Self::Agent(watching) => loop {
                 match watching.next().await? {
-                    Some(told) if is_of_task(&told.event) => {}
+                    Some(event) if is_of_task(&event.event) => {}
                     other => return Ok(other.as_ref().map(server_sent)),
                 }
             },

@@ -3,8 +3,8 @@
 //! Commands that arrive while a transaction is under way share the next one. Their runs are locked together, their rows
 //! are written by one statement for each table, and one COMMIT makes all of them durable. A command that refuses has
 //! written nothing, so the others go on. A fault of the database undoes the group, whose commands are then run one by
-//! one. All commands about a run go to the same committer of a process: otherwise two committers would wait for each
-//! other's row lock.
+//! one. All commands about a run go to the same committer of a process, and the last ones of a family to that of its parent
+//! (`ends.rs`): otherwise two committers would wait for each other's row lock.
 
 use super::config::Reach;
 use super::ends::Ahead;
