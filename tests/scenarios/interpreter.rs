@@ -169,9 +169,9 @@ async fn report(client: &Client, handle: &Handle, program: &Value) -> Result<Val
     let failure = handle.describe().await?.failure;
     told["failure"] = json!(failure.map(|failure| json!([failure.code.as_str(), failure.error_type, failure.message])));
     if program["until"].is_null() {
-        let (mut events, mut reader) = (Vec::new(), handle.stream(None));
-        while let Some(event) = reader.next().await? {
-            events.push(match event {
+        let (mut events, mut reader) = (Vec::new(), handle.follow(None));
+        while let Some(told) = reader.next().await? {
+            events.push(match told.event {
                 StreamEvent::Durable(event) => json!(event.kind),
                 StreamEvent::Chunk(_, chunk) => json!(chunk.kind),
                 StreamEvent::Retract { .. } => json!("retract"),
