@@ -68,6 +68,8 @@ test("what is no handoff is refused", async () => {
   const front = agent("front", async (ctx) => {
     const later = ctx.handoffToAgent("desk", 1, { completion: "later" as never });
     await expect(later).rejects.toThrow(/"later" is no completion/);
+    const none = ctx.handoffToAgent("desk", 1, { completion: null as never });
+    await expect(none).rejects.toThrow(/no completion/);
     await expect(ctx.handoffToAgent((() => 1) as never)).rejects.toThrow(InvalidArgument);
     return "still here";
   });

@@ -284,7 +284,8 @@ export class Activation {
   handOff(agent: AnyAgent | string, input: unknown, options: HandoffOptions, thread: string): Child<unknown> {
     const { conversation = true, completion = "wait_for_child", ...rest } = options;
     const shared = conversation ? ({ sharedContext: "read_only" } as const) : {};
-    const child = this.spawn(agent, input, { ...rest, ...shared }, thread, completion);
+    // What is no completion is refused in words; null would start a child that is waited for.
+    const child = this.spawn(agent, input, { ...rest, ...shared }, thread, String(completion));
     child.heard = true;
     return child;
   }
@@ -295,7 +296,7 @@ export class Activation {
     input: unknown,
     options: SpawnOptions,
     thread: string,
-    handOff?: HandoffOptions["completion"],
+    handOff?: string,
   ): Child<unknown> {
     const scope = this.check();
     if (typeof agent !== "string" && !isA(agent, Agent)) {

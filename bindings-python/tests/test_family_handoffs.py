@@ -178,6 +178,8 @@ def test_what_is_no_handoff_is_refused() -> None:
         given: Any = ctx.handoff_to_agent
         with pytest.raises(flovyn.InvalidArgument, match=r"\"later\" is no completion: choose \"wait_for_child\""):
             await given(desk, "x", completion="later")
+        with pytest.raises(flovyn.InvalidArgument, match="no completion"):
+            await given(desk, "x", completion=None)
         with pytest.raises(flovyn.InvalidArgument, match="handoff_to_agent has no option id; known are queue, "):
             await given(desk, "x", id="mine")
         with pytest.raises(flovyn.InvalidArgument, match="handoff_to_agent takes a function declared with @agent"):

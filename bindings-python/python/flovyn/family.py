@@ -22,21 +22,6 @@ Completion = Literal["wait_for_child", "immediate"]
 """When a run that was given away ends: as its successor does, or at once."""
 
 
-class SpawnOptions(TypedDict, total=False):
-    """How a child is to be started; see ``ctx.spawn_agent``."""
-
-    id: str | None
-    key: str | None
-    queue: str | None
-    max_steps: int | None
-    timeout: float | None
-    priority: int
-    metadata: Mapping[str, str] | None
-    budget: Any
-    on_parent_end: Literal["cancel", "detach"]
-    shared_context: Literal["read_only", "conversation"] | Mapping[str, Any] | None
-
-
 class HandoffOptions(TypedDict, total=False):
     """How the agent that a run is given to is to be started; see ``ctx.handoff_to_agent``."""
 
@@ -46,6 +31,15 @@ class HandoffOptions(TypedDict, total=False):
     priority: int
     metadata: Mapping[str, str] | None
     budget: Any
+
+
+class SpawnOptions(HandoffOptions, total=False):
+    """How a child is to be started; see ``ctx.spawn_agent``."""
+
+    id: str | None
+    key: str | None
+    on_parent_end: Literal["cancel", "detach"]
+    shared_context: Literal["read_only", "conversation"] | Mapping[str, Any] | None
 
 
 class Child(Step[R]):
@@ -123,7 +117,8 @@ def handing_off(
     if conversation:
         options["shared_context"] = "read_only"
     known = HandoffOptions
-    child = _started(activation, agent, input, options, thread, "handoff_to_agent", known, completion)
+    # What is no completion is refused in words; None would start a child that is waited for.
+    child = _started(activation, agent, input, options, thread, "handoff_to_agent", known, str(completion))
     child.heard = True
     return child
 
@@ -145,8 +140,8 @@ def _started(
     options: dict[str, Any],
     thread: str,
     call: str,
-    names: type[SpawnOptions | HandoffOptions],
-    completion: Completion | None,
+    names: type[HandoffOptions],
+    completion: str | None,
 ) -> Child[Any]:
     from .agent import Agent
 
