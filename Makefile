@@ -157,11 +157,13 @@ node-test: system $(NODE)/dist/.built
 node-suites:
 	@$(MAKE) --no-print-directory node-test node-lts
 
-# The suite again on the newest Node with long-term support.
+# What touches the addon, again on the newest Node with long-term support.
+LTS_SUITES := agents aliases calls cancels durable ends families inline kill recipes retry shared threads toolkit values
+
 node-lts: system $(NODE)/dist/.built
 	@echo "==> TypeScript suites on Node $(NODE_LTS)"
 	@[ -x target/node-$(NODE_LTS)/node_modules/.bin/node ] || npm install --silent --no-audit --no-fund --prefix target/node-$(NODE_LTS) node@$(NODE_LTS)
-	@cd $(NODE) && PATH=$(CURDIR)/target/node-$(NODE_LTS)/node_modules/.bin:$$PATH npm test --silent
+	@cd $(NODE) && PATH=$(CURDIR)/target/node-$(NODE_LTS)/node_modules/.bin:$$PATH npx vitest run $(LTS_SUITES:%=tests/%.test.ts)
 
 scenarios: system $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> one truth in every language"

@@ -26,6 +26,7 @@ pub struct StartSettings {
     /// JSON text.
     pub budget: Option<String>,
     pub timeout_ms: Option<f64>,
+    pub start_timeout_ms: Option<f64>,
     pub priority: Option<i32>,
     pub concurrency_key: Option<String>,
     pub concurrency_limit: Option<u32>,
@@ -132,6 +133,7 @@ impl Runtime {
             max_tail: settings.max_tail,
             budget: settings.budget,
             timeout: settings.timeout_ms.map(duration).transpose()?,
+            start_timeout: settings.start_timeout_ms.map(duration).transpose()?,
         };
         let options = StartOptions {
             id: settings.id,

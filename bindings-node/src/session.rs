@@ -48,6 +48,7 @@ pub struct ChildSettings {
     pub queue: Option<String>,
     pub max_steps: Option<u32>,
     pub timeout_ms: Option<f64>,
+    pub start_timeout_ms: Option<f64>,
     pub priority: Option<i32>,
     pub metadata: Option<HashMap<String, String>>,
     /// JSON text.
@@ -177,6 +178,7 @@ impl Session {
         let thread = settings.thread.as_deref().unwrap_or_default();
         let shared = settings.shared_context.as_deref().map(|json| SharedContext::given(json, thread));
         let hand_off = settings.hand_off.as_deref().map(Completion::parse).transpose().map_err(thrown)?;
+        let start_timeout = settings.start_timeout_ms.map(duration).transpose()?;
         let ChildSettings { id, key, queue, max_steps, timeout_ms, priority, metadata, budget, on_parent_end, .. } =
             settings;
         let then = on_parent_end.as_deref().map(OnParentEnd::parse).transpose().map_err(thrown)?;
@@ -185,7 +187,7 @@ impl Session {
             id: id.map(Into::into),
             key: key.map(Into::into),
             queue,
-            limits: StartLimits { max_steps, timeout, budget, ..StartLimits::default() },
+            limits: StartLimits { max_steps, timeout, start_timeout, budget, ..StartLimits::default() },
             on_parent_end: then.unwrap_or_default(),
             priority: priority.unwrap_or_default(),
             metadata: metadata.unwrap_or_default().into_iter().collect(),

@@ -21,6 +21,7 @@ export interface ChildSettings {
   queue?: string;
   maxSteps?: number;
   timeoutMs?: number;
+  startTimeoutMs?: number;
   priority?: number;
   metadata?: Record<string, string>;
   budget?: string;
@@ -185,6 +186,7 @@ export interface StartSettings {
   maxTail?: number;
   budget?: string;
   timeoutMs?: number;
+  startTimeoutMs?: number;
   priority?: number;
   concurrencyKey?: string;
   concurrencyLimit?: number;

@@ -18,6 +18,8 @@ export interface SpawnOptions {
   maxSteps?: number;
   /** The limit of its run. */
   timeoutMs?: number;
+  /** How long it may wait for a worker to begin it; then it fails. */
+  startTimeoutMs?: number;
   /** Runs with a higher priority are claimed first. */
   priority?: number;
   /** For filters. */
@@ -38,7 +40,7 @@ export interface SpawnOptions {
 
 /** How a run is given to another agent, and how that one is to be started. */
 export interface HandoffOptions
-  extends Pick<SpawnOptions, "queue" | "maxSteps" | "timeoutMs" | "priority" | "metadata" | "budget"> {
+  extends Pick<SpawnOptions, "queue" | "maxSteps" | "timeoutMs" | "startTimeoutMs" | "priority" | "metadata" | "budget"> {
   /** Whether the successor goes on from this thread of the conversation, by reference; true unless given. */
   conversation?: boolean;
   /** When this run ends: as its successor does (`"wait_for_child"`, the default), or at once. */

@@ -24,6 +24,8 @@ export interface StartOptions {
   maxTail?: number;
   budget?: unknown;
   timeoutMs?: number;
+  /** How long it may wait for a worker to begin it; then it fails. */
+  startTimeoutMs?: number;
   priority?: number;
   /** Of the runs of one key one runs at a time; those that wait do not count. */
   concurrencyKey?: string;

@@ -100,7 +100,7 @@ impl Runtime {
     /// Starts a run; ends with a `Handle`.
     #[pyo3(signature = (
         hub, token, kind, input, *, id=None, queue=None, metadata=None, max_steps=None, max_total_steps=None,
-        max_tail=None, budget=None, timeout=None, priority=0, concurrency_key=None, concurrency_limit=None, delay=None,
+        max_tail=None, budget=None, timeout=None, start_timeout=None, priority=0, concurrency_key=None, concurrency_limit=None, delay=None,
         traceparent=None,
     ))]
     #[allow(clippy::too_many_arguments)]
@@ -118,6 +118,7 @@ impl Runtime {
         max_tail: Option<u32>,
         budget: Option<&Bound<'_, PyAny>>,
         timeout: Option<f64>,
+        start_timeout: Option<f64>,
         priority: i32,
         concurrency_key: Option<String>,
         concurrency_limit: Option<u32>,
@@ -128,11 +129,12 @@ impl Runtime {
         let input = encode::payload(input)?;
         let budget = budget.map(text).transpose()?;
         let timeout = timeout.map(duration).transpose()?;
+        let start_timeout = start_timeout.map(duration).transpose()?;
         let options = StartOptions {
             id,
             queue,
             metadata: metadata.unwrap_or_default(),
-            limits: StartLimits { max_steps, max_total_steps, max_tail, budget, timeout },
+            limits: StartLimits { max_steps, max_total_steps, max_tail, budget, timeout, start_timeout },
             priority,
             concurrency_key,
             concurrency_limit,

@@ -142,7 +142,7 @@ impl Session {
     }
 
     /// Starts a child: its op, and its id.
-    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, priority=0, metadata=None, budget=None, on_parent_end=None, shared_context=None, thread="", hand_off=None, once=None))]
+    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, start_timeout=None, priority=0, metadata=None, budget=None, on_parent_end=None, shared_context=None, thread="", hand_off=None, once=None))]
     #[allow(clippy::too_many_arguments)]
     fn call_child<'py>(
         &self,
@@ -154,6 +154,7 @@ impl Session {
         queue: Option<String>,
         max_steps: Option<u32>,
         timeout: Option<f64>,
+        start_timeout: Option<f64>,
         priority: i32,
         metadata: Option<BTreeMap<String, String>>,
         budget: Option<&Bound<'py, PyAny>>,
@@ -166,11 +167,12 @@ impl Session {
         let budget = budget.map(text).transpose()?;
         let shared = shared_context.map(text).transpose()?;
         let timeout = timeout.map(duration).transpose()?;
+        let start_timeout = start_timeout.map(duration).transpose()?;
         let options = ChildOptions {
             id: id.map(Into::into),
             key: key.map(Into::into),
             queue,
-            limits: StartLimits { max_steps, timeout, budget, ..StartLimits::default() },
+            limits: StartLimits { max_steps, timeout, start_timeout, budget, ..StartLimits::default() },
             priority,
             metadata: metadata.unwrap_or_default(),
             on_parent_end: on_parent_end.map(OnParentEnd::parse).transpose().or_raise()?.unwrap_or_default(),

@@ -51,6 +51,7 @@ class StartOptions(TypedDict, total=False):
     max_tail: int | None
     budget: Any
     timeout: float | None
+    start_timeout: float | None
     priority: int
     concurrency_key: str | None
     concurrency_limit: int | None
@@ -98,6 +99,7 @@ class Client(Desk):
         max_tail: int | None = None,
         budget: Any = None,
         timeout: float | None = None,
+        start_timeout: float | None = None,
         priority: int = 0,
         concurrency_key: str | None = None,
         concurrency_limit: int | None = None,
@@ -108,8 +110,8 @@ class Client(Desk):
 
         The same ``id`` with the same input returns the same run, with another input it raises ``ExecutionExists``.
         ``agent`` is a declared agent or a kind. An input that the agent does not take, or that does not fit its
-        annotation, is ``InvalidArgument``: here, and not again once the run has begun. ``delay`` and ``timeout`` are
-        seconds. Of the runs with one ``concurrency_key`` as many are RUNNING at a time as ``concurrency_limit`` says,
+        annotation, is ``InvalidArgument``: here, and not again once the run has begun. ``delay``, ``timeout``
+        and ``start_timeout`` are seconds: a run that no worker has begun within ``start_timeout`` fails. Of the runs with one ``concurrency_key`` as many are RUNNING at a time as ``concurrency_limit`` says,
         one without it; those that wait do not count.
         """
         declared = _declared(agent)
@@ -125,6 +127,7 @@ class Client(Desk):
             max_tail=max_tail,
             budget=described(budget),
             timeout=limit,
+            start_timeout=start_timeout,
             priority=priority,
             concurrency_key=concurrency_key,
             concurrency_limit=concurrency_limit,

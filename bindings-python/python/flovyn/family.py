@@ -28,6 +28,7 @@ class HandoffOptions(TypedDict, total=False):
     queue: str | None
     max_steps: int | None
     timeout: float | None
+    start_timeout: float | None
     priority: int
     metadata: Mapping[str, str] | None
     budget: Any

@@ -93,4 +93,4 @@ pub(crate) use message::{
 pub(crate) use op::UNDONE;
 pub(crate) use start::{check_concurrency, runners};
 pub(crate) use task::Interruption;
-pub(crate) use text::{check_id, check_name, check_text};
+pub(crate) use text::{check_id, check_kind, check_name, check_text};

@@ -22,6 +22,8 @@ pub struct StartLimits {
     pub budget: Option<String>,
     /// How long the run may take, from its creation.
     pub timeout: Option<Duration>,
+    /// How long it may wait for a worker to begin it, from its creation, or from when a delayed start comes.
+    pub start_timeout: Option<Duration>,
 }
 
 /// A run as its starter asks for it.

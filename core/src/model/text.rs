@@ -34,6 +34,17 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     check_text(what, name)
 }
 
+/// As [`check_name`], and refuses an empty one: no worker could serve it.
+///
+/// Errors: `InvalidArgument`.
+pub(crate) fn check_kind(what: &str, kind: &str) -> Result<()> {
+    if kind.is_empty() {
+        let message = format!("{what} is empty; give the name under which a worker serves it");
+        return Err(Error::new(Code::InvalidArgument, message));
+    }
+    check_name(what, kind)
+}
+
 /// Refuses an id that is empty, one with a NUL, and one of more than [`MAX_ID`] characters.
 ///
 /// Errors: `InvalidArgument` with the place or the length.

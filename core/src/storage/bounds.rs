@@ -6,7 +6,7 @@ use super::{ClaimRequest, Heartbeat, WorkerInfo};
 use crate::error::{Code, Error, Result};
 use crate::model::{
     Batch, ForkRequest, LabelKey, MessageBody, NewExecution, NewOp, NewSignal, OpBody, ScheduleSpec, check_concurrency,
-    check_id, check_name, check_signal, check_text,
+    check_id, check_kind, check_name, check_signal, check_text,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const MAX_SERVED: usize = 1_000;
 impl NewExecution {
     /// Errors: `InvalidArgument` for a name, a key or metadata that no backend takes.
     pub(crate) fn check(&self) -> Result<()> {
-        check_name("the agent's kind", &self.kind)?;
+        check_kind("the agent's kind", &self.kind)?;
         check_name("the queue", &self.queue)?;
         self.key.as_deref().map_or(Ok(()), check_id)?;
         optional("the concurrency key", self.concurrency_key.as_deref())?;
@@ -50,7 +50,7 @@ impl ForkRequest {
 impl ScheduleSpec {
     /// Errors: `InvalidArgument` for a name, a key or metadata that no backend takes.
     pub(crate) fn check(&self) -> Result<()> {
-        check_name("the agent's kind", &self.kind)?;
+        check_kind("the agent's kind", &self.kind)?;
         check_name("the queue", &self.queue)?;
         optional("the time zone", self.timezone.as_deref())?;
         optional("the concurrency key", self.concurrency_key.as_deref())?;

@@ -3,7 +3,7 @@
 use super::directory::check_slug;
 use crate::error::{Code, Error, Result};
 use crate::id::{DefinitionId, OrgId};
-use crate::model::{Definition, DefinitionSpec, Page, PageRequest, check_name};
+use crate::model::{Definition, DefinitionSpec, Page, PageRequest, check_kind, check_name};
 use async_trait::async_trait;
 
 /// The most bytes of a definition as JSON.
@@ -40,7 +40,7 @@ pub(super) fn text_of(spec: &DefinitionSpec) -> Result<String> {
     if spec.kind.is_empty() || spec.queue.is_empty() {
         return wrong("a definition needs the kind of the agent that runs it, and a queue; name them".into());
     }
-    check_name("the agent's kind", &spec.kind)?;
+    check_kind("the agent's kind", &spec.kind)?;
     check_name("the queue", &spec.queue)?;
     let text = serde_json::to_string(spec)
         .map_err(|error| Error::new(Code::NotSerializable, format!("the definition has no JSON form: {error}")))?;

@@ -2,7 +2,7 @@
 
 use crate::error::{Code, Error};
 use crate::id::ExecutionId;
-use crate::model::Batch;
+use crate::model::{Batch, Failure};
 
 /// The default number of cumulative steps after which `resume` is refused, for runs whose steps are limited.
 pub(super) const DEFAULT_TOTAL_STEPS: u32 = 500;
@@ -31,6 +31,12 @@ pub(super) fn check_family(run: ExecutionId, depth: u32, children: usize) -> Res
         return Ok(());
     };
     Err(Error::new(Code::LimitReached, format!("{message}; the child was not started")).with("limit", limit))
+}
+
+/// The failure of a run that no worker has begun in time.
+pub(super) fn not_begun() -> Failure {
+    let message = "no worker has begun the run within its start timeout; look whether one runs that serves its agent on its queue";
+    Failure::new(Code::Timeout, "StartTimeout", message)
 }
 
 /// The error for a full mailbox.

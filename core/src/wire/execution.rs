@@ -100,6 +100,7 @@ impl From<&StartLimits> for v2::Limits {
             max_tail: limits.max_tail,
             budget: limits.budget.clone(),
             timeout: some_micros(limits.timeout),
+            start_timeout: some_micros(limits.start_timeout),
         }
     }
 }
@@ -112,6 +113,7 @@ impl From<v2::Limits> for StartLimits {
             max_tail: wire.max_tail,
             budget: wire.budget,
             timeout: some_duration(wire.timeout),
+            start_timeout: some_duration(wire.start_timeout),
         }
     }
 }

@@ -75,6 +75,8 @@ pub(super) struct Start {
     budget: Option<BudgetRequest>,
     /// The longest the run may take.
     timeout_seconds: Option<f64>,
+    /// The longest it may wait for a worker to begin it.
+    start_timeout_seconds: Option<f64>,
     /// Higher is claimed first.
     #[serde(default)]
     priority: i32,
@@ -237,6 +239,7 @@ pub(super) async fn start(
         max_tail: body.max_tail,
         budget: body.budget.map(|budget| budget.0),
         timeout: seconds("timeoutSeconds", body.timeout_seconds)?,
+        start_timeout: seconds("startTimeoutSeconds", body.start_timeout_seconds)?,
     };
     let options = StartOptions {
         id: body.id.or(named),

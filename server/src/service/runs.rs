@@ -112,6 +112,7 @@ fn difference(run: &NewExecution, requested: &NewExecution) -> Option<&'static s
         ("maxTotalSteps", total.is_none() || limits.0.max_total_steps == total),
         ("maxTail", limits.0.max_tail == limits.1.max_tail),
         ("timeoutSeconds", limits.0.timeout == limits.1.timeout),
+        ("startTimeoutSeconds", limits.0.start_timeout == limits.1.start_timeout),
     ]
     .into_iter()
     .find_map(|(field, same)| (!same).then_some(field))

@@ -9,8 +9,8 @@ use crate::journal::effect::Outcome;
 use crate::journal::machine::Machine;
 use crate::journal::op::{Detail, Op};
 use crate::model::{
-    Budget, ChildEnd, Consumed, Label, LabelKey, NewExecution, OnParentEnd, OpBody, OpKind, Signal, Wait, check_name,
-    child_of_events, child_signal, is_answer, told_of,
+    Budget, ChildEnd, Consumed, Label, LabelKey, NewExecution, OnParentEnd, OpBody, OpKind, Signal, Wait, check_kind,
+    check_name, child_of_events, child_signal, is_answer, told_of,
 };
 use crate::payload::{Digest, Payload};
 
@@ -35,7 +35,7 @@ pub(in crate::journal) struct Tie {
 }
 
 pub(super) fn check(call: &ChildCall) -> Result<()> {
-    check_name("the agent", &call.kind)?;
+    check_kind("the agent's kind", &call.kind)?;
     let ChildOptions { id, key, queue, .. } = &call.options;
     for (what, name) in [("the id", id.as_deref()), ("the key", key.as_deref()), ("the queue", queue.as_deref())] {
         name.map_or(Ok(()), |name| check_name(what, name))?;

@@ -9,7 +9,7 @@ use crate::journal::machine::{Machine, OpRef};
 use crate::journal::op::{Attempt, Detail, Op, Place, TaskState};
 use crate::model::{
     AttemptReport, AttemptResult, Failure, Label, LabelKey, NewTask, OpKind, Placement, RecordedBody, RecordedOp,
-    SideEffects, TaskOptions, TaskStatus, Wait, WaitReason, check_name,
+    SideEffects, TaskOptions, TaskStatus, Wait, WaitReason, check_kind, check_name,
 };
 use crate::payload::{Payload, RowOf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) const REWORDING: Rewording = Rewording::OnceQuiet;
 
 pub(super) fn check(kind: &str, queue: &str, key: Option<&str>) -> Result<()> {
-    check_name("the task's kind", kind)?;
+    check_kind("the task's kind", kind)?;
     check_name("the queue", queue)?;
     key.map_or(Ok(()), |key| check_name("the key", key))
 }

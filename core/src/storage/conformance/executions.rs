@@ -5,10 +5,10 @@ use super::rig::{AGENT, ORG, Rig, TTL, at_once, for_signal, for_tasks, gracefull
 use crate::error::Code;
 use crate::id::{ExecutionId, OrgId, RequestId};
 use crate::model::{
-    BatchEnd, Cursor, Divergence, EventKind, ExecutionFilter, Failure, KnownWorker, PageRequest, QueueLoad,
-    ResumeRequest, Status, WaitReason,
+    BatchEnd, Cursor, Divergence, EventKind, ExecutionFilter, Failure, KnownWorker, NewExecution, PageRequest,
+    QueueLoad, ResumeRequest, Status, WaitReason,
 };
-use crate::payload::Digest;
+use crate::payload::{Digest, Payload};
 use crate::storage::{ClaimRequest, WorkerInfo};
 use std::time::Duration;
 
@@ -457,4 +457,45 @@ pub async fn a_run_out_of_time_fails(factory: &dyn Factory) {
     let run = rig.execution(id).await;
     assert_eq!((run.status, run.failure.map(|failure| failure.code)), (Status::Failed, Some(Code::Timeout)));
     assert_eq!(refused(holder.try_commit(holder.batch(vec![], BatchEnd::Continue)).await), Code::LeaseLost);
+}
+
+/// A run that no worker begins in time fails: from its start, from when a delayed start comes, and anew once it is tried
+/// again. One that was begun is left alone.
+pub async fn a_run_that_nobody_begins_fails(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let limited = |new: &mut NewExecution| new.limits.start_timeout = Some(Duration::from_secs(10));
+    let left = rig.start_as(limited).await;
+    let begun = rig.start_as(limited).await;
+    let delayed = rig
+        .start_as(|new| {
+            limited(new);
+            new.delay = Some(Duration::from_secs(60));
+        })
+        .await;
+    let mut holder = rig.claim(begun).await;
+    rig.pass_after(Duration::from_secs(9)).await;
+    assert_eq!(rig.status(left).await, Status::Pending);
+    rig.pass_after(Duration::from_secs(1)).await;
+    let run = rig.execution(left).await;
+    let failure = run.failure.unwrap();
+    assert_eq!((run.status, failure.code, &*failure.error_type), (Status::Failed, Code::Timeout, "StartTimeout"));
+    let wait = holder.wait("go", None);
+    holder.suspend(vec![wait], for_signal("go")).await;
+    rig.pass_after(Duration::from_secs(30)).await;
+    assert_eq!(rig.status(begun).await, Status::Waiting);
+    assert_eq!(rig.status(delayed).await, Status::Pending);
+    rig.pass_after(Duration::from_secs(30)).await;
+    assert_eq!(rig.status(delayed).await, Status::Failed);
+    rig.storage.resume(ORG, left, ResumeRequest::default()).await.unwrap();
+    rig.pass_after(Duration::from_secs(9)).await;
+    assert_eq!(rig.status(left).await, Status::Pending);
+    rig.pass_after(Duration::from_secs(1)).await;
+    assert_eq!(rig.status(left).await, Status::Failed);
+}
+
+/// A run of a kind without a name is refused: no worker could serve it.
+pub async fn an_empty_kind_is_refused(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let new = NewExecution::new(ExecutionId::fresh(), "", Payload::json("null")).unwrap();
+    assert_eq!(refused(rig.storage.create_execution(new).await), Code::InvalidArgument);
 }

@@ -79,7 +79,7 @@ macro_rules! conformance_cases {
                 a_start_is_pending a_repeated_start_is_the_same_run a_delayed_start_waits strangers_are_not_found
                 a_life_from_start_to_end an_end_absorbs pages_are_stable filters_narrow_a_listing
                 parts_are_paged_too pause_and_resume a_divergence_is_decided unserved_work_is_told queues_are_counted workers_are_listed
-                a_run_out_of_time_fails
+                a_run_out_of_time_fails a_run_that_nobody_begins_fails an_empty_kind_is_refused
             }
             commit {
                 commits_are_numbered a_commit_names_its_predecessor a_repeated_request_gets_its_answer

@@ -219,6 +219,7 @@ impl State {
 impl Run {
     fn claim(&mut self, claim: &ClaimRequest, now: Timestamp) -> Claim {
         self.exec.epoch += 1;
+        self.starts_by = None;
         self.exec.worker = Some(claim.worker);
         self.exec.lease_expires = Some(now.after(claim.ttl));
         self.ttl = claim.ttl;

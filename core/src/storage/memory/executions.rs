@@ -306,6 +306,7 @@ impl Run {
     fn reopen(&mut self, now: Timestamp) {
         self.exec.status = Status::Pending;
         self.opened_at = now;
+        self.starts_by = self.exec.new.limits.start_timeout.map(|limit| now.after(limit));
         self.exec.ended_at = None;
         self.parked = None;
     }

@@ -7,6 +7,7 @@ use crate::error::Code;
 use crate::id::Slot;
 use crate::journal::retry::{MAX_LOSSES, run_quarantined};
 use crate::model::{EventKind, Failure, Placement, Status, TaskStatus, WaitReason};
+use crate::storage::limits::not_begun;
 use serde_json::json;
 
 impl State {
@@ -74,6 +75,9 @@ impl Run {
             let message = format!("the run did not end within its timeout of {timeout:?}");
             self.exec.epoch += 1;
             return self.fail(now, Failure::new(Code::Timeout, "Timeout", message));
+        }
+        if exec.status == Status::Pending && self.starts_by.is_some_and(|by| by <= now) {
+            return self.fail(now, not_begun());
         }
         if exec.status == Status::Cancelling && exec.cancel.is_some_and(|(_, grace_ends)| grace_ends <= now) {
             self.exec.epoch += 1;
@@ -151,6 +155,7 @@ impl Run {
             due.extend(exec.lease_expires);
             due.extend(exec.cancel.filter(|_| exec.status == Status::Cancelling).map(|(_, grace_ends)| grace_ends));
             due.extend(exec.new.limits.timeout.map(|timeout| self.opened_at.after(timeout)));
+            due.extend(self.starts_by.filter(|_| exec.status == Status::Pending));
             due.extend(Some(self.visible_at).filter(|at| exec.status == Status::Pending && *at > now));
         }
         for row in self.open.iter().filter_map(|slot| self.tasks.get(slot)) {

@@ -26,6 +26,8 @@ pub(super) struct Run {
     pub high: u64,
     /// Since when its timeout runs.
     pub opened_at: Timestamp,
+    /// Until when a worker must have begun it. None once one has.
+    pub starts_by: Option<Timestamp>,
     /// For a fork: the number of the parent's last event when the fork was made.
     pub forked_high: u64,
     /// It cannot be claimed before this time.
@@ -148,10 +150,12 @@ pub(super) enum Cause<'a> {
 impl Run {
     /// A run without rows.
     pub(super) fn new(exec: Execution) -> Self {
+        let visible_at = exec.created_at.after(exec.new.delay.unwrap_or_default());
         Self {
             opened_at: exec.created_at,
+            starts_by: exec.new.limits.start_timeout.map(|limit| visible_at.after(limit)),
             forked_high: 0,
-            visible_at: exec.created_at.after(exec.new.delay.unwrap_or_default()),
+            visible_at,
             exec,
             high: 0,
             requests: BTreeMap::new(),

@@ -31,7 +31,7 @@ macro_rules! run_columns {
          x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, \
          x.claim_number, x.concurrency_key, \
          x.prefer_until, x.concurrency_limit, x.concurrency_slot, x.children, x.depth, x.parent_id, x.root_id, \
-         x.purse, x.shared_context, x.handed_to"
+         x.purse, x.shared_context, x.handed_to, x.starts_by"
     };
 }
 pub(super) use run_columns;
@@ -85,7 +85,7 @@ static SAVED: Set = Set::update(
      step_count int, step_limit int, tail_limit bigint, leaf uuid, code text, cancel_number bigint, cancel_mode smallint, \
      cancel_grace bigint, cancel_until bigint, begins_at bigint, ends_at bigint, wait text, due_at bigint, \
      updated_at bigint, quarantined boolean, claim_number bigint, host_timer boolean, prefer_until bigint, \
-     concurrency_slot int, children int",
+     concurrency_slot int, children int, starts_by bigint",
 );
 static BORN: Set = Set::add(
     "agent_execution",
@@ -94,7 +94,7 @@ static BORN: Set = Set::add(
      metadata text, concurrency_key text, traceparent text, forked_run bigint, forked_id uuid, forked_segment int, \
      forked_sequence int, forked_high bigint, forked_base bigint, created_at bigint, updated_at bigint, input bytea, \
      concurrency_limit int, root_id uuid, parent_id uuid, depth int, purse text, detached boolean, shared_context text, \
-     leaf uuid",
+     leaf uuid, starts_by bigint",
 )
 .returning("id, run");
 static PROGRESS: Set = Set::update(
@@ -186,6 +186,7 @@ impl Run {
             purse: row.get(37)?,
             shared_context: json_opt(row, 38)?,
             handed_to: row.get::<Option<Uuid>>(39)?.map(ExecutionId),
+            starts_by: row.get(40)?,
         })
     }
 
@@ -246,6 +247,7 @@ fn new_row(
         new.on_parent_end == OnParentEnd::Detach,
         new.shared_context.as_ref().map(text_of).transpose()?,
         run.leaf.map(|id| id.0),
+        run.starts_by,
     ])
 }
 
@@ -434,6 +436,7 @@ impl Runs for Tx<'_> {
                 run.prefer_until,
                 run.concurrency_slot,
                 run.children,
+                run.starts_by,
             ],
         );
         Ok(())
@@ -508,59 +511,59 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row) -> Done<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match row.get::<Option<Uuid>>(49)? {
+    let forked_from = match row.get::<Option<Uuid>>(50)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(50)?, sequence: row.get(51)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(51)?, sequence: row.get(52)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(52)?);
-    let updated_at: i64 = row.get(53)?;
-    let last_event: Option<i64> = row.get(59)?;
+    let created_at = Timestamp(row.get(53)?);
+    let updated_at: i64 = row.get(54)?;
+    let last_event: Option<i64> = row.get(60)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.key.org,
             id: run.id,
-            kind: row.get(40)?,
-            queue: row.get(41)?,
-            priority: row.get(42)?,
-            key: row.get(43)?,
-            input_digest: Digest(row.get(44)?),
-            limits: json_column(row, 45)?,
-            metadata: json_column(row, 46)?,
+            kind: row.get(41)?,
+            queue: row.get(42)?,
+            priority: row.get(43)?,
+            key: row.get(44)?,
+            input_digest: Digest(row.get(45)?),
+            limits: json_column(row, 46)?,
+            metadata: json_column(row, 47)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(47)?,
-            input: payload(row, 56)?,
+            traceparent: row.get(48)?,
+            input: payload(row, 57)?,
             shared_context: run.shared_context.clone(),
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
-            on_parent_end: then(row.get(61)?),
+            on_parent_end: then(row.get(62)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 57)?,
-        failure: json_opt(row, 55)?,
+        output: payload_opt(row, 58)?,
+        failure: json_opt(row, 56)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<Option<u64>>(58)?.unwrap_or(0)),
+        base: run.base.max(row.get::<Option<u64>>(59)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 48)?,
+        usage: json_column(row, 49)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
         handed_to: run.handed_to,
-        purse: json_opt(row, 60)?,
+        purse: json_opt(row, 61)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<Option<i64>>(54)?.map(Timestamp),
+        ended_at: row.get::<Option<i64>>(55)?.map(Timestamp),
     })
 }

@@ -162,7 +162,7 @@ pub(in crate::storage) fn resume<T: Statements>(
         if let Some(fork) = tx.forked_since(&run, log.high)? {
             return Err(execution.was_forked(fork).into());
         }
-        run.reopen(limits.timeout, tx.now().0);
+        run.reopen(&limits, tx.now().0);
     }
     if let Some(message) = &request.message {
         append_message(tx, &mut run, &mut log, message)?;

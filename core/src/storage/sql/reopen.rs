@@ -7,17 +7,18 @@ use super::run::Run;
 use super::segment::own;
 use super::tail::Tail;
 use crate::journal::retry::{after_error, unheard};
-use crate::model::{Status, TaskStatus};
+use crate::model::{StartLimits, Status, TaskStatus};
 use crate::storage::allowance::Allowance;
 use std::time::Duration;
 
 impl<H> Run<H> {
     /// Opens a failed run again. The caller writes the event that it goes on.
-    pub(in crate::storage) fn reopen(&mut self, timeout: Option<Duration>, now: i64) {
+    pub(in crate::storage) fn reopen(&mut self, limits: &StartLimits, now: i64) {
         self.status = Status::Pending;
         self.last_worker = None;
-        // Its timeout starts anew.
-        self.ends_at = timeout.map(|limit| now.saturating_add(super::values::micros(limit)));
+        // Its timeouts start anew.
+        let after = |limit: Duration| now.saturating_add(super::values::micros(limit));
+        (self.ends_at, self.starts_by) = (limits.timeout.map(after), limits.start_timeout.map(after));
     }
 
     /// Opens the tasks again that failed before the error or were cancelled by it, arms the timers that it disarmed,

@@ -71,6 +71,8 @@ pub(in crate::storage) struct Run<H> {
     pub begins_at: Option<i64>,
     /// When its timeout is reached.
     pub ends_at: Option<i64>,
+    /// Until when a worker must have begun it. None once one has.
+    pub starts_by: Option<i64>,
     /// What it waits for, as JSON.
     pub wait: Option<String>,
     /// It may have a quarantined task.
@@ -136,6 +138,7 @@ impl<H> Run<H> {
             stop: None,
             begins_at: new.delay.map(|delay| now.after(delay).0),
             ends_at: new.limits.timeout.map(|timeout| now.after(timeout).0),
+            starts_by: new.limits.start_timeout.map(|limit| now.after(new.delay.unwrap_or_default()).after(limit).0),
             wait: None,
             quarantined: false,
             forked: false,
@@ -177,6 +180,7 @@ impl<H> Run<H> {
             self.lease_expires.filter(|_| self.worker.is_some()),
             self.stop.map(|stop| stop.until).filter(|_| self.status == Status::Cancelling),
             self.ends_at.filter(|_| !self.status.is_terminal()),
+            self.starts_by.filter(|_| self.status == Status::Pending),
         ]
         .into_iter()
         .flatten()
@@ -227,6 +231,7 @@ impl<H> Run<H> {
         self.worker = Some(claim.worker);
         self.last_worker = None;
         self.prefer_until = None;
+        self.starts_by = None;
         self.lease_expires = Some(now.after(claim.ttl).0);
         self.lease_ttl = micros(claim.ttl);
         if self.status == Status::Pending {

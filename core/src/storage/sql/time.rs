@@ -9,6 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::Code;
 use crate::model::{Failure, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
+use crate::storage::limits::not_begun;
 use std::time::Duration;
 
 /// How often housekeeping looks for unreferenced payloads.
@@ -31,6 +32,8 @@ impl<H> Run<H> {
             let message = "the run did not end within its timeout".to_owned();
             self.epoch += 1;
             self.finish(log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
+        } else if self.status == Status::Pending && reached(self.starts_by) {
+            self.finish(log, Ending::Failed(&not_begun()))?;
         } else if self.status == Status::Cancelling && reached(self.stop.map(|stop| stop.until)) {
             self.epoch += 1;
             self.finish(log, Ending::Cancelled(None, "grace"))?;

@@ -28,7 +28,7 @@ macro_rules! run_columns {
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
          x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key, \
          x.prefer_until, x.concurrency_limit, x.children, x.depth, x.parent_id, x.root_id, x.purse, \
-         x.shared_context, x.handed_to"
+         x.shared_context, x.handed_to, x.starts_by"
     };
 }
 pub(super) use run_columns;
@@ -125,6 +125,7 @@ impl Run {
             purse: row.get(38)?,
             shared_context: json_opt(row, 39)?,
             handed_to: id_opt(row, 40)?.map(ExecutionId),
+            starts_by: row.get(41)?,
         })
     }
 }
@@ -170,8 +171,8 @@ impl Runs for Tx<'_> {
             "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
              queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, \
              forked_id, forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, \
-             concurrency_limit, parent_id, depth, purse, detached, shared_context, leaf) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
-             ?16, ?17, ?29, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26, ?27, ?28, ?30, ?31, ?32, ?33) ON CONFLICT (org_id, id) DO NOTHING",
+             concurrency_limit, parent_id, depth, purse, detached, shared_context, leaf, starts_by) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
+             ?16, ?17, ?29, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26, ?27, ?28, ?30, ?31, ?32, ?33, ?34) ON CONFLICT (org_id, id) DO NOTHING",
             params![
                 blob(&new.org.0),
                 blob(&new.id.0),
@@ -206,6 +207,7 @@ impl Runs for Tx<'_> {
                 new.on_parent_end == OnParentEnd::Detach,
                 new.shared_context.as_ref().map(text_of).transpose()?,
                 run.leaf.as_ref().map(|id| blob(&id.0)),
+                run.starts_by,
             ],
         )?;
         if made == 0 {
@@ -286,7 +288,7 @@ impl Runs for Tx<'_> {
              losses = ?14, step_count = ?15, step_limit = ?16, tail_limit = ?17, leaf = ?18, code = ?19, \
              cancel_number = ?20, cancel_mode = ?21, cancel_grace = ?22, cancel_until = ?23, begins_at = ?24, \
              ends_at = ?25, wait = ?26, due_at = ?27, updated_at = ?28, quarantined = ?29, claim_number = ?30, prefer_until = ?31, \
-             children = ?32 \
+             children = ?32, starts_by = ?33 \
              WHERE run = ?1",
             params![
                 run.home.run,
@@ -321,6 +323,7 @@ impl Runs for Tx<'_> {
                 run.claim_number,
                 run.prefer_until,
                 run.children,
+                run.starts_by,
             ],
         )?;
         Ok(())
@@ -390,59 +393,59 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match id_opt(row, 50)? {
+    let forked_from = match id_opt(row, 51)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(51)?, sequence: row.get(52)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(52)?, sequence: row.get(53)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(53)?);
-    let updated_at: i64 = row.get(54)?;
-    let last_event: Option<i64> = row.get(60)?;
+    let created_at = Timestamp(row.get(54)?);
+    let updated_at: i64 = row.get(55)?;
+    let last_event: Option<i64> = row.get(61)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.org,
             id: run.id,
-            kind: row.get(41)?,
-            queue: row.get(42)?,
-            priority: row.get(43)?,
-            key: row.get(44)?,
-            input_digest: Digest(row.get(45)?),
-            limits: json_column(row, 46)?,
-            metadata: json_column(row, 47)?,
+            kind: row.get(42)?,
+            queue: row.get(43)?,
+            priority: row.get(44)?,
+            key: row.get(45)?,
+            input_digest: Digest(row.get(46)?),
+            limits: json_column(row, 47)?,
+            metadata: json_column(row, 48)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(48)?,
-            input: payload(row, 57)?,
+            traceparent: row.get(49)?,
+            input: payload(row, 58)?,
             shared_context: run.shared_context.clone(),
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
-            on_parent_end: then(row.get(62)?),
+            on_parent_end: then(row.get(63)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 58)?,
-        failure: json_opt(row, 56)?,
+        output: payload_opt(row, 59)?,
+        failure: json_opt(row, 57)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<_, Option<u64>>(59)?.unwrap_or(0)),
+        base: run.base.max(row.get::<_, Option<u64>>(60)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 49)?,
+        usage: json_column(row, 50)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
         handed_to: run.handed_to,
-        purse: json_opt(row, 61)?,
+        purse: json_opt(row, 62)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<_, Option<i64>>(55)?.map(Timestamp),
+        ended_at: row.get::<_, Option<i64>>(56)?.map(Timestamp),
     })
 }
