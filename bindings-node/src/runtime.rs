@@ -7,7 +7,7 @@ use crate::value::{Wire, duration, payload};
 use flovyn_core::client::{Client, StartOptions};
 use flovyn_core::host::test_world::{CrashableStore, kill};
 use flovyn_core::host::{HostRuntime, requests, shown};
-use flovyn_core::model::StartLimits;
+use flovyn_core::model::{Persistence, StartLimits};
 use flovyn_core::runtime::Runtime as Core;
 use flovyn_core::view::Style;
 use napi_derive::napi;
@@ -32,6 +32,7 @@ pub struct StartSettings {
     pub concurrency_limit: Option<u32>,
     pub delay_ms: Option<f64>,
     pub traceparent: Option<String>,
+    pub persistence: Option<String>,
 }
 
 /// An open backend.
@@ -135,6 +136,7 @@ impl Runtime {
             timeout: settings.timeout_ms.map(duration).transpose()?,
             start_timeout: settings.start_timeout_ms.map(duration).transpose()?,
         };
+        let persistence = settings.persistence.as_deref().map(Persistence::parse).transpose();
         let options = StartOptions {
             id: settings.id,
             queue: settings.queue,
@@ -145,6 +147,7 @@ impl Runtime {
             concurrency_limit: settings.concurrency_limit,
             delay: settings.delay_ms.map(duration).transpose()?,
             traceparent: settings.traceparent,
+            persistence: persistence.map_err(thrown)?,
         };
         let (client, threads) = (self.client.clone(), self.threads.clone());
         Ok(hub.inbox.spawn(&self.threads, token, async move {

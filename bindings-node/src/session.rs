@@ -11,7 +11,7 @@ use crate::value::{OrNull, Wire, WireOut, duration, payload, to_js};
 use flovyn_core::error::Code;
 use flovyn_core::host::{EffectCode, HostSession, Language, OnceCode, OutcomeCode, closed, failure};
 use flovyn_core::journal::{Call, ChildCall, ChildOptions, Completion, Ending, OnceBegin, OpRef, Outcome};
-use flovyn_core::model::{AttemptResult, Entry, Failure, OnParentEnd, SharedContext, StartLimits, Usage};
+use flovyn_core::model::{AttemptResult, Entry, Failure, OnParentEnd, Persistence, SharedContext, StartLimits, Usage};
 use flovyn_core::session::{HostEffect, Session as Core};
 use napi::Env;
 use napi::bindgen_prelude::{Array, BufferSlice, ClassInstance, Either};
@@ -56,6 +56,7 @@ pub struct ChildSettings {
     pub on_parent_end: Option<String>,
     /// JSON text.
     pub shared_context: Option<String>,
+    pub persistence: Option<String>,
     /// The thread that makes the call.
     pub thread: Option<String>,
     /// When the run ends that is given to it, if it is.
@@ -178,6 +179,7 @@ impl Session {
         let thread = settings.thread.as_deref().unwrap_or_default();
         let shared = settings.shared_context.as_deref().map(|json| SharedContext::given(json, thread));
         let hand_off = settings.hand_off.as_deref().map(Completion::parse).transpose().map_err(thrown)?;
+        let persistence = settings.persistence.as_deref().map(Persistence::parse).transpose();
         let start_timeout = settings.start_timeout_ms.map(duration).transpose()?;
         let ChildSettings { id, key, queue, max_steps, timeout_ms, priority, metadata, budget, on_parent_end, .. } =
             settings;
@@ -192,6 +194,7 @@ impl Session {
             priority: priority.unwrap_or_default(),
             metadata: metadata.unwrap_or_default().into_iter().collect(),
             shared_context: shared.transpose().map_err(thrown)?,
+            persistence: persistence.map_err(thrown)?.unwrap_or_default(),
         };
         let call = ChildCall { kind: kind.into(), input: payload(input), options, hand_off };
         let called = self.0.call(Call::Child(Box::new(call)), once.as_deref()).map_err(thrown)?;
@@ -224,6 +227,11 @@ impl Session {
     #[napi]
     pub fn call_flush(&self, once: Option<String>) -> napi::Result<u32> {
         Ok(self.0.call(Call::Flush, once.as_deref()).map_err(thrown)?.op.0)
+    }
+
+    #[napi]
+    pub fn call_persist(&self, once: Option<String>) -> napi::Result<u32> {
+        Ok(self.0.persist(once.as_deref()).map_err(thrown)?.0)
     }
 
     /// A `OnceCode` with the value that it has, or with the op to await.

@@ -27,6 +27,7 @@ export interface ChildSettings {
   budget?: string;
   onParentEnd?: string;
   sharedContext?: string;
+  persistence?: string;
   thread?: string;
   handOff?: string;
 }
@@ -136,6 +137,7 @@ export interface NativeSession {
   callUsage(model: string, usage: UsageDraft, once?: string): void;
   callStep(once?: string): number;
   callFlush(once?: string): number;
+  callPersist(once?: string): number;
   onceBegin(name: string, input: Wire): [how: number, value: unknown];
   onceEnd(name: string, input: Wire, value: Wire): number;
   checkpoint(state: Wire, metadata: string): number;
@@ -192,6 +194,7 @@ export interface StartSettings {
   concurrencyLimit?: number;
   delayMs?: number;
   traceparent?: string;
+  persistence?: string;
 }
 
 export interface TaskSettings {

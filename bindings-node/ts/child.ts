@@ -3,6 +3,9 @@
 import { InvalidArgument, isA } from "./errors.js";
 import { Step } from "./step.js";
 
+/** Whether the journal of a run is kept; see `ctx.enablePersistence`. */
+export type Persistence = "full" | "minimal" | "ephemeral";
+
 /** How a child is to be started. */
 export interface SpawnOptions {
   /**
@@ -34,6 +37,8 @@ export interface SpawnOptions {
    * what it appends (`"conversation"`); or an object of your own. It reads that as `ctx.sharedContext`.
    */
   sharedContext?: "read_only" | "conversation" | Record<string, unknown>;
+  /** Whether its journal is kept; `"full"` unless given. */
+  persistence?: Persistence;
   /** What becomes of it when this run ends: it is asked to stop (`"cancel"`, the default), or goes on. */
   onParentEnd?: "cancel" | "detach";
 }

@@ -1,6 +1,7 @@
 // Clients: the door to a backend. Start runs, find them, make workers.
 
 import { Agent, type AnyAgent } from "./agent.js";
+import type { Persistence } from "./child.js";
 import { Desk } from "./desk.js";
 import { ExecutionExists, InvalidArgument, isA } from "./errors.js";
 import { Handle } from "./handle.js";
@@ -33,6 +34,8 @@ export interface StartOptions {
   concurrencyLimit?: number;
   delayMs?: number;
   traceparent?: string;
+  /** Whether its journal is kept: see `ctx.enablePersistence`. */
+  persistence?: Persistence;
 }
 
 /** An open backend. Close it; its workers are closed first. */

@@ -553,6 +553,12 @@ export class AgentContext<S = unknown> {
     return this.activation.step<void>(this.activation.session.callFlush(scope.once), scope);
   }
 
+  /** Keeps the journal from now on, in a run that was started without: all so far is durable when it resolves. */
+  enablePersistence(): Step<void> {
+    const scope = this.activation.check();
+    return this.activation.step<void>(this.activation.session.callPersist(scope.once), scope);
+  }
+
   /** Begins a step: one model call with what it asks for. Counts towards `maxSteps`. */
   step(): Step<void> {
     const scope = this.activation.check();

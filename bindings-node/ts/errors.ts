@@ -172,6 +172,8 @@ export class PermissionDenied extends FlovynError {}
 export class ExecutionClosed extends FlovynError {}
 /** A message was for a parent, and the run has none. */
 export class NoParent extends FlovynError {}
+/** What was asked for was not kept: the run has no journal. */
+export class NotPersisted extends FlovynError {}
 /** A request had no answer, because the parent has ended. */
 export class ParentGone extends FlovynError {}
 /** No signal came in time. */
@@ -256,6 +258,7 @@ export const byCode: ReadonlyMap<string, new (message?: string, options?: ErrorO
     ChildFailed,
     ChildCancelled,
     NoParent,
+    NotPersisted,
     ParentGone,
     SignalTimeout,
     NonRetryable,

@@ -1,6 +1,7 @@
 // One run in the hands of a caller: watch it, steer it, wait for it.
 
 import type { AnyAgent } from "./agent.js";
+import type { Persistence } from "./child.js";
 import type { Client } from "./client.js";
 import { EndCode } from "./codes.js";
 import {
@@ -101,6 +102,8 @@ export interface Execution {
   readonly depth: number;
   /** The run that it has given its work to. */
   readonly handedTo: string | null;
+  /** Whether its journal is kept; `"full"` also once one has to be that was started without. */
+  readonly persistence: Persistence;
   readonly forkedFrom: { readonly execution: string; readonly segment: number; readonly sequence: number | null } | null;
   readonly createdAt: Date;
   readonly updatedAt: Date;

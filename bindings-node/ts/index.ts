@@ -63,7 +63,7 @@ export { run, type RunOptions, stream } from "./run.js";
 export type { Serializer } from "./serializer.js";
 export type { Stored, StoredPart } from "./stored.js";
 export type { SchemaIssue, SchemaResult, StandardSchema } from "./schema.js";
-export { Child, type HandoffOptions, type SpawnOptions } from "./child.js";
+export { Child, type HandoffOptions, type Persistence, type SpawnOptions } from "./child.js";
 export type { AnyChild, ChildEvent, ChildOverrun, ChildRequest } from "./childEvents.js";
 export { Step } from "./step.js";
 export {

@@ -248,6 +248,7 @@ const STEPS: Readonly<Record<string, unknown>> = {
   callAttach: noOp,
   callStep: noOp,
   callFlush: noOp,
+  callPersist: noOp,
 };
 
 /** What calls answer that make no step. */

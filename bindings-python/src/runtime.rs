@@ -11,7 +11,7 @@ use flovyn_core::client::{Client, StartOptions};
 use flovyn_core::error::Code;
 use flovyn_core::host::test_world::{CrashableStore, kill};
 use flovyn_core::host::{HostRuntime, requests, shown};
-use flovyn_core::model::StartLimits;
+use flovyn_core::model::{Persistence, StartLimits};
 use flovyn_core::runtime::Runtime as Core;
 use flovyn_core::view::Style;
 use pyo3::prelude::*;
@@ -101,7 +101,7 @@ impl Runtime {
     #[pyo3(signature = (
         hub, token, kind, input, *, id=None, queue=None, metadata=None, max_steps=None, max_total_steps=None,
         max_tail=None, budget=None, timeout=None, start_timeout=None, priority=0, concurrency_key=None, concurrency_limit=None, delay=None,
-        traceparent=None,
+        traceparent=None, persistence=None,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn start(
@@ -124,6 +124,7 @@ impl Runtime {
         concurrency_limit: Option<u32>,
         delay: Option<f64>,
         traceparent: Option<String>,
+        persistence: Option<&str>,
     ) -> PyResult<()> {
         self.host.check_process().or_raise()?;
         let input = encode::payload(input)?;
@@ -140,6 +141,7 @@ impl Runtime {
             concurrency_limit,
             delay: delay.map(duration).transpose()?,
             traceparent,
+            persistence: persistence.map(Persistence::parse).transpose().or_raise()?,
         };
         let (client, handle) = (self.client.clone(), self.threads());
         spawn(&self.threads(), &hub.inbox, token, async move {

@@ -15,7 +15,8 @@ use flovyn_core::host::{
 };
 use flovyn_core::journal::{Call, ChildCall, ChildOptions, Completion, Ending, OnceBegin, OpRef, Outcome};
 use flovyn_core::model::{
-    AttemptResult, Cancellation, ChildEvent, Entry, MessageBody, OnParentEnd, SharedContext, StartLimits, Usage,
+    AttemptResult, Cancellation, ChildEvent, Entry, MessageBody, OnParentEnd, Persistence, SharedContext, StartLimits,
+    Usage,
 };
 use flovyn_core::payload::Payload;
 use flovyn_core::session::{HostEffect, Session as Core};
@@ -142,7 +143,7 @@ impl Session {
     }
 
     /// Starts a child: its op, and its id.
-    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, start_timeout=None, priority=0, metadata=None, budget=None, on_parent_end=None, shared_context=None, thread="", hand_off=None, once=None))]
+    #[pyo3(signature = (kind, input, id=None, key=None, queue=None, max_steps=None, timeout=None, start_timeout=None, priority=0, metadata=None, budget=None, on_parent_end=None, shared_context=None, persistence=None, thread="", hand_off=None, once=None))]
     #[allow(clippy::too_many_arguments)]
     fn call_child<'py>(
         &self,
@@ -160,6 +161,7 @@ impl Session {
         budget: Option<&Bound<'py, PyAny>>,
         on_parent_end: Option<&str>,
         shared_context: Option<&Bound<'py, PyAny>>,
+        persistence: Option<&str>,
         thread: &str,
         hand_off: Option<&str>,
         once: Option<&str>,
@@ -176,6 +178,7 @@ impl Session {
             priority,
             metadata: metadata.unwrap_or_default(),
             on_parent_end: on_parent_end.map(OnParentEnd::parse).transpose().or_raise()?.unwrap_or_default(),
+            persistence: persistence.map(Persistence::parse).transpose().or_raise()?.unwrap_or_default(),
             shared_context: shared.map(|json| SharedContext::given(&json, thread)).transpose().or_raise()?,
         };
         let hand_off = hand_off.map(Completion::parse).transpose().or_raise()?;
@@ -270,6 +273,11 @@ impl Session {
     #[pyo3(signature = (once=None))]
     fn call_flush(&self, once: Option<&str>) -> PyResult<u32> {
         Ok(self.0.call(Call::Flush, once).or_raise()?.op.0)
+    }
+
+    #[pyo3(signature = (once=None))]
+    fn call_persist(&self, once: Option<&str>) -> PyResult<u32> {
+        Ok(self.0.persist(once).or_raise()?.0)
     }
 
     /// A `OnceCode` with the value that it has, or with the op to await.

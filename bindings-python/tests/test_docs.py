@@ -79,7 +79,7 @@ def test_the_programs_of_the_page_of_children_run(tmp_path: Path) -> None:
     said = ["['otters hold hands', 'seals hold hands']\n"] * 3 + ["otters, 3 deep\n"]
     said += ["['otters hold hands', 'seals hold hands', 'rays hold hands']\n"]
     said += ["[['Write about otters.', 'too long'], ['Write about otters.', 'too long']]\n"]
-    said += ["invoices: My invoice is wrong.\n", ""]
+    said += ["invoices: My invoice is wrong.\n", "['otters in short', 'seals in short']\n", ""]
     assert len(said) == len(programs)
     for _ in range(2):
         done = subprocess.run(

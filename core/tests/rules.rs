@@ -18,6 +18,8 @@ mod limits;
 mod messages;
 #[path = "rules/order.rs"]
 mod order;
+#[path = "rules/persistence.rs"]
+mod persistence;
 #[path = "rules/refusals.rs"]
 mod refusals;
 #[path = "rules/steps.rs"]

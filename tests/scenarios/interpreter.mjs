@@ -167,6 +167,9 @@ async function step(ctx, [op, ...words], found) {
       found[name] = [await child, await said(ctx.thread(child.id))];
       break;
     }
+    case "brief":
+      found[name] = await ctx.spawnAgent(below, one, { persistence: "ephemeral" });
+      break;
     case "hand_off":
       await ctx.handoffToAgent(below, one);
       break;
@@ -251,6 +254,9 @@ async function step(ctx, [op, ...words], found) {
       break;
     case "flush":
       await ctx.flush();
+      break;
+    case "persist":
+      await ctx.enablePersistence();
       break;
     case "step":
       await ctx.step();

@@ -162,6 +162,8 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
         case ["shared", mode, ops, name]:
             child = ctx.spawn_agent(below, ops, shared_context=mode)
             found[name] = [await child, await said(ctx.thread(str(child.id)))]
+        case ["brief", ops, name]:
+            found[name] = await ctx.spawn_agent(below, ops, persistence="ephemeral")
         case ["hand_off", ops]:
             await ctx.handoff_to_agent(below, ops)
         case ["hand_off_anew", ops, completion]:
@@ -221,6 +223,8 @@ async def step(ctx: AgentContext[Any], op: list[Any], found: dict[str, Any]) -> 
             ctx.stream_token(text)
         case ["flush"]:
             await ctx.flush()
+        case ["persist"]:
+            await ctx.enable_persistence()
         case ["step"]:
             await ctx.step()
         case ["commit"]:

@@ -10,7 +10,8 @@ use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{OpId, Slot};
 use flovyn_core::journal::OnDivergence;
 use flovyn_core::model::{
-    CancelMode, Delivery, ForkFrom, PageRequest, Resolution, ResumeRequest, StartLimits, Status, TaskStatus,
+    CancelMode, Delivery, ForkFrom, PageRequest, Persistence, Resolution, ResumeRequest, StartLimits, Status,
+    TaskStatus,
 };
 use flovyn_core::runtime::FlovynClient;
 use program::{Below, Bulk, Charge, Double, Echo, Fails, Flaky, Hopeless, Linear, Looping, Programs, Slow, said};
@@ -40,7 +41,8 @@ fn options(program: &Value, id: &str) -> StartOptions {
         max_tail: number(given, "max_tail"),
         ..StartLimits::default()
     };
-    StartOptions { limits, ..StartOptions::with_id(id) }
+    let persistence = given["persistence"].as_str().and_then(|word| Persistence::parse(word).ok());
+    StartOptions { limits, persistence, ..StartOptions::with_id(id) }
 }
 
 fn delivery(word: Option<&Value>) -> Result<Delivery> {

@@ -7,7 +7,9 @@ use flovyn_core::context::{AgentContext, AgentContextExt, Message, TaskCall};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::{ChildOptions, Completion, OnDivergence, Outcome};
-use flovyn_core::model::{Cancellation, ChildEvent, RetryPolicy, SharedContext, SideEffects, TaskOptions, Usage};
+use flovyn_core::model::{
+    Cancellation, ChildEvent, Persistence, RetryPolicy, SharedContext, SideEffects, TaskOptions, Usage,
+};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use futures::future::{BoxFuture, Either, FutureExt, select, try_join_all};
 use serde_json::{Map, Value, json};
@@ -256,6 +258,10 @@ pub(crate) fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut 
                 let thread = ctx.thread(&child.id().to_string());
                 json!([child.await?, said(&thread.messages().await?)?])
             }
+            ("brief", [ops, _]) => {
+                let options = ChildOptions { persistence: Persistence::Ephemeral, ..ChildOptions::default() };
+                ctx.spawn_agent_with::<Value>("below", ops, options)?.await?
+            }
             ("hand_off", [ops]) => {
                 let shared_context = Some(SharedContext::read_only());
                 let options = ChildOptions { shared_context, ..ChildOptions::default() };
@@ -322,6 +328,7 @@ pub(crate) fn step<'a>(ctx: &'a dyn AgentContext, op: &'a Value, found: &'a mut 
                 return Ok(());
             }
             ("flush" | "commit", []) => return ctx.flush()?.await.map(drop),
+            ("persist", []) => return ctx.enable_persistence()?.await.map(drop),
             ("step", []) => return ctx.step()?.await.map(drop),
             ("save", [value]) => return ctx.checkpoint(value)?.await.map(drop),
             ("unserialisable", []) => {

@@ -232,6 +232,10 @@ class SyncAgentContext(Context[S]):
         """Force a commit; all earlier ops are durable when it returns."""
         self._flush().result()
 
+    def enable_persistence(self) -> None:
+        """Keep the journal from now on, in a run that was started without: all so far is durable when it returns."""
+        self._persist().result()
+
     def step(self) -> None:
         """Begin a step: one model call with what it asks for."""
         self._step().result()

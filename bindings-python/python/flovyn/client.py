@@ -15,6 +15,7 @@ from . import _native
 from .agent import Agent
 from .desk import Desk
 from .errors import ExecutionExists, FlovynError, InvalidArgument
+from .family import Persistence
 from .forks import Origin
 from .handle import Handle
 from .hub import Hub
@@ -57,6 +58,7 @@ class StartOptions(TypedDict, total=False):
     concurrency_limit: int | None
     delay: float | None
     traceparent: str | None
+    persistence: Persistence | None
 
 
 class Client(Desk):
@@ -105,6 +107,7 @@ class Client(Desk):
         concurrency_limit: int | None = None,
         delay: float | None = None,
         traceparent: str | None = None,
+        persistence: Persistence | None = None,
     ) -> Handle[Any]:
         """Start a run and return its handle; the run is durable when this returns.
 
@@ -112,7 +115,8 @@ class Client(Desk):
         ``agent`` is a declared agent or a kind. An input that the agent does not take, or that does not fit its
         annotation, is ``InvalidArgument``: here, and not again once the run has begun. ``delay``, ``timeout``
         and ``start_timeout`` are seconds: a run that no worker has begun within ``start_timeout`` fails. Of the runs with one ``concurrency_key`` as many are RUNNING at a time as ``concurrency_limit`` says,
-        one without it; those that wait do not count.
+        one without it; those that wait do not count. Of a run with
+        ``persistence="minimal"`` only its end, its usage and its signals are kept, until somebody else depends on more.
         """
         declared = _declared(agent)
         kind = cast(str, agent) if declared is None else declared.kind
@@ -133,6 +137,7 @@ class Client(Desk):
             concurrency_limit=concurrency_limit,
             delay=delay,
             traceparent=traceparent,
+            persistence=persistence,
         )
         native = await self._started(kind, value, options, () if declared is None or id is None else declared.aliases)
         return self._handle(native, declared)

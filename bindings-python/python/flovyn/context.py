@@ -275,6 +275,10 @@ class Context(Generic[S]):
         self._activation.check_open()
         return self._activation.step(self._session.call_flush(once_name.get()))
 
+    def _persist(self) -> Step[None]:
+        self._activation.check_open()
+        return self._activation.step(self._session.call_persist(once_name.get()))
+
     def _step(self) -> Step[None]:
         self._activation.check_open()
         return self._activation.step(self._session.call_step(once_name.get()))
@@ -338,6 +342,10 @@ class AgentContext(Context[S]):
     def flush(self) -> Coroutine[Any, Any, None]:
         """Force a commit; all earlier ops are durable when it returns."""
         return self._flush()
+
+    def enable_persistence(self) -> Coroutine[Any, Any, None]:
+        """Keep the journal from now on, in a run that was started without: all so far is durable when it returns."""
+        return self._persist()
 
     def step(self) -> Coroutine[Any, Any, None]:
         """Begin a step: one model call with what it asks for. Counts towards ``max_steps``."""

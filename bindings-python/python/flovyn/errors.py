@@ -38,6 +38,7 @@ __all__ = [
     "NonRetryable",
     "NotDone",
     "NotFound",
+    "NotPersisted",
     "NotSerializable",
     "OnceChanged",
     "OpenOperations",
@@ -235,6 +236,10 @@ class ExecutionClosed(FlovynError):
 
 class NoParent(FlovynError):
     """A message was for a parent, and the run has none."""
+
+
+class NotPersisted(FlovynError):
+    """What was asked for was not kept: the run has no journal."""
 
 
 class ParentGone(FlovynError):

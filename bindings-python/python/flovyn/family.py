@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .serde import Rebuild
 
 R = TypeVar("R")
+Persistence = Literal["full", "minimal", "ephemeral"]
+"""Whether the journal of a run is kept; see ``ctx.enable_persistence``."""
 Completion = Literal["wait_for_child", "immediate"]
 """When a run that was given away ends: as its successor does, or at once."""
 
@@ -41,6 +43,7 @@ class SpawnOptions(HandoffOptions, total=False):
     key: str | None
     on_parent_end: Literal["cancel", "detach"]
     shared_context: Literal["read_only", "conversation"] | Mapping[str, Any] | None
+    persistence: Persistence
 
 
 class Child(Step[R]):

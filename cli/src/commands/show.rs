@@ -104,6 +104,9 @@ fn print_facts(run: &Execution, input: &str, output: Option<String>, out: &mut O
     if let Some(to) = run.handed_to {
         add("handed to", to.to_string());
     }
+    if !run.new.persistence.keeps_journal() {
+        add("persistence", run.new.persistence.as_str().into());
+    }
     if run.wait.is_some() {
         add("waits for", waits_for(run));
     }

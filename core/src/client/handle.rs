@@ -355,6 +355,7 @@ impl Handle {
     /// follow, over any number of handoffs.
     pub async fn messages(&self) -> Result<Vec<Entry>> {
         let mut run = self.describe().await?;
+        run.check_kept()?;
         let mut entries = self.branch(&run).await?;
         while let Some(next) = run.handed_to {
             run = match self.storage.execution(self.org, next).await {
@@ -435,7 +436,7 @@ impl Handle {
 
     /// All entries of the run, on all branches, with their contents in memory.
     pub async fn entries(&self, page: PageRequest) -> Result<Page<Entry>> {
-        let mut page = self.storage.entries(self.org, self.id, page).await?;
+        let mut page = self.kept(self.storage.entries(self.org, self.id, page).await?).await?;
         for entry in &mut page.items {
             entry.new.content = self.load(entry.new.content.clone()).await?;
         }
@@ -444,12 +445,20 @@ impl Handle {
 
     /// Its checkpoints, oldest first.
     pub async fn checkpoints(&self, page: PageRequest) -> Result<Page<Checkpoint>> {
-        self.storage.checkpoints(self.org, self.id, page).await
+        self.kept(self.storage.checkpoints(self.org, self.id, page).await?).await
     }
 
     /// Its tasks, in order.
     pub async fn tasks(&self, page: PageRequest) -> Result<Page<Task>> {
-        self.storage.tasks(self.org, self.id, page).await
+        self.kept(self.storage.tasks(self.org, self.id, page).await?).await
+    }
+
+    /// A page of its journal. An empty one is no answer for a run that has none.
+    async fn kept<T>(&self, page: Page<T>) -> Result<Page<T>> {
+        if page.items.is_empty() {
+            self.describe().await?.check_kept()?;
+        }
+        Ok(page)
     }
 }
 

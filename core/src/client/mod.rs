@@ -22,8 +22,8 @@ pub use watch::Watching;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{
-    Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, Schedule, ScheduleSpec,
-    StartLimits, check_id,
+    Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, Persistence, Schedule,
+    ScheduleSpec, StartLimits, check_id,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
@@ -56,6 +56,8 @@ pub struct StartOptions {
     pub delay: Option<Duration>,
     /// W3C trace parent.
     pub traceparent: Option<String>,
+    /// Whether its journal is kept; as the backend's URL says unless given.
+    pub persistence: Option<Persistence>,
 }
 
 impl StartOptions {
@@ -87,6 +89,7 @@ impl StartOptions {
         new.concurrency_limit = self.concurrency_limit;
         new.delay = self.delay;
         new.traceparent = self.traceparent;
+        new.persistence = self.persistence.unwrap_or_default();
         new.check()?;
         Ok(new)
     }
@@ -98,12 +101,19 @@ pub struct Client {
     storage: Arc<dyn Storage>,
     chunks: Chunks,
     org: OrgId,
+    /// What is kept of runs that are started without saying so.
+    persistence: Persistence,
 }
 
 impl Client {
     /// A client of an open backend.
     pub fn new(storage: Arc<dyn Storage>, chunks: Chunks, org: OrgId) -> Self {
-        Self { storage, chunks, org }
+        Self { storage, chunks, org, persistence: Persistence::Full }
+    }
+
+    /// With what is kept of runs that are started without saying so.
+    pub(crate) fn keeping(self, persistence: Persistence) -> Self {
+        Self { persistence, ..self }
     }
 
     /// Follows a run's events after a position.
@@ -139,7 +149,9 @@ impl Client {
 
     /// As [`start`](Self::start), and also tells whether the run existed before.
     pub async fn create(&self, kind: &str, input: Payload, options: StartOptions) -> Result<Created> {
-        self.storage.create_execution(options.execution(self.org, kind, input)?).await
+        let persistence = Some(options.persistence.unwrap_or(self.persistence));
+        let new = StartOptions { persistence, ..options }.execution(self.org, kind, input)?;
+        self.storage.create_execution(new).await
     }
 
     /// The handle of a run that exists; `ExecutionNotFound` otherwise.

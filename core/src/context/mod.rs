@@ -104,6 +104,8 @@ pub trait AgentContext: Send + Sync {
     fn step(&self) -> Result<Step>;
     /// Makes everything called so far durable.
     fn flush(&self) -> Result<Step>;
+    /// Keeps the journal from now on, in a run that was started without. The step ends when all so far is durable.
+    fn enable_persistence(&self) -> Result<Step>;
     /// Waits for a detached task.
     fn attach(&self, task: TaskId) -> Result<Step>;
     /// Starts a run of another agent as a child of this one. It is born with the next commit; the step ends with its output.
@@ -335,6 +337,10 @@ impl AgentContext for Context {
 
     fn flush(&self) -> Result<Step> {
         self.step_for(Call::Flush)
+    }
+
+    fn enable_persistence(&self) -> Result<Step> {
+        Ok(self.step_of(self.shared.session.persist(self.once.as_ref())?))
     }
 
     fn attach(&self, task: TaskId) -> Result<Step> {

@@ -79,6 +79,8 @@ codes! {
     Unauthenticated => Denied, false;
     /// Who asks may not do this.
     PermissionDenied => Denied, false;
+    /// What was asked for was not kept: the run has no journal.
+    NotPersisted => Conflict, false;
     /// The run has ended and takes nothing more.
     ExecutionClosed => Conflict, false;
     /// The agent's function raised.

@@ -87,6 +87,13 @@ impl HostSession {
         Ok(self.call(Call::Signal { name: self.name(name), timeout }, once)?.op)
     }
 
+    /// Keeps the journal from now on. The op ends when all so far is durable.
+    pub fn persist(&self, once: Option<&str>) -> Result<OpRef> {
+        self.check_thread()?;
+        let once = once.map(|name| self.name(name));
+        self.core.persist(once.as_ref())
+    }
+
     /// Sends the parent a request. The op ends with the answer.
     pub fn request(
         &self,

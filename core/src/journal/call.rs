@@ -3,7 +3,7 @@
 use super::machine::OpRef;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, TaskId};
-use crate::model::{MessageBody, OnParentEnd, Placement, SharedContext, StartLimits, TaskOptions, Usage};
+use crate::model::{MessageBody, OnParentEnd, Persistence, Placement, SharedContext, StartLimits, TaskOptions, Usage};
 use crate::payload::Payload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,6 +137,8 @@ pub struct ChildOptions {
     pub on_parent_end: OnParentEnd,
     /// What it is given of the conversation of this run; nothing unless given.
     pub shared_context: Option<SharedContext>,
+    /// Whether its journal is kept.
+    pub persistence: Persistence,
 }
 
 /// A question about the outside of the run's code. The answer is recorded.

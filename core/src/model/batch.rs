@@ -144,6 +144,8 @@ pub struct AttemptReport {
     pub result: AttemptResult,
     /// How long it ran.
     pub duration: Duration,
+    /// When the code learned of it, where that was before the report: a replay gives it the same time.
+    pub ended_at: Option<Timestamp>,
 }
 
 /// How an attempt ended.
@@ -205,6 +207,13 @@ pub enum BatchEnd {
         /// The failure that people are shown.
         failure: Option<Failure>,
     },
+}
+
+impl BatchEnd {
+    /// Whether the run has ended with it.
+    pub(crate) fn is_terminal(&self) -> bool {
+        matches!(self, Self::Complete(_) | Self::Fail(_) | Self::Cancelled(_))
+    }
 }
 
 /// The answer to a commit. It is the same for every retry of a request.

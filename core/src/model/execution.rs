@@ -420,6 +420,22 @@ impl Execution {
         self.new.shared_context.as_ref().and_then(super::SharedContext::leaf)
     }
 
+    /// Whether its conversation, its tasks and its checkpoints can be read.
+    ///
+    /// Errors: `NotPersisted`.
+    #[doc(hidden)]
+    pub fn check_kept(&self) -> Result<()> {
+        if self.new.persistence.keeps_journal() {
+            return Ok(());
+        }
+        let (id, word) = (self.new.id, self.new.persistence.as_str());
+        let message = format!(
+            "the run {id} was started with persistence {word:?}: its end, its usage and its signals are kept, and nothing else; start it \
+             with \"full\", or let its code call enable_persistence()"
+        );
+        Err(Error::new(Code::NotPersisted, message).with("id", id))
+    }
+
     /// What it has left for whoever waits for its end.
     pub(crate) fn end_output(&self) -> Option<&Payload> {
         self.output.as_ref().filter(|_| self.status != Status::Failed)

@@ -44,7 +44,7 @@ pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};
 pub use shared_context::SharedContext;
 pub use signal::{Delivery, Signal};
-pub use start::{OnParentEnd, StartLimits};
+pub use start::{OnParentEnd, Persistence, StartLimits};
 pub use task::{Failure, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus};
 pub use text::{MAX_ID, MAX_NAME};
 pub use usage::{Usage, UsageTotals};

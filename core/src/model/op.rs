@@ -221,10 +221,11 @@ pub struct RecordedOp {
 }
 
 impl RecordedOp {
-    /// Whether it is an `Abandon` that no longer counts (see [`UNDONE`]).
+    /// Whether it is an `Abandon` that no longer counts, or what a run has used of whose journal no more was kept (see
+    /// [`UNDONE`]). The code does not make this call again.
     pub(crate) fn is_undone(&self) -> bool {
         let undone = matches!(&self.label.key, LabelKey::Key(key) if **key == *UNDONE);
-        undone && matches!(self.body, RecordedBody::Abandon { .. })
+        undone && matches!(self.body, RecordedBody::Abandon { .. } | RecordedBody::Usage)
     }
 
     /// Where it is in its run.

@@ -61,6 +61,52 @@ pub struct NewExecution {
     pub on_parent_end: OnParentEnd,
     /// What it is given of the conversation of the run that starts it.
     pub shared_context: Option<SharedContext>,
+    /// Whether its journal is kept. Once it has to be, this is `Full`.
+    pub persistence: Persistence,
+}
+
+/// Whether the journal of a run is kept: its conversation, the results of its steps, its checkpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Persistence {
+    /// Every step is durable before the code learns of it.
+    #[default]
+    Full,
+    /// The journal stays in memory until somebody else depends on it: the run waits, starts a child, sends a message, calls
+    /// a task of other workers or one that must not run twice, or asks for it. From then on it is a full one. Its end, what
+    /// it has used and its signals are always kept. A crash before starts it from the beginning.
+    Minimal,
+    /// The same, under the name that children are given.
+    Ephemeral,
+}
+
+impl Persistence {
+    /// All of them, by the number under which they are stored.
+    pub(crate) const ALL: [Self; 3] = [Self::Full, Self::Minimal, Self::Ephemeral];
+
+    /// Whether every step of a run is durable before its code learns of it.
+    pub fn keeps_journal(self) -> bool {
+        self == Self::Full
+    }
+
+    /// The word of it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Minimal => "minimal",
+            Self::Ephemeral => "ephemeral",
+        }
+    }
+
+    /// The persistence of a word.
+    ///
+    /// Errors: `InvalidArgument` for another word.
+    pub fn parse(word: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|one| one.as_str() == word).ok_or_else(|| {
+            let message = format!("persistence is {word:?}; give \"full\", \"minimal\" or \"ephemeral\"");
+            Error::new(Code::InvalidArgument, message)
+        })
+    }
 }
 
 /// What becomes of a child that still runs when its parent ends.
@@ -110,6 +156,7 @@ impl NewExecution {
             traceparent: None,
             on_parent_end: OnParentEnd::Cancel,
             shared_context: None,
+            persistence: Persistence::Full,
         })
     }
 }

@@ -21,6 +21,7 @@ use crate::client::Client;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::OrgId;
+use crate::model::Persistence;
 use crate::storage::available::troubled;
 use crate::storage::memory::MemoryStorage;
 use crate::storage::{Storage, schedules};
@@ -39,6 +40,8 @@ struct Inner {
     storage: Arc<dyn Storage>,
     chunks: Chunks,
     org: OrgId,
+    /// What is kept of runs that are started without saying so.
+    persistence: Persistence,
     /// The workers that were started here. Those that were closed meanwhile are left out when the next one is added.
     workers: Mutex<Vec<Weak<worker::Core>>>,
     /// The tasks that run in the background: housekeeping, and the one that carries previews.
@@ -50,7 +53,8 @@ struct Inner {
 static NAMED_MEMORY: LazyLock<Mutex<HashMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
 impl Runtime {
-    /// Opens the backend of a URL: `memory:`, `memory:name`, `sqlite:FILE`, `postgres://…`, `http://HOST:PORT`. Must be called inside
+    /// Opens the backend of a URL: `memory:`, `memory:name`, `sqlite:FILE`, `minimal:FILE`, `postgres://…`,
+    /// `http://HOST:PORT`. Must be called inside
     /// a tokio runtime.
     pub async fn open(url: &str) -> Result<Self> {
         match parse_url(url)? {
@@ -67,7 +71,7 @@ impl Runtime {
                 Ok(runtime)
             }
             #[cfg(feature = "sqlite")]
-            Backend::Sqlite { path, normal, retention, max_payload } => {
+            Backend::Sqlite { path, normal, retention, max_payload, minimal } => {
                 use crate::storage::sqlite::{SqliteOptions, SqliteStorage, Synchronous};
                 let synchronous = if normal { Synchronous::Normal } else { Synchronous::Full };
                 let mut options = SqliteOptions { synchronous, ..SqliteOptions::default() };
@@ -75,7 +79,8 @@ impl Runtime {
                 let storage = tokio::task::spawn_blocking(move || SqliteStorage::open(path, options))
                     .await
                     .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
-                Ok(Self::keeping(storage.shared(), retention))
+                let persistence = if minimal { Persistence::Minimal } else { Persistence::Full };
+                Ok(Self::keeping(storage.shared(), retention, persistence))
             }
             #[cfg(feature = "remote")]
             Backend::Server { url } => {
@@ -95,7 +100,7 @@ impl Runtime {
                 let storage = tokio::task::spawn_blocking(move || PostgresStorage::connect(&url, options))
                     .await
                     .map_err(|error| Error::new(Code::StorageUnavailable, error.to_string()))??;
-                Ok(Self::keeping(storage.shared(), retention))
+                Ok(Self::keeping(storage.shared(), retention, Persistence::Full))
             }
             #[cfg(not(feature = "postgres"))]
             Backend::Postgres { .. } => {
@@ -115,6 +120,10 @@ impl Runtime {
 
     /// Uses a backend that is already open.
     pub fn over(storage: Arc<dyn Storage>) -> Self {
+        Self::opened(storage, Persistence::Full)
+    }
+
+    fn opened(storage: Arc<dyn Storage>, persistence: Persistence) -> Self {
         let (open, clock) = (Arc::downgrade(&storage), storage.clock().clone());
         let mut beside = vec![
             crate::spawn::task(housekeep(open, clock)).abort_handle(),
@@ -127,7 +136,7 @@ impl Runtime {
         }
         let (chunks, org) = (storage.chunks(), storage.org());
         let (workers, beside, removing) = (Mutex::default(), Mutex::new(beside), Mutex::default());
-        Self(Arc::new(Inner { storage, chunks, org, workers, beside, removing }))
+        Self(Arc::new(Inner { storage, chunks, org, persistence, workers, beside, removing }))
     }
 
     /// From now on, and as long as the runtime is open, removes each run with everything that belongs to it when `keep`
@@ -144,8 +153,8 @@ impl Runtime {
     }
 
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    fn keeping(storage: Arc<dyn Storage>, retention: Option<Duration>) -> Self {
-        let runtime = Self::over(storage);
+    fn keeping(storage: Arc<dyn Storage>, retention: Option<Duration>, persistence: Persistence) -> Self {
+        let runtime = Self::opened(storage, persistence);
         if let Some(keep) = retention {
             runtime.keep_ended(keep);
         }
@@ -154,12 +163,12 @@ impl Runtime {
 
     /// A client of it.
     pub fn client(&self) -> Client {
-        Client::new(self.0.storage.clone(), self.0.chunks.clone(), self.0.org)
+        self.client_of(self.0.org)
     }
 
     /// A client that calls as an org.
     pub fn client_of(&self, org: OrgId) -> Client {
-        Client::new(self.0.storage.clone(), self.0.chunks.clone(), org)
+        Client::new(self.0.storage.clone(), self.0.chunks.clone(), org).keeping(self.0.persistence)
     }
 
     /// The previews that its clients and workers share.

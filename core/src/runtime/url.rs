@@ -26,6 +26,8 @@ pub enum Backend {
         retention: Option<Duration>,
         /// `?max_payload=1GiB`: the ceiling of one payload in bytes; 256 MiB otherwise.
         max_payload: Option<u64>,
+        /// `minimal:FILE`: runs that are started without saying so keep no journal.
+        minimal: bool,
     },
     /// A server.
     Server {
@@ -84,11 +86,13 @@ pub fn parse_url(url: &str) -> Result<Backend> {
     if let Some(name) = url.strip_prefix("memory:") {
         return Ok(Backend::Memory { name: (!name.is_empty()).then(|| name.to_owned()) });
     }
-    if let Some(rest) = url.strip_prefix("sqlite:") {
+    let minimal = url.starts_with("minimal:");
+    if let Some(rest) = url.strip_prefix("sqlite:").or_else(|| url.strip_prefix("minimal:")) {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let path = path.strip_prefix("//").unwrap_or(path);
         if path.is_empty() {
-            return Err(wrong("it names no file; write sqlite:agents.db".into()));
+            let scheme = if minimal { "minimal" } else { "sqlite" };
+            return Err(wrong(format!("it names no file; write {scheme}:agents.db")));
         }
         let (common, others) = CommonOptions::of(query).map_err(|error| wrong(error.message().to_owned()))?;
         let mut normal = false;
@@ -103,7 +107,7 @@ pub fn parse_url(url: &str) -> Result<Backend> {
             }
         }
         let CommonOptions { retention, max_payload } = common;
-        return Ok(Backend::Sqlite { path: path.into(), normal, retention, max_payload });
+        return Ok(Backend::Sqlite { path: path.into(), normal, retention, max_payload, minimal });
     }
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         let (server, query) = url.split_once('?').unwrap_or((url, ""));
@@ -119,7 +123,7 @@ pub fn parse_url(url: &str) -> Result<Backend> {
         }
         "postgres" | "postgresql" => Err(wrong("write postgres://user@host/database".into())),
         _ => Err(wrong(
-            "it starts with no known scheme; use sqlite:FILE, postgres://, memory:, http://HOST:PORT or https://HOST:PORT".into(),
+            "it starts with no known scheme; use sqlite:FILE, minimal:FILE, postgres://, memory:, http://HOST:PORT or https://HOST:PORT".into(),
         )),
     }
 }
@@ -178,13 +182,22 @@ mod tests {
         assert_eq!(parse_url("memory:a").unwrap(), Backend::Memory { name: Some("a".into()) });
         assert_eq!(
             parse_url("sqlite:a.db").unwrap(),
-            Backend::Sqlite { path: "a.db".into(), normal: false, retention: None, max_payload: None }
+            Backend::Sqlite { path: "a.db".into(), normal: false, retention: None, max_payload: None, minimal: false }
         );
-        let absolute =
-            Backend::Sqlite { path: "/x/a.db".into(), normal: true, retention: None, max_payload: Some(512 << 20) };
+        let forgets =
+            Backend::Sqlite { path: "a.db".into(), normal: false, retention: None, max_payload: None, minimal: true };
+        assert_eq!(parse_url("minimal:a.db").unwrap(), forgets);
+        let absolute = Backend::Sqlite {
+            path: "/x/a.db".into(),
+            normal: true,
+            retention: None,
+            max_payload: Some(512 << 20),
+            minimal: false,
+        };
         assert_eq!(parse_url("sqlite:/x/a.db?synchronous=normal&max_payload=512MiB").unwrap(), absolute);
         let retention = Some(Duration::from_secs(30 * 86_400));
-        let month = Backend::Sqlite { path: "a.db".into(), normal: false, retention, max_payload: None };
+        let month =
+            Backend::Sqlite { path: "a.db".into(), normal: false, retention, max_payload: None, minimal: false };
         assert_eq!(parse_url("sqlite:a.db?retention=30d").unwrap(), month);
         let server = Backend::Server { url: "http://localhost:9090".into() };
         assert_eq!(parse_url("http://localhost:9090/").unwrap(), server);
@@ -201,6 +214,7 @@ mod tests {
             "",
             "a.db",
             "sqlite:",
+            "minimal:",
             "sqlite:a?x=1",
             "sqlite:a?retention=",
             "sqlite:a?retention=3",

@@ -1,10 +1,11 @@
 //! Carries out the machine's effects: commits, fetches and timers here, the others by the host.
 
+use super::deferred::{CaughtUp, Taken};
 use super::{Closed, HostEffect, Inner, Session, Tried, traces};
 use crate::error::{Code, Result};
 use crate::id::RequestId;
 use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef};
-use crate::model::{BatchEnd, CommitRequest, Fact, FactKind, OpBody};
+use crate::model::{BatchEnd, CommitRequest, Committed, Fact, FactKind, OpBody};
 use crate::payload::{Body, Content, ContentHash, Digest, Payload, RowOf};
 use crate::storage::PAGE;
 use crate::storage::available::until_available;
@@ -182,6 +183,22 @@ impl Session {
             known: draft.known,
             batch: draft.batch,
         };
+        let mut request = match self.deferred.take(request, self.storage.clock().now()) {
+            Taken::Held(answer) => {
+                self.with(|machine| machine.answered(Ok(answer)));
+                return self.refresh_if_hinted();
+            }
+            Taken::Written(request) => request,
+        };
+        match self.write_held().await {
+            Ok(None) => {}
+            Ok(Some(CaughtUp { answer, .. })) if matches!(answer.committed, Committed::Finished(_)) => {
+                return self.with(|machine| machine.answered(Ok(answer)));
+            }
+            Ok(Some(CaughtUp { news: true, .. })) => {}
+            Ok(Some(CaughtUp { answer, .. })) => request.known = request.known.max(answer.high),
+            Err(error) => return self.with(|machine| machine.answered(Err(error))),
+        }
         let keeper = self.keeper.get();
         let wanted = keeper.and_then(|keeper| Some((keeper, keeper.wants(self.execution, &request.batch)?)));
         let mut answer = match wanted {

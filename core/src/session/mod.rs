@@ -8,6 +8,7 @@
 //! `closed` and `went_on`, or the storage is called: these call back into the session.
 
 mod conversations;
+mod deferred;
 mod effects;
 mod reads;
 mod tasks;
@@ -29,6 +30,7 @@ use crate::sync::Mutex;
 use crate::tracer::{Activation, Tracer};
 use bytes::Bytes;
 pub(crate) use conversations::Conversations;
+use deferred::Deferred;
 pub(crate) use reads::number_of;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,6 +154,7 @@ pub struct Session {
     /// How many previews the agent itself has made. Held while any preview of the run gets its number and is published:
     /// without it two threads could publish in another order than that of the numbers.
     previews: Mutex<u64>,
+    deferred: Deferred,
     /// The place in the journal of the last random draw, and how many draws there were before it at the same place.
     draws: Mutex<(u32, u64)>,
     trace: Activation,
@@ -211,6 +214,7 @@ impl Session {
         let (stored_now, epoch) = (storage.clock().now(), claim.lease.epoch);
         let (number, tail) = (segment.execution.segment, segment.tail.len());
         let trace = Activation::begin(tracer, &claim.execution, epoch, number, tail, stored_now);
+        let deferred = Deferred::of(&segment);
         let machine = Machine::new(segment, config);
         let entered_at = (machine.segment(), machine.tail_length());
         let inner = Inner {
@@ -243,6 +247,7 @@ impl Session {
             keeper: OnceLock::new(),
             closed: AtomicBool::new(false),
             previews: Mutex::default(),
+            deferred,
             draws: Mutex::new((0, 0)),
             trace,
         })
@@ -421,6 +426,14 @@ impl Session {
             ));
         }
         Ok(())
+    }
+
+    /// From now on every commit reaches the store, and those before it with the next one: the op of this call is durable
+    /// with all of them.
+    pub fn persist(&self, once: Option<&Arc<str>>) -> Result<OpRef> {
+        self.check_open()?;
+        self.deferred.stop();
+        Ok(self.call(Call::Flush, once)?.op)
     }
 
     // ── who and where ───────────────────────────────────────────────────────────────────────────────────────────

@@ -1,10 +1,11 @@
 //! What the worker does with a session: it keeps the lease, parks and evicts the copy, takes it up again, and ends it.
 
+use super::deferred::CaughtUp;
 use super::{Closed, HostEffect, Inner, Session, now};
 use crate::error::Kind;
 use crate::id::ExecutionId;
 use crate::journal::Machine;
-use crate::model::{Claim, Fact, Purse};
+use crate::model::{Claim, Committed, Fact, Purse};
 use crate::sync::MutexGuard;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -120,10 +121,24 @@ impl Session {
     /// dropped.
     pub(crate) fn drain(&self) {
         self.with(Machine::drain);
+        if let Some(me) = self.me.upgrade().filter(|_| self.deferred.is_behind()) {
+            self.runtime.spawn(async move {
+                match me.write_held().await {
+                    Ok(Some(CaughtUp { answer, .. })) if let Committed::Finished(status) = answer.committed => {
+                        me.close(Closed::Finished(status));
+                    }
+                    Ok(_) => {}
+                    Err(error) => me.close(Closed::Lost(error)),
+                }
+            });
+        }
     }
 
     /// Whether an attempt is under way here, or what it returned is not stored yet.
     pub(crate) fn is_working(&self) -> bool {
+        if self.deferred.is_behind() && !self.is_closed() {
+            return true;
+        }
         let inner = self.inner.lock();
         // Attempts that pause before another try, or wait for a place, are no work to wait for: whoever goes on with
         // the run makes the try.

@@ -1,7 +1,7 @@
 //! The view of a run, with what it waits for, why it failed, and what it has cost.
 
 use super::show::{Moment, Word, view};
-use crate::model::{CancelMode, Execution, Status, UsageTotals, Wait, WaitReason};
+use crate::model::{CancelMode, Execution, Persistence, Status, UsageTotals, Wait, WaitReason};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -66,6 +66,10 @@ view! {
         pub depth: u32,
         /// The run that it has given its work to.
         pub handed_to: Option<Uuid>,
+        /// Whether its journal is kept: `full`, or `minimal` or `ephemeral` while the store has nothing of it but its end, its
+        /// usage and its signals.
+        #[cfg_attr(feature = "openapi", schema(value_type = String, example = "full"))]
+        pub persistence: Word<Persistence>,
         /// Where it was forked from.
         pub forked_from: Option<Fork>,
         /// When it was started.
@@ -202,6 +206,7 @@ impl Run {
             root: run.root.0,
             depth: run.depth,
             handed_to: run.handed_to.map(|to| to.0),
+            persistence: Word(run.new.persistence),
             forked_from: run.forked_from.map(|from| Fork {
                 execution: from.execution.0,
                 id: from.execution.0,

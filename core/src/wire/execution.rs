@@ -5,8 +5,8 @@ use crate::clock::Timestamp;
 use crate::error::{Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    CancelMode, Cancellation, Claim, Ends, Execution, Failure, ForkPoint, Lease, NewExecution, OnParentEnd, Shared,
-    SharedContext, StartLimits, Status, Usage, UsageTotals, Wait,
+    CancelMode, Cancellation, Claim, Ends, Execution, Failure, ForkPoint, Lease, NewExecution, OnParentEnd,
+    Persistence, Shared, SharedContext, StartLimits, Status, Usage, UsageTotals, Wait,
 };
 use crate::payload::Digest;
 use bytes::Bytes;
@@ -169,6 +169,7 @@ impl From<&NewExecution> for v2::NewExecution {
             traceparent: new.traceparent.clone(),
             detached: new.on_parent_end == OnParentEnd::Detach,
             shared_context: new.shared_context.as_ref().map(Into::into),
+            persistence: (!new.persistence.keeps_journal()).then(|| new.persistence.as_str().into()),
         }
     }
 }
@@ -193,6 +194,7 @@ impl super::OfOrg for v2::NewExecution {
             traceparent: self.traceparent,
             on_parent_end: if self.detached { OnParentEnd::Detach } else { OnParentEnd::Cancel },
             shared_context: self.shared_context.map(TryInto::try_into).transpose()?,
+            persistence: self.persistence.as_deref().map(Persistence::parse).transpose()?.unwrap_or_default(),
         })
     }
 }

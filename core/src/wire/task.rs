@@ -222,6 +222,7 @@ impl From<&AttemptReport> for v2::Attempt {
             attempt: report.attempt,
             duration: micros(report.duration),
             result: Some((&report.result).into()),
+            ended_at: report.ended_at.map(|at| at.0),
         }
     }
 }
@@ -234,6 +235,7 @@ impl TryFrom<v2::Attempt> for AttemptReport {
             attempt: wire.attempt,
             result: need(wire.result, "attempt.result")?.try_into()?,
             duration: Duration::from_micros(wire.duration),
+            ended_at: wire.ended_at.map(Timestamp),
         })
     }
 }

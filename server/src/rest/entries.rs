@@ -83,7 +83,9 @@ async fn steps(caller: &Caller, entries: &[Entry]) -> Result<Vec<u32>, Problem> 
 pub(super) async fn entries(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<EntryView>>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let id = caller.run().await?.new.id;
+    let run = caller.run().await?;
+    run.check_kept()?;
+    let id = run.new.id;
     let page = caller.service.storage.entries(caller.org(), id, page).await?;
     listed(&caller, &page.items, page.next.map(|cursor| cursor.0)).await
 }
@@ -102,6 +104,7 @@ pub(super) async fn messages(caller: Caller, mut query: QueryParams) -> Result<a
     }
     let after = page.after.map(|cursor| cursor.0.parse::<EntryId>()).transpose();
     let after = after.map_err(|_| Problem::invalid("the cursor is none of this listing; pass a nextCursor"))?;
+    caller.run().await?.check_kept()?;
     let branch = branch(&caller).await?;
     let start = match after {
         None => 0,

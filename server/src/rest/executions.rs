@@ -14,7 +14,9 @@ use flovyn_core::client::StartOptions;
 use flovyn_core::clock::Timestamp;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
-use flovyn_core::model::{Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, RollUp, StartLimits, Status};
+use flovyn_core::model::{
+    Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, Persistence, RollUp, StartLimits, Status,
+};
 use flovyn_core::view;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -77,6 +79,9 @@ pub(super) struct Start {
     timeout_seconds: Option<f64>,
     /// The longest it may wait for a worker to begin it.
     start_timeout_seconds: Option<f64>,
+    /// Whether its journal is kept: `full`, or `minimal` (`ephemeral`), which keeps its end, its usage and its signals until
+    /// somebody else depends on more.
+    persistence: Option<String>,
     /// Higher is claimed first.
     #[serde(default)]
     priority: i32,
@@ -250,6 +255,7 @@ pub(super) async fn start(
         concurrency_key: body.concurrency_key,
         concurrency_limit: body.concurrency_limit,
         delay: seconds("delaySeconds", body.delay_seconds)?,
+        persistence: body.persistence.as_deref().map(Persistence::parse).transpose()?,
         traceparent: headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned),
     };
     let new = options.execution(caller.org(), &kind, input)?;
@@ -409,7 +415,9 @@ async fn checkpoint_view(caller: &Caller, checkpoint: &Checkpoint, fetch: u64) -
 pub(super) async fn checkpoints(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Checkpoints>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let id = caller.run().await?.new.id;
+    let run = caller.run().await?;
+    run.check_kept()?;
+    let id = run.new.id;
     let page = caller.service.storage.checkpoints(caller.org(), id, page).await?;
     let mut checkpoints = Vec::with_capacity(page.items.len());
     for checkpoint in &page.items {
@@ -425,6 +433,7 @@ pub(super) async fn checkpoints(caller: Caller, mut query: QueryParams) -> Resul
 )]
 pub(super) async fn latest_checkpoint(caller: Caller) -> Result<axum::Json<CheckpointView>, Problem> {
     let run = caller.run().await?;
+    run.check_kept()?;
     checkpoint_response(&caller, run.new.id, run.segment).await
 }
 

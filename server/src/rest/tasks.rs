@@ -86,7 +86,9 @@ pub(super) async fn view(caller: &Caller, task: &Task, fetch: u64) -> Result<Tas
 pub(super) async fn tasks(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Tasks>, Problem> {
     let page = query.page()?;
     query.reject_unknown()?;
-    let page = tasks_of(&caller, caller.run().await?.new.id, page).await?;
+    let run = caller.run().await?;
+    run.check_kept()?;
+    let page = tasks_of(&caller, run.new.id, page).await?;
     let mut tasks = Vec::with_capacity(page.items.len());
     for task in &page.items {
         tasks.push(view(&caller, task, IN_ROW).await?);

@@ -62,7 +62,9 @@ pub(super) fn label(call: &ChildCall) -> Result<Label> {
 
 pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call: ChildCall) -> OpBody {
     let ChildCall { kind, input, options, hand_off } = call;
-    let ChildOptions { id: name, key: _, queue, limits, priority, metadata, on_parent_end, shared_context } = options;
+    let ChildOptions {
+        id: name, queue, limits, priority, metadata, on_parent_end, shared_context, persistence, ..
+    } = options;
     machine.tie(index, id, name.is_some());
     machine.segment.hand_off = hand_off.map(|completion| (index, completion)).or(machine.segment.hand_off);
     let shared_context = shared_context.map(|shared| shared.from(|thread| machine.leaf(thread)));
@@ -84,6 +86,7 @@ pub(super) fn record(machine: &mut Machine, index: usize, id: ExecutionId, call:
         traceparent: None,
         on_parent_end: if hand_off == Some(Completion::Immediate) { OnParentEnd::Detach } else { on_parent_end },
         shared_context,
+        persistence,
     }))
 }
 

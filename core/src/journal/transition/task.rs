@@ -201,7 +201,7 @@ impl Machine {
             return;
         }
         task.here = Attempt::Ended;
-        self.draft.attempt(AttemptReport { sequence, attempt, result, duration });
+        self.draft.attempt(AttemptReport { sequence, attempt, result, duration, ended_at: None });
         self.plan();
     }
 

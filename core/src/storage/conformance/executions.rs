@@ -486,7 +486,7 @@ pub async fn a_run_that_nobody_begins_fails(factory: &dyn Factory) {
     assert_eq!(rig.status(delayed).await, Status::Pending);
     rig.pass_after(Duration::from_secs(30)).await;
     assert_eq!(rig.status(delayed).await, Status::Failed);
-    rig.storage.resume(ORG, left, ResumeRequest::default()).await.unwrap();
+    rig.storage.resume(ORG, left, ResumeRequest { retry: true, ..ResumeRequest::default() }).await.unwrap();
     rig.pass_after(Duration::from_secs(9)).await;
     assert_eq!(rig.status(left).await, Status::Pending);
     rig.pass_after(Duration::from_secs(1)).await;

@@ -26,6 +26,7 @@ pub mod limits;
 pub mod lives;
 pub mod load;
 pub mod payloads;
+pub mod persistence;
 pub mod previews;
 pub mod random;
 pub mod retention;
@@ -205,6 +206,9 @@ macro_rules! conformance_cases {
             conversations {
                 family_10_a_child_goes_on_from_the_conversation_of_its_parent
                 family_10_a_stopped_child_leaves_its_conversation family_10_a_value_is_given_to_a_child
+            }
+            persistence {
+                family_13_a_journal_is_kept_once_it_has_to_be family_13_a_late_report_keeps_its_time
             }
             handoffs {
                 family_11_a_handoff_lets_go_of_everything family_11_an_end_goes_up_the_chain

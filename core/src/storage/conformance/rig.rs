@@ -487,7 +487,7 @@ pub fn entry_id(op: &NewOp) -> Option<EntryId> {
 
 /// The end of an inline attempt.
 pub fn ended(sequence: u32, attempt: u32, result: AttemptResult) -> AttemptReport {
-    AttemptReport { sequence, attempt, result, duration: Duration::from_millis(5) }
+    AttemptReport { sequence, attempt, result, duration: Duration::from_millis(5), ended_at: None }
 }
 
 /// A result.

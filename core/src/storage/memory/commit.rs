@@ -9,8 +9,8 @@ use crate::id::{EntryId, OrgId, Slot};
 use crate::journal::retry::{Verdict, after_attempt};
 use crate::model::{
     Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, EventKind, Lease, NewCheckpoint, NewOp,
-    OnceResult, OpBody, Placement, RecordedBody, RecordedOp, SideEffects, Status, TaskOptions, TaskStatus, Wait,
-    WaitReason,
+    OnceResult, OpBody, Persistence, Placement, RecordedBody, RecordedOp, SideEffects, Status, TaskOptions, TaskStatus,
+    Wait, WaitReason,
 };
 use crate::storage::limits::too_many_open;
 use serde_json::json;
@@ -327,6 +327,9 @@ impl Run {
         }
         self.exec.base += 1;
         self.exec.losses = 0;
+        if !batch.end.is_terminal() {
+            self.exec.new.persistence = Persistence::Full;
+        }
         self.exec.updated_at = now;
         // A task that starts and ends in this batch has one event, that of its end.
         let silent: BTreeSet<Slot> = batch
@@ -355,7 +358,7 @@ impl Run {
                     let length = i64::try_from(report.duration.as_micros()).unwrap_or(i64::MAX);
                     row.task.started_at = Some(Timestamp(now.0.saturating_sub(length)));
                 }
-                self.end_attempt(place, report.result.clone(), now);
+                self.end_attempt(place, report.result.clone(), report.ended_at.map_or(now, |at| at.min(now)));
             }
         }
         for &(sequence, new_count) in &batch.read_counts {

@@ -11,8 +11,8 @@ use super::values::{
 use crate::clock::Timestamp;
 use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
 use crate::model::{
-    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, OnParentEnd, Purse, StartLimits, Status,
-    UsageTotals,
+    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, OnParentEnd, Persistence, Purse,
+    StartLimits, Status, UsageTotals,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::Standing;
@@ -31,7 +31,7 @@ macro_rules! run_columns {
          x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, \
          x.claim_number, x.concurrency_key, \
          x.prefer_until, x.concurrency_limit, x.concurrency_slot, x.children, x.depth, x.parent_id, x.root_id, \
-         x.purse, x.shared_context, x.handed_to, x.starts_by"
+         x.purse, x.shared_context, x.handed_to, x.starts_by, x.persistence"
     };
 }
 pub(super) use run_columns;
@@ -85,7 +85,7 @@ static SAVED: Set = Set::update(
      step_count int, step_limit int, tail_limit bigint, leaf uuid, code text, cancel_number bigint, cancel_mode smallint, \
      cancel_grace bigint, cancel_until bigint, begins_at bigint, ends_at bigint, wait text, due_at bigint, \
      updated_at bigint, quarantined boolean, claim_number bigint, host_timer boolean, prefer_until bigint, \
-     concurrency_slot int, children int, starts_by bigint",
+     concurrency_slot int, children int, starts_by bigint, persistence smallint",
 );
 static BORN: Set = Set::add(
     "agent_execution",
@@ -94,7 +94,7 @@ static BORN: Set = Set::add(
      metadata text, concurrency_key text, traceparent text, forked_run bigint, forked_id uuid, forked_segment int, \
      forked_sequence int, forked_high bigint, forked_base bigint, created_at bigint, updated_at bigint, input bytea, \
      concurrency_limit int, root_id uuid, parent_id uuid, depth int, purse text, detached boolean, shared_context text, \
-     leaf uuid, starts_by bigint",
+     leaf uuid, starts_by bigint, persistence smallint",
 )
 .returning("id, run");
 static PROGRESS: Set = Set::update(
@@ -187,6 +187,7 @@ impl Run {
             shared_context: json_opt(row, 38)?,
             handed_to: row.get::<Option<Uuid>>(39)?.map(ExecutionId),
             starts_by: row.get(40)?,
+            persistence: one_of(&Persistence::ALL, 41, row)?,
         })
     }
 
@@ -248,6 +249,7 @@ fn new_row(
         new.shared_context.as_ref().map(text_of).transpose()?,
         run.leaf.map(|id| id.0),
         run.starts_by,
+        run.persistence as u8,
     ])
 }
 
@@ -437,6 +439,7 @@ impl Runs for Tx<'_> {
                 run.concurrency_slot,
                 run.children,
                 run.starts_by,
+                run.persistence as u8,
             ],
         );
         Ok(())
@@ -511,59 +514,60 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row) -> Done<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match row.get::<Option<Uuid>>(50)? {
+    let forked_from = match row.get::<Option<Uuid>>(51)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(51)?, sequence: row.get(52)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(52)?, sequence: row.get(53)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(53)?);
-    let updated_at: i64 = row.get(54)?;
-    let last_event: Option<i64> = row.get(60)?;
+    let created_at = Timestamp(row.get(54)?);
+    let updated_at: i64 = row.get(55)?;
+    let last_event: Option<i64> = row.get(61)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.key.org,
             id: run.id,
-            kind: row.get(41)?,
-            queue: row.get(42)?,
-            priority: row.get(43)?,
-            key: row.get(44)?,
-            input_digest: Digest(row.get(45)?),
-            limits: json_column(row, 46)?,
-            metadata: json_column(row, 47)?,
+            kind: row.get(42)?,
+            queue: row.get(43)?,
+            priority: row.get(44)?,
+            key: row.get(45)?,
+            input_digest: Digest(row.get(46)?),
+            limits: json_column(row, 47)?,
+            metadata: json_column(row, 48)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(48)?,
-            input: payload(row, 57)?,
+            traceparent: row.get(49)?,
+            input: payload(row, 58)?,
             shared_context: run.shared_context.clone(),
+            persistence: run.persistence,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
-            on_parent_end: then(row.get(62)?),
+            on_parent_end: then(row.get(63)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 58)?,
-        failure: json_opt(row, 56)?,
+        output: payload_opt(row, 59)?,
+        failure: json_opt(row, 57)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<Option<u64>>(59)?.unwrap_or(0)),
+        base: run.base.max(row.get::<Option<u64>>(60)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 49)?,
+        usage: json_column(row, 50)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
         handed_to: run.handed_to,
-        purse: json_opt(row, 61)?,
+        purse: json_opt(row, 62)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<Option<i64>>(55)?.map(Timestamp),
+        ended_at: row.get::<Option<i64>>(56)?.map(Timestamp),
     })
 }

@@ -23,7 +23,7 @@ use crate::id::{Slot, WorkerId};
 use crate::journal::retry::{Verdict, after_loss};
 use crate::model::{
     AttemptReport, Batch, BatchEnd, Checkpoint, CommitAnswer, CommitRequest, Committed, Consumed, EventKind, Fact,
-    NewCheckpoint, NewOp, OpBody, Placement, Status, TaskStatus, WaitReason,
+    NewCheckpoint, NewOp, OpBody, Persistence, Placement, Status, TaskStatus, WaitReason,
 };
 use crate::storage::limits::{may_open_too_many, too_many_open};
 use serde_json::json;
@@ -91,6 +91,10 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
         run.lease_expires = Some(tx.now().0.saturating_add(run.lease_ttl));
     }
     run.losses = 0;
+    let kept = run.persistence.keeps_journal() || batch.end.is_terminal();
+    if !kept {
+        run.persistence = Persistence::Full;
+    }
 
     let mut log = Log::of_commit(tx, &run, before);
     // As of the last commit, `fact_high` is the number of the latest fact, and `seen` that of the latest event. If the
@@ -120,6 +124,7 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
     }
     let moved = regained
         || stops
+        || !kept
         || (quarantined, children) != (run.quarantined, run.children)
         || !matches!((committed, &batch.end), (Committed::Continue, BatchEnd::Continue | BatchEnd::Suspend(_)));
     if moved {
@@ -320,7 +325,7 @@ impl<'a, T: Statements> Writing<'a, T> {
         if let Some(index) = silent.filter(|_| report.attempt == 1) {
             let (mut task, op) = self.silent.swap_remove(index);
             task.task.started_at = Some(started(report.duration));
-            self.found.extend(task.end_attempt(run, log, report.result.clone())?);
+            self.found.extend(task.end_reported(run, log, report)?);
             return task.insert(tx, run, op);
         }
         let Some(mut row) = tx.task_at(T::place(run, report.sequence)?)? else { return Ok(()) };
@@ -330,7 +335,7 @@ impl<'a, T: Statements> Writing<'a, T> {
         if row.runs_inline() {
             row.task.started_at = Some(started(report.duration));
         }
-        self.found.extend(row.end_attempt(run, log, report.result.clone())?);
+        self.found.extend(row.end_reported(run, log, report)?);
         row.save(tx)
     }
 

@@ -14,7 +14,7 @@ use crate::id::{EntryId, ExecutionId, WorkerId};
 use crate::journal::retry::{MAX_LOSSES, quarantined, run_quarantined};
 use crate::model::{
     Batch, BatchEnd, Cancellation, EventKind, Fact, FactKind, Failure, Lease, NewExecution, OpBody, Overrun,
-    SharedContext, Status, Task, TaskStatus, Wait, WaitReason, runners,
+    Persistence, SharedContext, Status, Task, TaskStatus, Wait, WaitReason, runners,
 };
 use crate::payload::Payload;
 use crate::storage::limits::DEFAULT_TAIL;
@@ -103,6 +103,8 @@ pub(in crate::storage) struct Run<H> {
     pub purse: Option<String>,
     /// What it was given of the conversation of its parent.
     pub shared_context: Option<SharedContext>,
+    /// Whether its journal is kept.
+    pub persistence: Persistence,
 }
 
 /// Where a fork comes from: its parent, and the place there.
@@ -154,6 +156,7 @@ impl<H> Run<H> {
             handed_to: None,
             purse: new.limits.budget.is_some().then(|| "{}".to_owned()),
             shared_context: new.shared_context.clone(),
+            persistence: new.persistence,
         }
     }
 

@@ -13,8 +13,8 @@ use crate::error::Code;
 use crate::id::{OrgId, Slot};
 use crate::journal::retry::{Verdict, after_attempt, after_loss, described, interrupted};
 use crate::model::{
-    AttemptResult, EventKind, Fact, FactKind, Failure, Interruption, NewOp, NewTask, Placement, SideEffects, Status,
-    Task, TaskOptions, TaskStatus,
+    AttemptReport, AttemptResult, EventKind, Fact, FactKind, Failure, Interruption, NewOp, NewTask, Placement,
+    SideEffects, Status, Task, TaskOptions, TaskStatus,
 };
 use crate::payload::Payload;
 use crate::storage::ClaimRequest;
@@ -235,6 +235,19 @@ impl<P> TaskRow<P> {
         let fact = self.carry_out(run, log, verdict, failure)?;
         self.reconcile |= must_reconcile && self.task.status == TaskStatus::Pending;
         Ok(fact)
+    }
+
+    /// As [`end_attempt`](Self::end_attempt), by a report that may say when the code learned of it.
+    pub(in crate::storage) fn end_reported<T: Statements<Place = P>>(
+        &mut self,
+        run: &mut Run<T::Home>,
+        log: &mut Log<'_, T>,
+        report: &AttemptReport,
+    ) -> Result<Option<Fact>, T::Fault> {
+        let fact = self.end_attempt(run, log, report.result.clone())?;
+        let Some(at) = report.ended_at.filter(|_| fact.is_some()) else { return Ok(fact) };
+        self.task.ended_at = Some(at.min(log.tx.now()));
+        Ok(self.fact())
     }
 
     /// An attempt was lost with its process.

@@ -17,6 +17,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0004_conversations.sql"),
     include_str!("migrations/0005_handoffs.sql"),
     include_str!("migrations/0006_start_timeouts.sql"),
+    include_str!("migrations/0007_persistence.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

@@ -10,8 +10,8 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error};
 use crate::id::{EntryId, ExecutionId, OrgId, RequestId, WorkerId};
 use crate::model::{
-    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, OnParentEnd, Purse, StartLimits, Status,
-    UsageTotals,
+    CancelMode, Cancellation, Execution, Failure, ForkPoint, NewExecution, OnParentEnd, Persistence, Purse,
+    StartLimits, Status, UsageTotals,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::Standing;
@@ -28,7 +28,7 @@ macro_rules! run_columns {
          x.segment, x.start, x.base, x.top, x.fact_high, x.losses, x.step_count, x.step_limit, x.tail_limit, x.leaf, \
          x.code, x.cancel_number, x.cancel_mode, x.cancel_grace, x.cancel_until, x.begins_at, x.ends_at, x.wait, x.quarantined, x.forked_run, x.claim_number, x.concurrency_key, \
          x.prefer_until, x.concurrency_limit, x.children, x.depth, x.parent_id, x.root_id, x.purse, \
-         x.shared_context, x.handed_to, x.starts_by"
+         x.shared_context, x.handed_to, x.starts_by, x.persistence"
     };
 }
 pub(super) use run_columns;
@@ -126,6 +126,7 @@ impl Run {
             shared_context: json_opt(row, 39)?,
             handed_to: id_opt(row, 40)?.map(ExecutionId),
             starts_by: row.get(41)?,
+            persistence: one_of(&Persistence::ALL, 42, row)?,
         })
     }
 }
@@ -171,8 +172,8 @@ impl Runs for Tx<'_> {
             "INSERT INTO agent_execution (org_id, id, status, ready, step_limit, tail_limit, begins_at, ends_at, due_at, kind, \
              queue, priority, key, input_digest, limits, metadata, concurrency_key, traceparent, root_id, forked_run, \
              forked_id, forked_segment, forked_sequence, forked_high, forked_base, created_at, updated_at, input, \
-             concurrency_limit, parent_id, depth, purse, detached, shared_context, leaf, starts_by) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
-             ?16, ?17, ?29, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26, ?27, ?28, ?30, ?31, ?32, ?33, ?34) ON CONFLICT (org_id, id) DO NOTHING",
+             concurrency_limit, parent_id, depth, purse, detached, shared_context, leaf, starts_by, persistence) VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, \
+             ?16, ?17, ?29, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?24, ?25, ?26, ?27, ?28, ?30, ?31, ?32, ?33, ?34, ?35) ON CONFLICT (org_id, id) DO NOTHING",
             params![
                 blob(&new.org.0),
                 blob(&new.id.0),
@@ -208,6 +209,7 @@ impl Runs for Tx<'_> {
                 new.shared_context.as_ref().map(text_of).transpose()?,
                 run.leaf.as_ref().map(|id| blob(&id.0)),
                 run.starts_by,
+                run.persistence as u8,
             ],
         )?;
         if made == 0 {
@@ -288,7 +290,7 @@ impl Runs for Tx<'_> {
              losses = ?14, step_count = ?15, step_limit = ?16, tail_limit = ?17, leaf = ?18, code = ?19, \
              cancel_number = ?20, cancel_mode = ?21, cancel_grace = ?22, cancel_until = ?23, begins_at = ?24, \
              ends_at = ?25, wait = ?26, due_at = ?27, updated_at = ?28, quarantined = ?29, claim_number = ?30, prefer_until = ?31, \
-             children = ?32, starts_by = ?33 \
+             children = ?32, starts_by = ?33, persistence = ?34 \
              WHERE run = ?1",
             params![
                 run.home.run,
@@ -324,6 +326,7 @@ impl Runs for Tx<'_> {
                 run.prefer_until,
                 run.children,
                 run.starts_by,
+                run.persistence as u8,
             ],
         )?;
         Ok(())
@@ -393,59 +396,60 @@ impl Runs for Tx<'_> {
 /// Reads the row of `select_execution!`.
 pub(super) fn execution(row: &Row<'_>) -> rusqlite::Result<Execution> {
     let run = Run::read(row)?;
-    let forked_from = match id_opt(row, 51)? {
+    let forked_from = match id_opt(row, 52)? {
         Some(parent) => {
-            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(52)?, sequence: row.get(53)? })
+            Some(ForkPoint { execution: ExecutionId(parent), segment: row.get(53)?, sequence: row.get(54)? })
         }
         None => None,
     };
-    let created_at = Timestamp(row.get(54)?);
-    let updated_at: i64 = row.get(55)?;
-    let last_event: Option<i64> = row.get(61)?;
+    let created_at = Timestamp(row.get(55)?);
+    let updated_at: i64 = row.get(56)?;
+    let last_event: Option<i64> = row.get(62)?;
     Ok(Execution {
         new: NewExecution {
             org: run.home.org,
             id: run.id,
-            kind: row.get(42)?,
-            queue: row.get(43)?,
-            priority: row.get(44)?,
-            key: row.get(45)?,
-            input_digest: Digest(row.get(46)?),
-            limits: json_column(row, 47)?,
-            metadata: json_column(row, 48)?,
+            kind: row.get(43)?,
+            queue: row.get(44)?,
+            priority: row.get(45)?,
+            key: row.get(46)?,
+            input_digest: Digest(row.get(47)?),
+            limits: json_column(row, 48)?,
+            metadata: json_column(row, 49)?,
             concurrency_key: run.concurrency_key.clone(),
             concurrency_limit: run.concurrency_limit,
-            traceparent: row.get(49)?,
-            input: payload(row, 58)?,
+            traceparent: row.get(50)?,
+            input: payload(row, 59)?,
             shared_context: run.shared_context.clone(),
+            persistence: run.persistence,
             delay: run.begins_at.map(|at| Timestamp(at).since(created_at)),
-            on_parent_end: then(row.get(63)?),
+            on_parent_end: then(row.get(64)?),
         },
         status: run.status,
         wait: run.wait(),
-        output: payload_opt(row, 59)?,
-        failure: json_opt(row, 57)?,
+        output: payload_opt(row, 60)?,
+        failure: json_opt(row, 58)?,
         segment: run.segment,
         leaf: run.leaf,
         code: run.code,
         epoch: run.epoch,
         worker: run.worker,
         lease_expires: run.lease_expires.map(Timestamp),
-        base: run.base.max(row.get::<_, Option<u64>>(60)?.unwrap_or(0)),
+        base: run.base.max(row.get::<_, Option<u64>>(61)?.unwrap_or(0)),
         cancel: run.stop.map(|stop| (stop.cancellation, Timestamp(stop.until))),
         step_count: run.step_count,
         step_limit: run.step_limit,
         tail_limit: run.tail_limit,
-        usage: json_column(row, 50)?,
+        usage: json_column(row, 51)?,
         parent: run.parent,
         root: run.root,
         depth: run.depth,
         handed_to: run.handed_to,
-        purse: json_opt(row, 62)?,
+        purse: json_opt(row, 63)?,
         forked_from,
         losses: run.losses,
         created_at,
         updated_at: Timestamp(updated_at.max(last_event.unwrap_or(0))),
-        ended_at: row.get::<_, Option<i64>>(56)?.map(Timestamp),
+        ended_at: row.get::<_, Option<i64>>(57)?.map(Timestamp),
     })
 }

@@ -2,6 +2,7 @@
 
 use super::super::random::Random;
 use super::super::rig::{Holder, json};
+use crate::clock::Timestamp;
 use crate::error::Code;
 use crate::id::{EntryId, ExecutionId, OnceSlot, SignalId, TaskId};
 use crate::model::{
@@ -231,6 +232,7 @@ pub(super) fn batch(random: &mut Random, holder: &mut Holder<'_>, known: &Known)
         attempt,
         result: result(random),
         duration: Duration::from_millis(random.below(5_000) as u64),
+        ended_at: random.percent(10).then(|| Timestamp(1_700_000_000_000_000 + random.below(60_000_000) as i64)),
     };
     for op in &batch.ops {
         let inline = matches!(&op.body, OpBody::Task(task) if task.placement == Placement::Inline);

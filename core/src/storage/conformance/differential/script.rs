@@ -7,8 +7,8 @@ use super::{Pair, both};
 use crate::id::{EntryId, ExecutionId, OpId, RequestId, Slot, WorkerId};
 use crate::model::{
     AttemptResult, BatchEnd, ClaimedTask, CommitRequest, Delivery, Divergence, EventKind, ExecutionFilter, FactKind,
-    Failure, ForkFrom, ForkRequest, OpBody, Page, PageRequest, RecordedBody, RecordedOp, Resolution, ResumeRequest,
-    Segment, Status, TaskReport, told_of,
+    Failure, ForkFrom, ForkRequest, OpBody, Page, PageRequest, Persistence, RecordedBody, RecordedOp, Resolution,
+    ResumeRequest, Segment, Status, TaskReport, told_of,
 };
 use crate::payload::{Body, Digest, Payload};
 use crate::storage::{ClaimRequest, Heartbeat, Only, WorkerInfo};
@@ -135,6 +135,10 @@ impl<'p> Script<'p> {
         new.limits.max_total_steps = new.limits.max_steps.map(|steps| 1 + steps.min(1));
         new.limits.max_tail = random.percent(30).then(|| 5 + random.below(20) as u32);
         new.limits.timeout = random.percent(5).then(|| Duration::from_secs(100));
+        new.limits.start_timeout = random.percent(5).then(|| Duration::from_secs(40));
+        if random.percent(20) {
+            new.persistence = Persistence::Ephemeral;
+        }
         new.delay = random.percent(15).then(|| Duration::from_secs(random.below(5) as u64));
         new.priority = random.below(3) as i32;
         new.metadata.insert("n".into(), random.below(3).to_string());

@@ -1,0 +1,129 @@
+"""Runs whose journal is not kept before somebody depends on it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import flovyn
+import pytest
+from flovyn import AgentContext, SyncAgentContext, agent, task
+
+
+@task
+async def shout(word: str) -> str:
+    return word.upper()
+
+
+@agent
+async def quick(ctx: AgentContext, word: str) -> list[str]:
+    ctx.append_entry("user", await shout(word))
+    ctx.record_usage("model", {"input_tokens": 5})
+    return [message.content for message in await ctx.messages()]
+
+
+@agent
+def blocks(ctx: SyncAgentContext, word: str) -> str:
+    ctx.append_entry("user", word)
+    ctx.enable_persistence()
+    return word
+
+
+@agent
+async def parent(ctx: AgentContext) -> list[str]:
+    return await ctx.spawn_agent(quick, "hello", persistence="ephemeral")
+
+
+@agent
+async def waits(ctx: AgentContext, word: str) -> str:
+    ctx.append_entry("user", await shout(word))
+    return await ctx.wait_for_signal("go")
+
+
+async def test_of_an_ephemeral_run_the_end_is_kept(anywhere: str) -> None:
+    async with flovyn.connect(anywhere) as client, client.worker([quick, blocks, waits]):
+        handle = await client.start(quick, "hello", persistence="minimal")
+        assert await handle.result(timeout=60) == ["HELLO"]
+        run = await handle.describe()
+        assert (run.persistence, run.usage["model"].input_tokens) == ("minimal", 5)
+        for read in (handle.messages, handle.entries, handle.tasks, handle.checkpoints):
+            with pytest.raises(flovyn.NotPersisted, match="enable_persistence"):
+                await read()
+        told = [event.type async for event in handle.stream()]
+        assert told[-1] == "lifecycle"
+        assert "entry" not in told
+
+        kept = await client.start(blocks, "hello", persistence="ephemeral")
+        assert await kept.result(timeout=60) == "hello"
+        assert (await kept.describe()).persistence == "full"
+        assert [message.content for message in await kept.messages()] == ["hello"]
+
+        waiting = await client.start(waits, "hello", persistence="ephemeral")
+        while (await waiting.describe()).status != "WAITING":
+            await asyncio.sleep(0.01)
+        assert [message.content for message in await waiting.messages()] == ["HELLO"]
+        await waiting.signal("go", "on")
+        assert await waiting.result(timeout=60) == "on"
+
+
+async def test_a_child_leaves_only_its_end(anywhere: str) -> None:
+    async with flovyn.connect(anywhere) as client, client.worker([parent]):
+        handle = await client.start(parent)
+        assert await handle.result(timeout=60) == ["HELLO"]
+        [child] = (await handle.children()).items
+        assert (child.persistence, (await handle.describe()).persistence) == ("ephemeral", "full")
+
+
+async def test_another_word_is_refused() -> None:
+    async with flovyn.connect("memory:") as client, client.worker([parent]):
+        for word in ("local", "", "FULL"):
+            with pytest.raises(flovyn.InvalidArgument, match="persistence is"):
+                await client.start(quick, "hello", persistence=word)  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_run_that_nobody_begins_fails(anywhere: str) -> None:
+    async with flovyn.connect(anywhere) as client:
+        handle = await client.start("nobody serves this", start_timeout=0.2)
+        with pytest.raises(flovyn.AgentFailed, match="start timeout"):
+            await handle.result(timeout=60)
+
+
+PROGRAM = """
+import os, signal, sys
+import flovyn
+
+@flovyn.task
+async def count(word: str) -> str:
+    with open("counted", "a") as file:
+        file.write(word + "\\n")
+    return word
+
+@flovyn.agent
+async def walk(ctx, dies: bool) -> str:
+    await count("first")
+    if sys.argv[2] == "kept":
+        await ctx.enable_persistence()
+    if sys.argv[1] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return await count("second")
+
+async def main() -> None:
+    async with flovyn.connect("sqlite:runs.db") as client, client.worker([walk]):
+        handle = await client.start(walk, True, id="walk", persistence="ephemeral")
+        print(await handle.result(timeout=60))
+
+import asyncio
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("how", "counted"), [("kept", ["first", "second"]), ("forgets", ["first", "first", "second"])])
+def test_a_killed_run_begins_anew_unless_it_is_kept(tmp_path: Path, how: str, counted: list[str]) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    for life in ("dies", "lives"):
+        command = [sys.executable, "program.py", life, how]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode == 0) == (life == "lives"), done.stderr
+    assert (tmp_path / "counted").read_text().split() == counted
