@@ -46,7 +46,8 @@ pub type CrashPoints = Guarded<Process>;
 /// A process: what it has sent, and whether it lives.
 pub struct Process {
     point: Option<CrashPoint>,
-    commits: Mutex<(u64, Option<RequestId>)>,
+    /// How many commits it has sent, and which: a repeated one may come after those of other runs.
+    commits: Mutex<HashSet<RequestId>>,
     ledger: Arc<Mutex<Ledger>>,
     state: watch::Sender<State>,
 }
@@ -67,14 +68,14 @@ impl CrashPoints {
     /// As [`new`](Self::new), with a ledger that all processes of a run share.
     pub fn with_ledger(inner: Arc<dyn Storage>, point: Option<CrashPoint>, ledger: Arc<Mutex<Ledger>>) -> Self {
         let state = watch::Sender::new(State::Alive);
-        Self::over(inner, Process { point, commits: Mutex::new((0, None)), ledger, state })
+        Self::over(inner, Process { point, commits: Mutex::default(), ledger, state })
     }
 }
 
 impl Process {
     /// Commits that this process sent, each counted once however often it was repeated.
     pub fn commits(&self) -> u64 {
-        self.commits.lock().0
+        self.commits.lock().len() as u64
     }
 
     /// Whether the point was reached.
@@ -125,12 +126,7 @@ impl Gate for Process {
         }
         let number = {
             let mut commits = self.commits.lock();
-            if commits.1 == Some(request.request_id) {
-                None
-            } else {
-                *commits = (commits.0 + 1, Some(request.request_id));
-                Some(commits.0)
-            }
+            commits.insert(request.request_id).then(|| commits.len() as u64)
         };
         let Some(number) = number else { return inner.commit(request).await };
         if self.point == Some(CrashPoint::Before(number)) {
