@@ -34,6 +34,7 @@
 //! # }
 //! ```
 
+mod delegates;
 mod folders;
 mod hooks;
 mod providers;
@@ -42,6 +43,7 @@ mod served;
 mod toolkit;
 mod toolkits;
 
+pub use delegates::{DelegateConfig, PlannerConfig};
 pub use folders::{home, records_of};
 pub use hooks::{Hook, HookEnd, ToolHook, ToolHooks};
 pub use providers::{ProviderDescription, registry};

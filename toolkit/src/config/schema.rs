@@ -1,6 +1,6 @@
 //! The JSON of the configuration, in camelCase. Unknown fields are errors, so that a misspelled one is not silently a default.
 
-use super::{ProviderDescription, ToolHooks};
+use super::{DelegateConfig, PlannerConfig, ProviderDescription, ToolHooks};
 use crate::mcp::McpConfig;
 use crate::provider::ToolSpec;
 use crate::react::{AgentConfig, AgentTool, Budget, KIND, ModelChoice, OutputSpec};
@@ -22,6 +22,8 @@ use std::time::Duration;
 pub struct ToolkitConfig {
     /// Agents of the built-in kind, each under a kind of its own.
     pub agents: Vec<ReactAgentConfig>,
+    /// Agents that have a model plan what other agents do.
+    pub planners: Vec<PlannerConfig>,
     /// Host and MCP tools that are served for agents of other kinds, by name; `mcp__server__*` is all of a server.
     pub tools: BTreeSet<String>,
     /// Where tools work; else the directory of the first agent that has one, else that of the process.
@@ -81,6 +83,14 @@ pub struct ReactAgentConfig {
     pub system_prompt: Option<String>,
     /// What its models may call.
     pub tools: Vec<ToolConfig>,
+    /// The agents that its models may give work to; the answer of one is the result of a call.
+    pub delegates: Vec<DelegateConfig>,
+    /// The agents that its models may hand the run off to; each goes on with the conversation.
+    pub handoffs: Vec<DelegateConfig>,
+    /// Whether it is one that leads its delegates: with the words and the limit of rounds of a supervisor, unless it has others.
+    pub supervises: bool,
+    /// Whether its models may ask whoever has given the run its work: the run that has started it, else a person.
+    pub escalates: bool,
     /// The names and patterns of host and MCP tools that are left out of them.
     pub without_tools: BTreeSet<String>,
     /// Which calls need a person.
@@ -99,6 +109,10 @@ impl Default for ReactAgentConfig {
             model: None,
             system_prompt: None,
             tools: Vec::new(),
+            delegates: Vec::new(),
+            handoffs: Vec::new(),
+            supervises: false,
+            escalates: false,
             without_tools: BTreeSet::new(),
             approvals: Approval::default(),
             config: AgentConfig::default(),
@@ -199,6 +213,7 @@ impl fmt::Debug for ToolkitConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolkitConfig")
             .field("agents", &self.agents)
+            .field("planners", &self.planners)
             .field("tools", &self.tools)
             .field("working_directory", &self.working_directory)
             .field("roots", &self.roots)
@@ -237,6 +252,7 @@ impl ToolkitConfig {
     /// `INVALID_ARGUMENT`, naming what differs.
     pub fn joined(mut self, other: Self) -> Result<Self> {
         self.agents.extend(other.agents);
+        self.planners.extend(other.planners);
         self.tools.extend(other.tools);
         self.roots.extend(other.roots);
         self.fetch.allowed_hosts.extend(other.fetch.allowed_hosts);
@@ -336,6 +352,7 @@ fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentConfig, D::
         compaction,
         results,
         retry,
+        max_rounds: Some(1),
         output: Some(OutputSpec::new(Value::Null)),
     };
     let known = serde_json::to_value(full).map_err(D::Error::custom)?;

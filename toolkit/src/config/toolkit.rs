@@ -4,6 +4,7 @@ use super::schema::{Caches, ReactAgentConfig, ToolConfig, ToolkitConfig};
 use super::served::{Followers, Served};
 use super::{ToolHooks, home, records_of, registry};
 use crate::mcp::{McpInputTask, McpProblem, McpServers};
+use crate::patterns::{SUPERVISOR_PROMPT, SUPERVISOR_ROUNDS};
 use crate::provider::Registry;
 use crate::react::{AgentTool, LiveTools, LlmGenerate, ReactAgent};
 use crate::tools::{CallRecords, Limits, Sandbox, ToolDefinition, ToolEnvironment, ToolHost, ToolTask, Toolbox};
@@ -146,6 +147,9 @@ impl Opening {
             }
             host = host.agent(agent)?;
         }
+        for planner in &description.planners {
+            host = host.agent(planner.agent()?)?;
+        }
         let generate = LlmGenerate::new(self.models.clone());
         let mut options = BTreeMap::from([(LlmGenerate::KIND.to_owned(), LlmGenerate::call_options())]);
         host = host.task(generate)?;
@@ -236,8 +240,13 @@ impl ToolSelection<'_> {
 
     fn agent(&mut self, given: &ReactAgentConfig, directory: &Path) -> Result<ReactAgent> {
         given.approvals.0.compile()?;
-        let mut agent =
-            ReactAgent::new().named(&given.kind).with_approvals(given.approvals.0.clone()).with_config(&given.config);
+        let mut config = given.config.clone();
+        let mut agent = ReactAgent::new().named(&given.kind).with_approvals(given.approvals.0.clone());
+        if given.supervises {
+            config.max_rounds = config.max_rounds.or(Some(SUPERVISOR_ROUNDS));
+            agent = agent.with_system_prompt(SUPERVISOR_PROMPT);
+        }
+        agent = agent.with_config(&config);
         if let Some(model) = &given.model {
             agent = agent.with_model(model.clone());
         }
@@ -264,6 +273,15 @@ impl ToolSelection<'_> {
                     }
                 }
             }
+        }
+        for delegate in &given.delegates {
+            agent = agent.with_delegate(delegate.delegate()?)?;
+        }
+        for delegate in &given.handoffs {
+            agent = agent.with_handoff(delegate.delegate()?)?;
+        }
+        if given.escalates {
+            agent = agent.with_tool(AgentTool::escalate()?)?;
         }
         let said = self.servers.instructions();
         Ok(said.into_iter().fold(agent, |agent, (server, said)| agent.with_server_instructions(server, said)))

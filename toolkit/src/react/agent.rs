@@ -1,7 +1,9 @@
 //! The definition of the agent: its tools, approval policy, system prompt and defaults.
 
 use super::run::AgentRun;
-use super::{AgentConfig, AgentInput, AgentTool, KIND, LiveTools, Mode, ModelChoice, ReactState, RunOutcome, ToolsNow};
+use super::{
+    AgentConfig, AgentInput, AgentTool, Delegate, KIND, LiveTools, Mode, ModelChoice, ReactState, RunOutcome, ToolsNow,
+};
 use crate::mcp::tool_name;
 use crate::tools::Toolbox;
 use crate::tools::approval::ApprovalPolicy;
@@ -80,6 +82,21 @@ impl ReactAgent {
         Ok(self)
     }
 
+    /// The kind.
+    pub(super) fn kind_name(&self) -> &str {
+        &self.kind
+    }
+
+    /// Offers an agent as a tool: a call starts a run of it below this one, and its answer is the result.
+    pub fn with_delegate(self, delegate: Delegate) -> Result<Self> {
+        self.with_tool(AgentTool::delegate(delegate)?)
+    }
+
+    /// Offers an agent by the tool `transfer_to_NAME`: a call hands the run off to it, and it goes on with the conversation.
+    pub fn with_handoff(self, delegate: Delegate) -> Result<Self> {
+        self.with_tool(AgentTool::handoff(delegate)?)
+    }
+
     /// Offers all tools of a toolbox.
     pub fn with_toolbox(self, toolbox: &Toolbox) -> Result<Self> {
         let tools = toolbox.names().filter_map(|name| toolbox.get(name));
@@ -154,7 +171,7 @@ impl ReactAgent {
             given = serde_json::json!({ "userPrompt": prompt, "config": self.defaults.config });
         }
         let mut input: AgentInput = Payload::of(&given)?.parse()?;
-        match &self.defaults.model {
+        match self.defaults.model.as_ref().or(input.inherited_model.as_ref()) {
             Some(model) if input.model.is_empty() => input.model = model.clone(),
             // In a chat the first message of the user may still name a model.
             None if input.model.is_empty() && input.config.mode == Mode::OneShot => {

@@ -1,8 +1,11 @@
-//! The tools that the agent can offer to a model: host tools of a toolbox, and tasks that are declared as tools.
+//! The tools that the agent can offer to a model: host tools of a toolbox, tasks that are declared as tools, and other
+//! agents.
 
+use super::delegate::{Delegate, Giving};
+use super::questions::{ESCALATE, escalate_spec};
 use crate::mcp::InputRequired;
 use crate::message::shapes::{self, parts_of_value};
-use crate::message::{Content, Part, ToolResult};
+use crate::message::{Content, Part};
 use crate::provider::ToolSpec;
 use crate::tools::{Effect, FilesSeen, Tool, ToolCallInput, ToolOutcome, ToolTask, image};
 use flovyn_core::Payload;
@@ -15,7 +18,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A tool that the agent can offer to a model. Each call is a durable task.
+/// A tool that the agent can offer to a model. Each call is a durable task, or starts a run of another agent.
 #[derive(Clone)]
 pub struct AgentTool {
     /// The tool as the model sees it.
@@ -29,13 +32,17 @@ pub struct AgentTool {
     arguments: Arc<Validator>,
     /// The tool, if its effect may depend on the arguments of a call.
     tool: Option<Arc<dyn Tool>>,
+    /// The agent that a call gives work to.
+    pub(super) delegate: Option<(Giving, Arc<Delegate>)>,
+    /// Whether a call asks whoever has given the run its work.
+    pub(super) escalates: bool,
     /// Whether models are not offered it. It is there for calls that were made before.
     pub(super) is_hidden: bool,
 }
 
 /// The input and the output of the task.
 #[derive(Debug, Clone, PartialEq)]
-enum TaskArguments {
+pub(super) enum TaskArguments {
     /// The task takes a [`ToolCallInput`] and returns a [`ToolOutcome`].
     Call,
     /// The task takes the model's arguments as they are, and returns any JSON.
@@ -76,6 +83,36 @@ impl AgentTool {
         Ok(Self { tool: Some(tool.clone()), ..Self::host(&**tool)? })
     }
 
+    /// Offers an agent, whose answer is the result of a call. A worker has to serve it.
+    pub fn delegate(delegate: Delegate) -> Result<Self> {
+        Self::giving(delegate, Giving::Delegates)
+    }
+
+    /// Offers an agent that goes on with the conversation: the run is handed off to it. A worker has to serve it.
+    pub fn handoff(delegate: Delegate) -> Result<Self> {
+        Self::giving(delegate, Giving::HandsOff)
+    }
+
+    /// Offers to ask whoever has given the run its work: the run that has started it, else a person.
+    pub fn escalate() -> Result<Self> {
+        let tool = Self::new(escalate_spec(), Effect::Read, ESCALATE.to_owned(), None, TaskArguments::Arguments)?;
+        Ok(Self { escalates: true, ..tool })
+    }
+
+    fn giving(delegate: Delegate, giving: Giving) -> Result<Self> {
+        let delegate = delegate.checked(giving)?;
+        let (effect, kind) = (delegate.effect, delegate.kind.clone());
+        let (name, parameters) = (delegate.tool_name(giving), delegate.parameters(giving));
+        let spec = ToolSpec { name, description: delegate.description.clone(), parameters };
+        let tool = Self::new(spec, effect, kind, None, TaskArguments::Arguments)?;
+        Ok(Self { delegate: Some((giving, Arc::new(delegate))), ..tool })
+    }
+
+    /// The agent that a call gives work to in this way.
+    pub(super) fn gives(&self, giving: Giving) -> Option<&Arc<Delegate>> {
+        self.delegate.as_ref().filter(|(given, _)| *given == giving).map(|(_, delegate)| delegate)
+    }
+
     /// Hides it from models.
     pub(crate) fn hidden(self) -> Self {
         Self { is_hidden: true, ..self }
@@ -104,9 +141,7 @@ impl AgentTool {
     /// the argument out, the task gets the `default` of its schema.
     #[must_use]
     pub fn with_argument(mut self, name: impl Into<String>) -> Self {
-        let name = name.into();
-        let default = self.spec.parameters["properties"][&name]["default"].clone();
-        self.task_arguments = TaskArguments::Argument(name, default);
+        self.task_arguments = TaskArguments::argument(&name.into(), &self.spec.parameters);
         self
     }
 
@@ -137,6 +172,8 @@ impl AgentTool {
             task_arguments,
             arguments: Arc::new(arguments),
             tool: None,
+            delegate: None,
+            escalates: false,
             is_hidden: false,
         })
     }
@@ -156,8 +193,7 @@ impl AgentTool {
     /// The task of a call.
     pub(super) fn call(&self, id: &str, arguments: &Value, context: &CallContext<'_>) -> Result<TaskCall> {
         let input = match &self.task_arguments {
-            TaskArguments::Arguments => Payload::of(arguments)?,
-            TaskArguments::Argument(name, default) => Payload::of(arguments.get(name).unwrap_or(default))?,
+            TaskArguments::Arguments | TaskArguments::Argument(..) => self.task_arguments.payload(arguments)?,
             TaskArguments::Call => Payload::of(&ToolCallInput {
                 arguments: arguments.clone(),
                 working_directory: context.working_directory.map(PathBuf::from),
@@ -177,29 +213,52 @@ impl AgentTool {
 
     /// The outcome of a finished task.
     pub(super) fn outcome(&self, output: &Payload) -> Result<ToolOutcome> {
-        if output.encoding != Encoding::Json {
-            return of_bytes(output);
+        if self.task_arguments != TaskArguments::Call || output.encoding != Encoding::Json {
+            return outcome_of(output);
         }
-        let value: Value = output.parse()?;
-        Ok(match (&self.task_arguments, value) {
+        Ok(match output.parse()? {
             // A text as output means that the engine has interrupted the task: it is the text that the task had
             // streamed.
-            (TaskArguments::Call, Value::String(_)) => interrupted(),
-            (TaskArguments::Call, value) => serde_json::from_value(value).map_err(|error| {
+            Value::String(_) => interrupted(),
+            value => serde_json::from_value(value).map_err(|error| {
                 let message = format!("the task {:?} gave no outcome of a tool: {error}", self.kind);
                 Error::new(Code::NotSerializable, message)
             })?,
-            (_, Value::String(text)) => ToolOutcome::text(text),
-            (_, Value::Null) => ToolOutcome::text("Done."),
-            (_, value) => match parts_of_value(&value) {
-                Some((parts, is_error)) => {
-                    let content = parts.into_iter().map(checked_part).collect();
-                    ToolOutcome { content, is_error, details: Value::Null }
-                }
-                None => ToolOutcome::text(value.to_string()).with_details(value),
-            },
         })
     }
+}
+
+impl TaskArguments {
+    /// The value of this argument, or the default of the schema.
+    pub(super) fn argument(name: &str, parameters: &Value) -> Self {
+        Self::Argument(name.to_owned(), parameters["properties"][name]["default"].clone())
+    }
+
+    /// The input that the arguments of a call stand for.
+    pub(super) fn payload(&self, arguments: &Value) -> Result<Payload> {
+        match self {
+            Self::Argument(name, default) => Payload::of(arguments.get(name).unwrap_or(default)),
+            Self::Call | Self::Arguments => Payload::of(arguments),
+        }
+    }
+}
+
+/// What a model is shown of any value.
+pub(super) fn outcome_of(output: &Payload) -> Result<ToolOutcome> {
+    if output.encoding != Encoding::Json {
+        return of_bytes(output);
+    }
+    Ok(match output.parse()? {
+        Value::String(text) => ToolOutcome::text(text),
+        Value::Null => ToolOutcome::text("Done."),
+        value => match parts_of_value(&value) {
+            Some((parts, is_error)) => {
+                let content = parts.into_iter().map(checked_part).collect();
+                ToolOutcome { content, is_error, details: Value::Null }
+            }
+            None => ToolOutcome::text(value.to_string()).with_details(value),
+        },
+    })
 }
 
 /// Bytes that a task returned: an image if they are one, a text if they are one, and otherwise a line about them.
@@ -245,9 +304,4 @@ pub(super) fn interrupted() -> ToolOutcome {
         "interrupted",
         "Interrupted: the user sent a message that was not to wait. What was begun may be half done.",
     )
-}
-
-/// The text of a result.
-pub(super) fn text_of(result: &ToolResult) -> String {
-    result.content.iter().filter_map(Part::as_text).collect()
 }

@@ -1,6 +1,6 @@
 //! The events that the agent streams beside its tokens. They are previews, and their JSON is in snake_case.
 
-use super::{InputRefused, InputRequest};
+use super::{AgentSpawn, InputRefused, InputRequest};
 use crate::tools::approval::ApprovalRequest;
 use flovyn_core::context::AgentContext;
 use flovyn_core::model::ChunkKind;
@@ -56,6 +56,11 @@ pub enum AgentEvent<'a> {
         action: &'a str,
         /// `code`, `document`, `image` or `data`, depending on the ending of the path.
         artifact_type: &'a str,
+    },
+    /// A run of another agent was started for a call.
+    AgentSpawn {
+        /// The call and the run.
+        spawn: &'a AgentSpawn,
     },
     /// A person is asked to approve a call.
     ApprovalRequest {

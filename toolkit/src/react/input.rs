@@ -31,6 +31,9 @@ pub struct AgentInput {
     pub output: Option<OutputSpec>,
     /// The model that is asked.
     pub model: ModelChoice,
+    /// The model that is asked where neither this input nor the agent names one: that of the run which gives the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inherited_model: Option<ModelChoice>,
     /// The tools that the model may call, by name; all tools of the agent unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
@@ -84,6 +87,10 @@ pub struct AgentConfig {
     pub retry: RetryConfig,
     /// How much of the result of one tool call the model is shown.
     pub results: ResultLimits,
+    /// In how many turns, after a message of the user, the model may give work to delegates. Then it has to answer with what
+    /// it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_rounds: Option<u32>,
     /// The form that the run's answer has to have; in a chat, each answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputSpec>,
@@ -151,6 +158,7 @@ impl Default for AgentConfig {
             budget: None,
             compaction: CompactionConfig::default(),
             results: ResultLimits::default(),
+            max_rounds: None,
             output: None,
             retry: RetryConfig::default(),
         }

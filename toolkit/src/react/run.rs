@@ -3,19 +3,22 @@
 use super::agent_tool::{accept_part, checked_part};
 use super::compaction::Compacted;
 use super::output::Output;
-use super::transcript::{LlmCall, OfferedTools, Transcript, entry_type, estimate};
+use super::questions::answer_spec;
+use super::tool_calls::result_message;
+use super::transcript::{AgentBegin, LlmCall, OfferedTools, Transcript, entry_type, estimate};
 use super::{
     AgentEvent, AgentInput, AgentTool, AnswerEnd, Delivery, Mode, ModelChoice, OutputSpec, Phase, ReactAgent,
     ReactState, RunOutcome, StopReason, USER_MESSAGE, UserMessage,
 };
 use super::{inbox, results};
 use crate::message::{Message, Part, Role};
-use crate::tools::Effect;
+use crate::provider::ToolSpec;
 use crate::tools::approval::{Approvals, Decision};
+use crate::tools::{Effect, ToolOutcome};
 use flovyn_core::Payload;
 use flovyn_core::context::{AgentContext, AgentContextExt, Message as NewMessage};
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::model::Usage;
+use flovyn_core::model::{SharedContext, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -31,6 +34,9 @@ pub(super) struct AgentRun<'a> {
     /// Whether the tools were recorded since the last checkpoint.
     has_recorded_tools: bool,
 }
+
+/// The result of calls of another agent, in the conversation of one that it has started meanwhile.
+const ELSEWHERE: &str = "[Still running: the other agent gets the result.]";
 
 /// What a run takes from the process that it begins in.
 #[derive(Serialize, Deserialize)]
@@ -92,6 +98,7 @@ impl<'a> AgentRun<'a> {
     /// Records the system prompt, the tools and the first message.
     async fn begin(&mut self) -> Result<()> {
         self.state.begin(self.input);
+        let goes_on = self.go_on().await?;
         let mut prompt = self.input.system_prompt.as_ref().unwrap_or(&self.agent.system_prompt).clone();
         let Beginning { instructions, offered } = self.beginning().await?;
         prompt.push_str(&instructions);
@@ -109,6 +116,10 @@ impl<'a> AgentRun<'a> {
             ..UserMessage::default()
         };
         let silent = first.text.is_empty() && first.parts.is_empty();
+        if silent && goes_on {
+            self.state.phase = Phase::Working;
+            return Ok(());
+        }
         if silent && self.input.config.mode == Mode::Chat {
             self.state.phase = Phase::WaitingForInput;
             return Ok(());
@@ -118,13 +129,29 @@ impl<'a> AgentRun<'a> {
         self.append_message(&first.message())
     }
 
+    /// Goes on with the conversation of the run that has started this one, if it was given one. Calls that still run there get
+    /// results here: no model takes a conversation without them.
+    async fn go_on(&mut self) -> Result<bool> {
+        if !matches!(self.ctx.shared_context(), Some(SharedContext::ReadOnly(_) | SharedContext::Conversation(_))) {
+            return Ok(false);
+        }
+        let transcript = self.transcript().await?;
+        let kind = self.agent_kind().to_owned();
+        self.record("system", entry_type::AGENT_BEGIN, &AgentBegin { kind })?;
+        self.state.context_tokens = transcript.estimate();
+        for call in transcript.open_calls() {
+            self.append_message(&result_message(&call, ToolOutcome::text(ELSEWHERE)))?;
+        }
+        Ok(!transcript.items().is_empty())
+    }
+
     /// What the run takes from the process that it begins in. It is read in a recorded step, in every run: after a crash
     /// the run may be in a process with other tools, or with servers that say something else or cannot be used.
     async fn beginning(&mut self) -> Result<Beginning> {
         let (agent, input, tools) = (self.agent.clone(), self.input.tools.clone(), self.tools.clone());
         let beginning = self.ctx.run("beginning", async move {
             let tools = agent.settled_tools(input.as_deref(), tools).await;
-            Ok(Beginning { instructions: agent.instructions(&tools), offered: offered(&tools, false) })
+            Ok(Beginning { instructions: agent.instructions(&tools), offered: offered(&tools, &[]) })
         })?;
         let beginning = beginning.await?;
         self.take_live_tools();
@@ -143,11 +170,12 @@ impl<'a> AgentRun<'a> {
     /// a process with other tools. They are read in a recorded step, so that a replay after a crash sees the same tools.
     pub(super) async fn record_offered_tools_if_changed(&mut self) -> Result<()> {
         let (agent, names, last_digest) = (self.agent.clone(), self.input.tools.clone(), self.state.offered.clone());
-        let (tools, results_kept) = (self.tools.clone(), self.state.results_kept);
+        let (tools, results_kept, was_asked) = (self.tools.clone(), self.state.results_kept, self.state.was_asked);
         let news = self.ctx.run("offered_tools", async move {
             let tools = agent.settled_tools(names.as_deref(), tools).await;
-            let reads_results = results_kept && !tools.contains_key(results::NAME);
-            let offered = offered(&tools, reads_results);
+            let own = [results_kept.then(results::spec), was_asked.then(answer_spec)];
+            let own: Vec<_> = own.into_iter().flatten().filter(|own| !tools.contains_key(&own.name)).collect();
+            let offered = offered(&tools, &own);
             let digest = offered.digest()?;
             Ok((last_digest.as_ref() != Some(&digest)).then_some((digest, offered)))
         })?;
@@ -280,26 +308,30 @@ impl<'a> AgentRun<'a> {
 
     /// Appends a message to the conversation.
     pub(super) fn append_message(&mut self, message: &Message) -> Result<()> {
+        self.state.context_tokens += estimate(message);
+        self.ctx.append_message(self.entry_of(message)?).map(drop)
+    }
+
+    /// Appends an entry of the current turn.
+    pub(super) fn record(&self, role: &str, entry_type: &str, content: &impl Serialize) -> Result<()> {
+        self.ctx.append_message(self.entry(role, entry_type, content)?).map(drop)
+    }
+
+    fn entry(&self, role: &str, entry_type: &str, content: &impl Serialize) -> Result<NewMessage> {
+        let (role, entry_type) = (role.to_owned(), entry_type.to_owned());
+        let turn_id = Some(self.state.turn.to_string());
+        Ok(NewMessage { role, content: Payload::of(content)?, entry_type, turn_id, metadata: None })
+    }
+
+    /// A message as an entry of the current turn.
+    pub(super) fn entry_of(&self, message: &Message) -> Result<NewMessage> {
         let role = match &message.role {
             Role::System => "system",
             Role::Assistant => "assistant",
             Role::Tool => "tool_result",
             Role::User | Role::Other(_) => "user",
         };
-        self.state.context_tokens += estimate(message);
-        self.record(role, entry_type::MESSAGE, message)
-    }
-
-    /// Appends an entry of the current turn.
-    pub(super) fn record(&self, role: &str, entry_type: &str, content: &impl Serialize) -> Result<()> {
-        let entry = NewMessage {
-            role: role.to_owned(),
-            content: Payload::of(content)?,
-            entry_type: entry_type.to_owned(),
-            turn_id: Some(self.state.turn.to_string()),
-            metadata: None,
-        };
-        self.ctx.append_message(entry).map(drop)
+        self.entry(role, entry_type::MESSAGE, message)
     }
 
     /// Records the usage of a model call, in the conversation and in the totals.
@@ -340,6 +372,11 @@ impl<'a> AgentRun<'a> {
         AgentEvent::Status { status, turn: self.state.turn, reason }.emit(self.ctx);
     }
 
+    /// The agent that it is a run of.
+    pub(super) fn agent_kind(&self) -> &str {
+        self.agent.kind_name()
+    }
+
     /// The form of the answer that is due, if it has one.
     pub(super) fn output_form(&self) -> Option<&OutputSpec> {
         self.state.output_form.as_ref().or(self.input.config.output.as_ref())
@@ -365,10 +402,10 @@ fn accept_form(form: &OutputSpec, tools: &BTreeMap<String, AgentTool>) -> Result
     Output::refuse_name(tools.keys().map(String::as_str))
 }
 
-/// What models are offered of tools.
-fn offered(tools: &BTreeMap<String, AgentTool>, reads_results: bool) -> OfferedTools {
+/// What models are offered of tools, and the agent's own ones.
+fn offered(tools: &BTreeMap<String, AgentTool>, own: &[ToolSpec]) -> OfferedTools {
     let shown = tools.values().filter(|tool| !tool.is_hidden).map(|tool| tool.spec.clone());
-    OfferedTools { tools: shown.chain(reads_results.then(results::spec)).collect() }
+    OfferedTools { tools: shown.chain(own.iter().cloned()).collect() }
 }
 
 /// The images and documents of a run's first message. One that cannot be used is an error: whoever starts the run can

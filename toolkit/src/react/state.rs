@@ -1,7 +1,7 @@
 //! The state that the agent's checkpoints save. It holds no messages, so it stays small however long the conversation
 //! gets.
 
-use super::{AgentInput, AnswerLimits, Ledger, ModelChoice, OutputSpec, UserMessage};
+use super::{AgentInput, AnswerLimits, AskedByChild, Ledger, ModelChoice, OutputSpec, UserMessage};
 use crate::provider::ThinkingLevel;
 use crate::tools::{FilesSeen, TodoList};
 use flovyn_core::agent::AgentState;
@@ -41,6 +41,15 @@ pub struct ReactState {
     /// Whether a result was too long to be shown whole. The tool that reads the rest is offered from then on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub results_kept: bool,
+    /// In how many turns after the last message of the user delegates were given work.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub rounds: u32,
+    /// Whether a delegate has asked something. The tool that answers it is offered from then on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub was_asked: bool,
+    /// The questions of delegates that have no answer yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub asking: Vec<AskedByChild>,
     /// The window of the model that has answered last, in tokens, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
@@ -62,6 +71,10 @@ pub struct ReactState {
     pub limits: AnswerLimits,
     /// The cost in the ledger when that message came, in millionths of a US dollar.
     pub cost_before: u64,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What a run does next.
@@ -86,7 +99,7 @@ impl ReactState {
 
     /// Takes note of a message of the user.
     pub(super) fn add_user_message(&mut self, message: &UserMessage) {
-        (self.since_user, self.output, self.output_faults) = (0, None, 0);
+        (self.since_user, self.rounds, self.output, self.output_faults) = (0, 0, None, 0);
         self.limits = message.limits;
         self.output_form.clone_from(&message.output);
         self.cost_before = self.ledger.cost_micros;

@@ -3,23 +3,29 @@
 //!
 //! A call that a policy denies, or whose arguments are wrong, gets its result at once. A call that needs a person, before it runs
 //! or because its MCP server asks for input, waits while the others run. When the user sends a message, running calls are waited
-//! for and the others are skipped. When the run is cancelled, every call without a result gets one that says so.
+//! for and the others are skipped. When the run is cancelled, every call without a result gets one that says so. A call that
+//! hands the run off comes last.
 
 use super::agent_tool::{self, CallContext};
 use super::approvals::{ApprovalDecision, PendingApprovals};
+use super::delegate::Giving;
+use super::delegation::{News, Working};
 use super::elicitation::{PendingElicitations, continue_call};
 use super::events::{AgentEvent, ToolCallEnd, ToolCallRef, ToolCallStart, artifact_type};
+use super::questions;
 use super::results::{self, Checked};
 use super::run::AgentRun;
-use super::transcript::LlmCall;
+use super::transcript::{ContextEdit, LlmCall, entry_type, estimate};
 use super::{Delivery, ModelChoice, USER_MESSAGE, UserMessage};
-use crate::mcp::{InputGiven, SAMPLED, SampledCall};
+use crate::mcp::{InputGiven, InputRequired, SAMPLED, SampledCall};
 use crate::message::{Message, ToolCall};
 use crate::tools::approval::Decision;
 use crate::tools::{Effect, Todo, TodoList, ToolOutcome};
 use flovyn_core::context::Step;
 use flovyn_core::error::{Code, Result};
+use flovyn_core::id::EntryId;
 use flovyn_core::journal::Outcome;
+use flovyn_core::model::ChildEvent;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -32,6 +38,10 @@ const STOPPED_BY_USER: &str = "Skipped: the user stopped the agent.";
 /// The result of calls whose elicitation was not answered.
 const ELICITATION_UNANSWERED: &str =
     "Not gone on with: the MCP server asked the user something, and they did not answer it.";
+/// The result of calls whose question to a person was not answered.
+const QUESTION_UNANSWERED: &str = "Not answered: the user sent a new message instead.";
+/// The result of calls that would give out work once too often.
+const NO_ROUNDS: &str = "Not given out: you have given out work as often as you may. Answer now, with what you have.";
 /// The result of calls that had none when the run was cancelled.
 const RUN_CANCELLED: &str = "Stopped: the run was cancelled before this call had a result.";
 
@@ -46,12 +56,24 @@ pub(super) enum ToolCallsEnd {
 
 /// The state of the calls of one answer.
 #[derive(Default)]
-struct ToolCalls {
+pub(super) struct ToolCalls {
     ready: VecDeque<ReadyCall>,
     approvals: PendingApprovals,
     elicitations: PendingElicitations,
     open: Vec<(Awaited, Step)>,
+    /// The calls that other agents work for.
+    pub(super) children: Vec<(Working, News)>,
+    /// The calls that may hand the run off.
+    handoffs: Vec<ToolCall>,
+    /// Whether delegates are given work.
+    is_round: bool,
     user_messages: Vec<UserMessage>,
+}
+
+/// What has come of what is waited for.
+enum CallEvent {
+    Ended(Awaited, Outcome),
+    Child(Working, News, Result<ChildEvent>),
 }
 
 /// A call that may run, or go on with the input that its server asked for.
@@ -62,8 +84,10 @@ struct ReadyCall {
 
 /// What an open step waits for.
 #[derive(PartialEq)]
-enum Awaited {
+pub(super) enum Awaited {
     Tool(ToolCall),
+    /// The answer of the run that has started this one.
+    Parent(ToolCall),
     Approval,
     Answer,
     Message,
@@ -86,15 +110,22 @@ impl AgentRun<'_> {
     }
 
     async fn run_until_answered(&mut self, tool_calls: &mut ToolCalls, calls: Vec<ToolCall>) -> Result<()> {
-        let had_kept = self.state.results_kept;
+        let before = (self.state.results_kept, self.state.was_asked);
         for call in calls {
-            match call.name == results::NAME && self.reads_results() {
-                true => self.read_result(&call).await?,
-                false => self.admit(tool_calls, call)?,
+            if call.name == results::NAME && self.reads_results() {
+                self.read_result(&call).await?;
+            } else if call.name == questions::ANSWER && self.answers_agents() {
+                let ToolCall { id, name, arguments, .. } = &call;
+                AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments } }.emit(self.ctx);
+                self.answer_agent(tool_calls, call).await?;
+            } else {
+                self.admit(tool_calls, call)?;
             }
         }
+        self.state.rounds += u32::from(tool_calls.is_round);
         self.answer_all(tool_calls).await?;
-        match self.state.results_kept == had_kept {
+        self.hand_off(std::mem::take(&mut tool_calls.handoffs)).await?;
+        match before == (self.state.results_kept, self.state.was_asked) {
             true => Ok(()),
             false => self.record_offered_tools_if_changed().await,
         }
@@ -105,15 +136,21 @@ impl AgentRun<'_> {
         loop {
             self.start_ready(tool_calls).await?;
             self.wait_for_people(tool_calls)?;
-            if tool_calls.open.is_empty() {
+            if tool_calls.open.is_empty() && tool_calls.children.is_empty() {
                 return Ok(());
             }
-            let (awaited, outcome) = tool_calls.next().await?;
-            match awaited {
-                Awaited::Tool(call) => self.on_task_end(tool_calls, call, &outcome)?,
-                Awaited::Approval => self.on_approval(tool_calls, &outcome)?,
-                Awaited::Answer => self.on_elicitation_answer(tool_calls, &outcome)?,
-                Awaited::Message => self.on_user_message(tool_calls, &outcome)?,
+            match tool_calls.next().await? {
+                CallEvent::Ended(Awaited::Tool(call), outcome) => self.on_task_end(tool_calls, call, &outcome)?,
+                CallEvent::Ended(Awaited::Approval, outcome) => self.on_approval(tool_calls, &outcome)?,
+                CallEvent::Ended(Awaited::Parent(call), outcome) => {
+                    self.on_parent_answer(tool_calls, call, &outcome).await?;
+                }
+                CallEvent::Ended(Awaited::Answer, outcome) => self.on_elicitation_answer(tool_calls, &outcome).await?,
+                CallEvent::Ended(Awaited::Message, outcome) => self.on_user_message(tool_calls, &outcome).await?,
+                CallEvent::Child(working, news, event) => {
+                    let goes_on = self.on_child_event(working, news, event).await?;
+                    tool_calls.children.extend(goes_on);
+                }
             }
         }
     }
@@ -122,6 +159,7 @@ impl AgentRun<'_> {
     fn admit(&mut self, tool_calls: &mut ToolCalls, call: ToolCall) -> Result<()> {
         let Some(tool) = self.tools.get(&call.name) else {
             let own = self.reads_results().then_some(results::NAME);
+            let own = own.into_iter().chain(self.answers_agents().then_some(questions::ANSWER));
             let shown = self.tools.iter().filter(|(_, tool)| !tool.is_hidden).map(|(name, _)| name.as_str());
             let names = shown.chain(own).collect::<Vec<_>>().join(", ");
             let message = format!("There is no tool {:?}. There are: {names}.", call.name);
@@ -129,6 +167,12 @@ impl AgentRun<'_> {
         };
         if let Some(faults) = call.fault().or_else(|| tool.faults(&call.arguments)) {
             return self.answer(&call, ToolOutcome::error("invalid_arguments", faults));
+        }
+        if tool.gives(Giving::Delegates).is_some() {
+            if self.input.config.max_rounds.is_some_and(|most| self.state.rounds >= most) {
+                return self.answer(&call, ToolOutcome::error("no_rounds_left", NO_ROUNDS));
+            }
+            tool_calls.is_round = true;
         }
         let effect = tool.effect_of(&call.arguments);
         match self.decide(&call.name, effect, &call.arguments) {
@@ -163,8 +207,19 @@ impl AgentRun<'_> {
             AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments } }.emit(self.ctx);
         }
         for ReadyCall { call, given } in starting {
-            let step = self.schedule(&call, given.as_ref())?;
-            tool_calls.open.push((Awaited::Tool(call), step));
+            let tool = self.tools.get(&call.name);
+            if let Some(delegate) = tool.and_then(|tool| tool.gives(Giving::Delegates)).cloned() {
+                let working = self.delegate(&call, &delegate)?;
+                tool_calls.children.extend(working);
+            } else if tool.is_some_and(|tool| tool.escalates) {
+                let question = call.arguments["question"].as_str().unwrap_or_default().to_owned();
+                self.escalate(tool_calls, call, &question)?;
+            } else if tool.is_some_and(|tool| tool.gives(Giving::HandsOff).is_some()) {
+                tool_calls.handoffs.push(call);
+            } else {
+                let step = self.schedule(&call, given.as_ref())?;
+                tool_calls.open.push((Awaited::Tool(call), step));
+            }
         }
         Ok(())
     }
@@ -181,14 +236,15 @@ impl AgentRun<'_> {
         self.ctx.schedule_raw(self.tools[&call.name].call(&call.id, &call.arguments, &context)?)
     }
 
-    /// Waits for answers and for messages of the user while a request is open.
+    /// Waits for answers and for messages of the user while a request is open, and for messages while children work.
     fn wait_for_people(&self, tool_calls: &mut ToolCalls) -> Result<()> {
         let (asks_approval, elicits) = (!tool_calls.approvals.is_empty(), !tool_calls.elicitations.is_empty());
+        let hears = asks_approval || elicits || !tool_calls.children.is_empty();
         tool_calls.open.retain(|(awaited, _)| match awaited {
-            Awaited::Tool(_) => true,
+            Awaited::Tool(_) | Awaited::Parent(_) => true,
             Awaited::Approval => asks_approval,
             Awaited::Answer => elicits,
-            Awaited::Message => asks_approval || elicits,
+            Awaited::Message => hears,
         });
         if asks_approval && !tool_calls.awaits(&Awaited::Approval) {
             tool_calls.open.push((Awaited::Approval, PendingApprovals::wait(self.ctx)?));
@@ -198,7 +254,7 @@ impl AgentRun<'_> {
             tool_calls.open.push((Awaited::Answer, PendingElicitations::wait(self.ctx)?));
             self.status("waiting_for_answer", None);
         }
-        if (asks_approval || elicits) && !tool_calls.awaits(&Awaited::Message) {
+        if hears && !tool_calls.awaits(&Awaited::Message) {
             tool_calls.open.push((Awaited::Message, self.ctx.wait_raw(USER_MESSAGE, None)?));
         }
         Ok(())
@@ -214,22 +270,30 @@ impl AgentRun<'_> {
         Ok(())
     }
 
-    fn on_elicitation_answer(&mut self, tool_calls: &mut ToolCalls, outcome: &Outcome) -> Result<()> {
+    async fn on_elicitation_answer(&mut self, tool_calls: &mut ToolCalls, outcome: &Outcome) -> Result<()> {
         let Some(payload) = outcome.payload() else { return Ok(()) };
         if let Some((call, given)) = tool_calls.elicitations.answered(self, payload)? {
+            if self.is_question(&call) {
+                return self.on_answer(tool_calls, call, questions::answer_of(&given.responses)).await;
+            }
             tool_calls.ready.push_back(ReadyCall { call, given: Some(given) });
         }
         Ok(())
     }
 
-    fn on_user_message(&mut self, tool_calls: &mut ToolCalls, outcome: &Outcome) -> Result<()> {
+    async fn on_user_message(&mut self, tool_calls: &mut ToolCalls, outcome: &Outcome) -> Result<()> {
         let Some(message) = outcome.payload().map(UserMessage::read) else { return Ok(()) };
         if message.delivery == Delivery::NextTurn {
             self.state.queue.push(message);
             return Ok(());
         }
+        let must_not_wait = message.delivery == Delivery::Now;
         tool_calls.user_messages.push(message);
-        self.skip(tool_calls)
+        self.skip(tool_calls)?;
+        for (working, _) in tool_calls.children.iter_mut().filter(|_| must_not_wait) {
+            self.stop_child(working).await?;
+        }
+        Ok(())
     }
 
     fn skip(&mut self, tool_calls: &mut ToolCalls) -> Result<()> {
@@ -238,18 +302,20 @@ impl AgentRun<'_> {
             false => SKIPPED,
         };
         let elicited = tool_calls.elicitations.take();
-        elicited
-            .iter()
-            .try_for_each(|call| self.answer(call, ToolOutcome::error("skipped", ELICITATION_UNANSWERED)))?;
+        for call in &elicited {
+            let why = if self.is_question(call) { QUESTION_UNANSWERED } else { ELICITATION_UNANSWERED };
+            self.answer(call, ToolOutcome::error("skipped", why))?;
+        }
         tool_calls.unanswered().iter().try_for_each(|call| self.answer(call, ToolOutcome::error("skipped", message)))
     }
 
     fn stop(&mut self, tool_calls: &mut ToolCalls) -> Result<()> {
         let open = std::mem::take(&mut tool_calls.open).into_iter().filter_map(|(awaited, _)| match awaited {
-            Awaited::Tool(call) => Some(call),
+            Awaited::Tool(call) | Awaited::Parent(call) => Some(call),
             Awaited::Approval | Awaited::Answer | Awaited::Message => None,
         });
-        let calls = open.chain(tool_calls.unanswered()).collect::<Vec<_>>();
+        let children = std::mem::take(&mut tool_calls.children).into_iter().map(|(working, _)| working.call);
+        let calls = open.chain(children).chain(tool_calls.unanswered()).collect::<Vec<_>>();
         calls.iter().try_for_each(|call| self.answer(call, ToolOutcome::error("cancelled", RUN_CANCELLED)))
     }
 
@@ -318,18 +384,53 @@ impl AgentRun<'_> {
     }
 
     fn append_result(&mut self, call: &ToolCall, outcome: ToolOutcome) -> Result<()> {
-        let result = outcome.into_result(&call.id, &call.name);
-        let (content, is_error) = (agent_tool::text_of(&result), result.is_error);
-        self.append_message(&Message::tool([result]))?;
-        let tool_call = ToolCallRef { id: &call.id, name: &call.name };
-        AgentEvent::ToolCallEnd { tool_call, result: ToolCallEnd { content: &content, is_error } }.emit(self.ctx);
+        self.append_outcome(call, outcome).map(drop)
+    }
+
+    /// Appends the result of a call; returns the entry.
+    pub(super) fn append_outcome(&mut self, call: &ToolCall, outcome: ToolOutcome) -> Result<EntryId> {
+        let (content, is_error) = (outcome.plain_text(), outcome.is_error);
+        let message = result_message(call, outcome);
+        self.state.context_tokens += estimate(&message);
+        let entry = self.ctx.append_message(self.entry_of(&message)?)?;
+        self.show_end(call, &content, is_error);
+        Ok(entry)
+    }
+
+    /// Replaces the result of a call by another one.
+    pub(super) fn correct_outcome(&mut self, entry: EntryId, call: &ToolCall, outcome: ToolOutcome) -> Result<()> {
+        let (content, is_error) = (outcome.plain_text(), outcome.is_error);
+        let edit = ContextEdit { target_id: entry, replacement: Some(result_message(call, outcome)) };
+        self.record("system", entry_type::CONTEXT_EDIT, &edit)?;
+        self.show_end(call, &content, is_error);
         Ok(())
+    }
+
+    fn show_end(&self, call: &ToolCall, content: &str, is_error: bool) {
+        let tool_call = ToolCallRef { id: &call.id, name: &call.name };
+        AgentEvent::ToolCallEnd { tool_call, result: ToolCallEnd { content, is_error } }.emit(self.ctx);
     }
 }
 
+/// The message with the result of a call.
+pub(super) fn result_message(call: &ToolCall, outcome: ToolOutcome) -> Message {
+    Message::tool([outcome.into_result(&call.id, &call.name)])
+}
+
 impl ToolCalls {
+    /// Waits for a step.
+    pub(super) fn wait(&mut self, awaited: Awaited, step: Step) {
+        self.open.push((awaited, step));
+    }
+
+    /// Asks a person for what a call goes on with.
+    pub(super) fn ask_person(&mut self, run: &AgentRun<'_>, call: ToolCall, required: InputRequired) -> Result<()> {
+        self.elicitations.ask(run, call, required)
+    }
+
     fn running(&self) -> usize {
-        self.open.iter().filter(|(awaited, _)| matches!(awaited, Awaited::Tool(_))).count()
+        let tools = self.open.iter().filter(|(awaited, _)| matches!(awaited, Awaited::Tool(_)));
+        tools.count() + self.children.len()
     }
 
     fn awaits(&self, wanted: &Awaited) -> bool {
@@ -339,22 +440,41 @@ impl ToolCalls {
     /// Takes the calls that do not run and have no result; their requests are closed.
     fn unanswered(&mut self) -> Vec<ToolCall> {
         let ready = self.ready.drain(..).map(|ready| ready.call);
-        ready.chain(self.approvals.take()).chain(self.elicitations.take()).collect()
+        let waiting = self.approvals.take().into_iter().chain(self.elicitations.take());
+        ready.chain(std::mem::take(&mut self.handoffs)).chain(waiting).collect()
     }
 
-    /// The next step that ends. A step that ended with an error stays among the open ones, so that its call gets a result.
-    async fn next(&mut self) -> Result<(Awaited, Outcome)> {
+    /// The next step that ends, or the next news of a child. A step that ended with an error stays among the open ones, so that
+    /// its call gets a result.
+    async fn next(&mut self) -> Result<CallEvent> {
+        enum Ready {
+            Step(usize, Result<Outcome>),
+            Child(usize, Result<ChildEvent>),
+        }
         let ended = poll_fn(|cx| {
-            let polled = self.open.iter_mut().map(|(_, step)| Pin::new(step).poll(cx));
-            let ready = polled.enumerate().find_map(|(place, polled)| match polled {
-                Poll::Ready(outcome) => Some((place, outcome)),
-                Poll::Pending => None,
-            });
-            ready.map_or(Poll::Pending, Poll::Ready)
+            for (place, (_, step)) in self.open.iter_mut().enumerate() {
+                if let Poll::Ready(outcome) = Pin::new(step).poll(cx) {
+                    return Poll::Ready(Ready::Step(place, outcome));
+                }
+            }
+            for (place, (_, news)) in self.children.iter_mut().enumerate() {
+                if let Poll::Ready(event) = Pin::new(&mut news.news).poll(cx) {
+                    return Poll::Ready(Ready::Child(place, event));
+                }
+            }
+            Poll::Pending
         });
-        let (place, outcome) = ended.await;
-        let outcome = outcome?;
-        let (awaited, _) = self.open.remove(place);
-        Ok((awaited, outcome))
+        match ended.await {
+            Ready::Step(place, outcome) => {
+                let outcome = outcome?;
+                let (awaited, _) = self.open.remove(place);
+                Ok(CallEvent::Ended(awaited, outcome))
+            }
+            Ready::Child(_, Err(error)) if error.code() == Code::Cancelled => Err(error),
+            Ready::Child(place, event) => {
+                let (working, news) = self.children.remove(place);
+                Ok(CallEvent::Child(working, news, event))
+            }
+        }
     }
 }

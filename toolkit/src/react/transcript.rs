@@ -7,13 +7,14 @@
 //! | `llm_call` | what a model call cost |
 //! | `compaction` | a summary, which hides the messages before `firstKeptEntryId` |
 //! | `context_edit` | replaces the message of one entry, or removes it |
+//! | `agent_begin` | an agent that goes on with a conversation begins: what models are told and may call is its own from here |
 //!
-//! The other types (`approval_request`, `approval`, `input_request`, `input`, `input_refused`, `budget_low`, `answer_end`)
+//! The other types (`agent_spawn`, `approval_request`, `approval`, `input_request`, `input`, `input_refused`, `budget_low`, `answer_end`)
 //! are for people. No model gets them. A `tool_output` is the whole text of a long result, on a thread of
 //! its own.
 
 use super::{Compacted, ModelChoice};
-use crate::message::{AssistantMeta, Content, Media, Message, Part, Role, Stop, Usage};
+use crate::message::{AssistantMeta, Content, Media, Message, Part, Role, Stop, ToolCall, Usage};
 use crate::provider::ToolSpec;
 use flovyn_core::Payload;
 use flovyn_core::error::Result;
@@ -29,6 +30,8 @@ pub(super) mod entry_type {
     pub(crate) const LLM_CALL: &str = "llm_call";
     pub(crate) const COMPACTION: &str = "compaction";
     pub(crate) const CONTEXT_EDIT: &str = "context_edit";
+    pub(crate) const AGENT_BEGIN: &str = "agent_begin";
+    pub(crate) const AGENT_SPAWN: &str = "agent_spawn";
     pub(crate) const APPROVAL_REQUEST: &str = "approval_request";
     pub(crate) const APPROVAL: &str = "approval";
     pub(crate) const INPUT_REQUEST: &str = "input_request";
@@ -94,6 +97,13 @@ pub(super) struct ContextEdit {
     pub replacement: Option<Message>,
 }
 
+/// The content of an `agent_begin` entry: an agent goes on with a conversation that another one has begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentBegin {
+    /// The agent.
+    pub kind: String,
+}
+
 /// The text that a model sees at the end of an interrupted answer.
 const INTERRUPTED: &str = "[The user interrupted this answer.]";
 /// The message that is added if the conversation would end with an answer of the model.
@@ -120,6 +130,7 @@ impl Transcript {
                     message => transcript.items.push((entry.new.id, message)),
                 },
                 entry_type::TOOLS => transcript.tools = content.parse::<OfferedTools>()?.tools,
+                entry_type::AGENT_BEGIN => (transcript.system, transcript.tools) = (Vec::new(), Vec::new()),
                 entry_type::COMPACTION => transcript.hide(content.parse()?),
                 entry_type::CONTEXT_EDIT => transcript.edit(content.parse()?),
                 _ => {}
@@ -175,6 +186,20 @@ impl Transcript {
             messages.push(Message::user(GO_ON));
         }
         messages
+    }
+
+    /// The calls of the last answer that have no result.
+    pub(super) fn open_calls(&self) -> Vec<ToolCall> {
+        let answer = self.items.iter().rposition(|(_, message)| message.role == Role::Assistant);
+        let Some((_, message)) = answer.and_then(|place| self.items.get(place)) else { return Vec::new() };
+        let after = self.items.iter().skip(answer.map_or(0, |place| place + 1));
+        let ended: Vec<_> = after.flat_map(|(_, message)| message.tool_results()).map(|result| &result.id).collect();
+        message.tool_calls().filter(|call| !ended.contains(&&call.id)).cloned().collect()
+    }
+
+    /// About how many tokens it takes.
+    pub(super) fn estimate(&self) -> u64 {
+        self.messages().iter().map(estimate).sum()
     }
 
     /// The text of the model's last answer.

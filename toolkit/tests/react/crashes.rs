@@ -1,12 +1,13 @@
 //! A process that dies at every commit in turn: the conversation stays valid and no model call that ended is made again.
 
+use super::delegates::{asked, asked_with, boss, named, plain};
 use super::timeless::timeless;
 use super::*;
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::testing::{Harness, Proof};
-use flovyn_toolkit::fake_llm::{Outcome, When};
-use flovyn_toolkit::react::{Delivery, KIND};
+use flovyn_toolkit::fake_llm::Outcome;
+use flovyn_toolkit::react::{Delegate, Delivery, KIND};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 
 fn harness(fake: &FakeLlm, agent: ReactAgent, input: &AgentInput) -> Harness {
@@ -15,6 +16,18 @@ fn harness(fake: &FakeLlm, agent: ReactAgent, input: &AgentInput) -> Harness {
     let host = move || {
         let host = NativeHost::default().agent(agent.clone()).and_then(|host| host.task(generate.clone()));
         host.and_then(|host| host.task(Note)?.task(Gate::new("meet"))).expect("every kind once")
+    };
+    Harness::new(KIND, Payload::of(input).expect("JSON"), host).concurrent().by_attempt()
+}
+
+/// The same for an agent with the agents that it gives work to.
+fn family(fake: &FakeLlm, boss: ReactAgent, input: &AgentInput) -> Harness {
+    let generate =
+        LlmGenerate::new(timeless(models(fake).resolve("fake/m").expect("a model"))).with_policy(RetryPolicy::never());
+    let host = move || {
+        let host =
+            NativeHost::default().agent(boss.clone()).and_then(|host| host.agent(named("otter"))?.agent(plain()));
+        host.and_then(|host| host.task(generate.clone())?.task(Note)).expect("every kind once")
     };
     Harness::new(KIND, Payload::of(input).expect("JSON"), host).concurrent().by_attempt()
 }
@@ -76,7 +89,6 @@ async fn an_interrupt_survives_a_crash_at_every_commit() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_compaction_survives_a_crash_at_every_commit() {
-    let asked = |text: &str| When { last_user_contains: Some(text.into()), ..When::default() };
     let note = || Turn { text: Some("{{pad:2000}}".into()), ..Turn::call("note", json!({"text": "{{pad:2000}}"})) };
     let script = Script::new([
         Turn::text("Otters.").when(asked("Summarise the conversation above")),
@@ -91,6 +103,32 @@ async fn a_compaction_survives_a_crash_at_every_commit() {
     let proof = holds(&fake, harness(&fake, agent(), &input), 5).await;
     let entries = proof.observed.expect("what it left").entries;
     assert!(entries.iter().any(|entry| entry.starts_with("user: ") && entry.contains("bytes")), "{entries:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn delegates_survive_a_crash_at_every_commit() {
+    let script = Script::new([
+        Turn::call("note", json!({"text": "a"})).when(asked_with("Look at otters", false)),
+        Turn::text("They hold hands.").when(asked("Look at otters")),
+        Turn::call("otter", json!({"task": "Look at otters."})).and_call("plain", json!({"word": "fail"})),
+        Turn::text("Done."),
+    ]);
+    let fake = FakeLlm::start(script).expect("a server");
+    let entries = holds(&fake, family(&fake, boss(), &ask("What is new?")), 4).await.observed.expect("entries").entries;
+    assert!(entries.iter().any(|entry| entry.contains("They hold hands.")), "{entries:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handoff_survives_a_crash_at_every_commit() {
+    let script = Script::new([
+        Turn::call("transfer_to_otter", json!({})).and_call("note", json!({"text": "a"})),
+        Turn::call("note", json!({"text": "b"})),
+        Turn::text("Done."),
+    ]);
+    let fake = FakeLlm::start(script).expect("a server");
+    let desk = agent().with_handoff(Delegate::of(&named("otter"), "Knows otters.")).expect("a name of its own");
+    let entries = holds(&fake, family(&fake, desk, &ask("Who knows?")), 3).await.observed.expect("entries").entries;
+    assert!(entries.iter().any(|entry| entry.contains("noted b")), "{entries:#?}");
 }
 
 async fn say_once(run: &Handle, message: UserMessage) {
