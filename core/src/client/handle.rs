@@ -180,6 +180,8 @@ impl Handle {
             let reason = execution.wait.as_ref().and_then(|wait| wait.reason);
             let stuck = match execution.status {
                 Status::Paused => true,
+                // What comes of a child lets it go on, whatever else it waits for.
+                Status::Waiting if execution.wait.as_ref().is_some_and(Wait::is_for_child) => false,
                 Status::Waiting => matches!(reason, Some(WaitReason::Signal | WaitReason::InDoubt)),
                 _ => false,
             };

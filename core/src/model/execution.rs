@@ -175,6 +175,11 @@ impl Wait {
         self.signals.iter().any(|name| name.starts_with(super::ANSWER_SIGNALS))
     }
 
+    /// Whether news of a child end it.
+    pub(crate) fn is_for_child(&self) -> bool {
+        self.signals.iter().any(|name| super::tells_of_child(name))
+    }
+
     /// Whether the end of a task ends the wait. Where the task is awaited by name, it is taken off the list.
     pub(crate) fn take_task(&mut self, task: &str, success: bool) -> bool {
         self.tasks && self.ends.as_mut().is_none_or(|ends| ends.take(task, success))
