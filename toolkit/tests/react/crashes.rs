@@ -1,6 +1,6 @@
 //! A process that dies at every commit in turn: the conversation stays valid and no model call that ended is made again.
 
-use super::delegates::{asked, asked_with, boss, named, plain};
+use super::delegates::{asked, asked_with, asking, boss, named, plain, with_id};
 use super::timeless::timeless;
 use super::*;
 use flovyn_core::Payload;
@@ -21,12 +21,11 @@ fn harness(fake: &FakeLlm, agent: ReactAgent, input: &AgentInput) -> Harness {
 }
 
 /// The same for an agent with the agents that it gives work to.
-fn family(fake: &FakeLlm, boss: ReactAgent, input: &AgentInput) -> Harness {
+fn family(fake: &FakeLlm, boss: ReactAgent, otter: ReactAgent, input: &AgentInput) -> Harness {
     let generate =
         LlmGenerate::new(timeless(models(fake).resolve("fake/m").expect("a model"))).with_policy(RetryPolicy::never());
     let host = move || {
-        let host =
-            NativeHost::default().agent(boss.clone()).and_then(|host| host.agent(named("otter"))?.agent(plain()));
+        let host = NativeHost::default().agent(boss.clone()).and_then(|host| host.agent(otter.clone())?.agent(plain()));
         host.and_then(|host| host.task(generate.clone())?.task(Note)).expect("every kind once")
     };
     Harness::new(KIND, Payload::of(input).expect("JSON"), host).concurrent().by_attempt()
@@ -114,7 +113,11 @@ async fn delegates_survive_a_crash_at_every_commit() {
         Turn::text("Done."),
     ]);
     let fake = FakeLlm::start(script).expect("a server");
-    let entries = holds(&fake, family(&fake, boss(), &ask("What is new?")), 4).await.observed.expect("entries").entries;
+    let entries = holds(&fake, family(&fake, boss(), named("otter"), &ask("What is new?")), 4)
+        .await
+        .observed
+        .expect("entries")
+        .entries;
     assert!(entries.iter().any(|entry| entry.contains("They hold hands.")), "{entries:#?}");
 }
 
@@ -127,8 +130,28 @@ async fn a_handoff_survives_a_crash_at_every_commit() {
     ]);
     let fake = FakeLlm::start(script).expect("a server");
     let desk = agent().with_handoff(Delegate::of(&named("otter"), "Knows otters.")).expect("a name of its own");
-    let entries = holds(&fake, family(&fake, desk, &ask("Who knows?")), 3).await.observed.expect("entries").entries;
+    let entries = holds(&fake, family(&fake, desk, named("otter"), &ask("Who knows?")), 3)
+        .await
+        .observed
+        .expect("entries")
+        .entries;
     assert!(entries.iter().any(|entry| entry.contains("noted b")), "{entries:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_of_a_delegate_survives_a_crash_at_every_commit() {
+    let script = Script::new([
+        Turn::call("escalate", json!({"question": "Which otters?"})).when(asked_with("Look at otters", false)),
+        Turn::text("Sea otters: {{result}}").when(asked("Look at otters")),
+        with_id("call_1", Turn::call("otter", json!({"task": "Look at otters."}))),
+        Turn::call("answer_agent", json!({"id": "1.call_1", "answer": "The wet ones."})),
+        Turn::text("Done."),
+    ]);
+    let fake = FakeLlm::start(script).expect("a server");
+    let (boss, otter) = asking();
+    let entries =
+        holds(&fake, family(&fake, boss, otter, &ask("What is new?")), 5).await.observed.expect("entries").entries;
+    assert!(entries.iter().any(|entry| entry.contains("Sea otters: The wet ones.")), "{entries:#?}");
 }
 
 async fn say_once(run: &Handle, message: UserMessage) {

@@ -200,14 +200,14 @@ async fn a_delegate_that_shares_the_conversation_sees_it() {
 }
 
 /// A boss whose delegate `otter` may ask.
-fn asking() -> (ReactAgent, ReactAgent) {
+pub(crate) fn asking() -> (ReactAgent, ReactAgent) {
     let otter = named("otter").with_tool(AgentTool::escalate().expect("a tool")).expect("a name of its own");
     let boss = agent().with_delegate(Delegate::of(&otter, "Knows otters.")).expect("a name of its own");
     (boss.with_tool(AgentTool::escalate().expect("a tool")).expect("a name of its own"), otter)
 }
 
 /// The turn with this id for its call.
-fn with_id(id: &str, mut turn: Turn) -> Turn {
+pub(crate) fn with_id(id: &str, mut turn: Turn) -> Turn {
     turn.tool_calls[0].id = Some(id.into());
     turn
 }
