@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from flovyn.testing import fake_llm, tool_call, turn
+from flovyn.testing import FakeLlm, fake_llm, tool_call, turn
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -86,3 +86,53 @@ def test_the_programs_of_the_page_of_children_run(tmp_path: Path) -> None:
             [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
         )
         assert (done.returncode, done.stdout) == (0, "".join(said)), done.stderr
+
+
+def of_patterns() -> FakeLlm:
+    """What the models of the page of patterns say."""
+    plan = {"tasks": [{"id": "deep", "worker": "depth", "arguments": {"lake": "Ness"}, "dependsOn": []}]}
+    return fake_llm(
+        [
+            tool_call("scout", {"task": "Look at Nessie."})
+            .and_call("measure", {"lake": "Ness"})
+            .when(last_user_contains="What lives in", has_tool_result=False),
+            turn("Nessie lives there, at 230 m.").when(last_user_contains="What lives in"),
+            turn("Nessie is one.").when(last_user_contains="Look at Nessie"),
+            tool_call("transfer_to_billing", {"reason": "an invoice"}).when(
+                last_user_contains="My invoice", has_tool_result=False
+            ),
+            turn("It is corrected.").when(last_user_contains="My invoice"),
+            tool_call("depth", {"lake": "Como"}).when(last_user_contains="Compare two", has_tool_result=False),
+            turn("Como is deeper.").when(last_user_contains="Compare two"),
+            tool_call("final_answer", plan).when(last_user_contains="Split this task"),
+            tool_call("final_answer", {"answer": "Eels, at 230 m.", "satisfied": True}).when(
+                last_user_contains="Other agents have done"
+            ),
+            tool_call("careful", {"what": "logs"}, id="delete").when(last_user_contains="Delete the logs", turn=1),
+            tool_call("answer_agent", {"id": "1.delete", "answer": "yes"}).when(
+                last_user_contains="Delete the logs", turn=2
+            ),
+            turn("They are gone.").when(last_user_contains="Delete the logs"),
+        ]
+    )
+
+
+def test_the_programs_of_the_page_of_patterns_run(tmp_path: Path) -> None:
+    page = (PAGE.parent / "patterns.md").read_text(encoding="utf-8")
+    programs = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "page.py").write_text("\n".join(programs))
+    with of_patterns() as fake:
+        environment = os.environ | {"ANTHROPIC_BASE_URL": fake.url, "FLOVYN_HOME": str(tmp_path / "home")}
+        done = subprocess.run(
+            [sys.executable, "page.py"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    said = (
+        "Nessie lives there, at 230 m.\nIt is corrected.\nComo is deeper.\nEels, at 230 m. ['deep']\nThey are gone.\n"
+    )
+    assert (done.returncode, done.stdout) == (0, said), done.stderr

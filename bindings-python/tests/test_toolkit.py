@@ -805,9 +805,9 @@ def test_the_engine_takes_a_budget_of_the_toolkit(file_url: str) -> None:
 
 
 @pytest.mark.parametrize("given", [talker, react_agent("other", model="fake/m")], ids=lambda given: given.kind)
-def test_an_agent_is_no_tool(given: Any) -> None:
-    with pytest.raises(InvalidArgument, match=rf"the agent '{given.kind}' cannot be a tool"):
-        react_agent("outer", model="fake/m", tools=[given])
+def test_an_agent_is_no_task(given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=rf"the agent '{given.kind}' is no task"):
+        tool(given)
 
 
 @pytest.mark.parametrize("name", ["add_dirs", "roots", "variables", "fetch_allowed_hosts", "fetch_private_hosts"])

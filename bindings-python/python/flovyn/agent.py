@@ -120,6 +120,11 @@ class Agent(Generic[I, R]):
         self.__wrapped__ = fn
 
     @property
+    def signature(self) -> Signature:
+        """What its function takes and gives."""
+        return self._signature
+
+    @property
     def code(self) -> str:
         """What identifies its code: the version, else a fingerprint of the compiled function."""
         return self.version or _fingerprint(self.fn)
@@ -241,6 +246,10 @@ class Agent(Generic[I, R]):
         from .discover import agents_of
 
         return agents_of(self)
+
+    def given_work(self) -> Sequence[Agent[Any, Any]]:
+        """Return the agents that its model may give work to."""
+        return ()
 
     def describe(self) -> dict[str, Any]:
         """Return what the toolkit has to know to run it."""

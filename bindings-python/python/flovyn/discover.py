@@ -34,8 +34,8 @@ def agents_of(agent: Agent[Any, Any]) -> list[Agent[Any, Any]]:
     found: dict[int, Agent[Any, Any]] = {}
     waiting = [agent]
     while waiting:
-        fn = waiting.pop().fn
-        for thing in _referred(fn, _STARTS):
+        starting = waiting.pop()
+        for thing in (*_referred(starting.fn, _STARTS), *starting.given_work()):
             if isinstance(thing, Agent) and thing is not agent and id(thing) not in found:  # pyright: ignore[reportUnknownArgumentType]
                 found[id(thing)] = thing  # pyright: ignore[reportUnknownArgumentType]
                 waiting.append(thing)  # pyright: ignore[reportUnknownArgumentType]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from . import llm, tools
 from .approvals import ApprovalPolicy, ApprovalRequest, Decision, Rule
+from .delegates import Delegate, DelegateLike, delegate
 from .kit import Api, Provider, Toolkit
 from .llm import ModelError, Reply, TokenUsage, ToolCall, tool_result
 from .output import InvalidOutput
+from .patterns import PlanAgent, PlanInput, PlanOutcome, TaskReport, escalate, plan_and_execute, supervisor
 from .react import (
     Budget,
     Compaction,
@@ -36,12 +38,17 @@ __all__ = [
     "Budget",
     "Compaction",
     "Decision",
+    "Delegate",
+    "DelegateLike",
     "Effect",
     "InvalidOutput",
     "Mode",
     "ModelError",
     "ModelUsage",
     "Outage",
+    "PlanAgent",
+    "PlanInput",
+    "PlanOutcome",
     "Provider",
     "ReactAgent",
     "Reply",
@@ -50,6 +57,7 @@ __all__ = [
     "RunInput",
     "RunOutcome",
     "StopReason",
+    "TaskReport",
     "Thinking",
     "TodoStep",
     "TokenUsage",
@@ -58,8 +66,12 @@ __all__ = [
     "ToolLike",
     "ToolOutcome",
     "Toolkit",
+    "delegate",
+    "escalate",
     "llm",
+    "plan_and_execute",
     "react_agent",
+    "supervisor",
     "tool",
     "tool_result",
     "tools",

@@ -14,6 +14,7 @@ from ..inputs import NOT_GIVEN
 from ..serde import Signature
 from ..task import Task
 from .approvals import ApprovalPolicy
+from .delegates import Delegate, DelegateLike, made_delegates
 from .kit import Provider, Toolkit, absolute
 from .output import RETRIES, spec_of, value_of
 from .tool import Tool, made_tool
@@ -27,14 +28,17 @@ else:
     T = TypeVar("T")
     O = TypeVar("O")  # noqa: E741 - the output
 
+Decided = Literal["ask", "allow", "deny"] | ApprovalPolicy
+"""Which calls need a person."""
 Thinking = Literal["off", "minimal", "low", "medium", "high", "max"]
 """How long a model thinks."""
 Mode = Literal["one_shot", "chat"]
 """What follows the model's last word: the end, or the user's next message."""
 StopReason = Literal["end", "length", "refusal", "max_turns", "budget", "interrupted", "invalid_output", "error"]
 """Why a run stopped."""
-ToolLike = str | Tool | Task[..., Any] | Callable[..., Any]
-"""A host or MCP tool by name (``mcp__server__*`` is all of a server), or a task of one's own."""
+ToolLike = str | Tool | Task[..., Any] | Callable[..., Any] | Agent[Any, Any] | Delegate
+"""A host or MCP tool by name (``mcp__server__*`` is all of a server), a task of one's own, or an agent, which is a
+delegate then."""
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,7 @@ def _config(
     results: ResultLimits | None,
     output: dict[str, Any] | None,
     retry: Outage | None,
+    max_rounds: int | None = None,
 ) -> dict[str, Any]:
     return _given(
         mode=mode,
@@ -249,6 +254,7 @@ def _config(
         compaction=None if compaction is None else compaction.describe(),
         results=None if results is None else results.describe(),
         output=output,
+        maxRounds=max_rounds,
         retry=None if retry is None else retry.describe(),
     )
 
@@ -260,6 +266,8 @@ class _Declared:
     agent: dict[str, Any]
     toolkit: Toolkit
     tools: list[Tool] = field(default_factory=list[Tool])
+    agents: list[Agent[Any, Any]] = field(default_factory=list[Agent[Any, Any]])
+    """Those that its model may give work to."""
 
 
 class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome[T]]):
@@ -293,7 +301,8 @@ class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome[T
 
     @property
     def rebuild(self) -> Callable[[Any], Any]:
-        return lambda found: RunOutcome.of(found, self._output)
+        # After a handoff the run may end with what a function returned.
+        return lambda found: RunOutcome.of(found, self._output) if _is_outcome(found) else found
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -315,6 +324,9 @@ class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome[T
     def own_tasks(self) -> list[Task[..., Any]]:
         return [tool.task for tool in self._declared.tools]
 
+    def given_work(self) -> Sequence[Agent[Any, Any]]:
+        return tuple(self._declared.agents)
+
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(
             f"agent {self.kind!r} is not called like a function: use flovyn.run(agent, prompt) or "
@@ -325,13 +337,21 @@ class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome[T
         return {**self._declared.toolkit.describe(), "agents": [self._declared.agent]}
 
 
+def _is_outcome(found: Any) -> bool:
+    return isinstance(found, Mapping) and "stopReason" in found and "turns" in found
+
+
 def react_agent(
     name: str = "react-agent",
     *,
     model: str | None = None,
     tools: Sequence[ToolLike] = (),
+    delegates: Sequence[DelegateLike] = (),
+    handoffs: Sequence[DelegateLike] = (),
+    escalates: bool = False,
+    max_rounds: int | None = None,
     system_prompt: str | None = None,
-    approvals: Literal["ask", "allow", "deny"] | ApprovalPolicy = "ask",
+    approvals: Decided = "ask",
     mode: Mode = "one_shot",
     max_turns: int | None = None,
     max_tokens: int | None = None,
@@ -358,6 +378,7 @@ def react_agent(
     description: str | None = None,
     output: type[O] | Mapping[str, Any] | None = None,
     output_retries: int = RETRIES,
+    _supervises: bool = False,
 ) -> ReactAgent[O]:
     """Declare an agent of the built-in kind: a model that works with tools until it has said what it had to say.
 
@@ -366,7 +387,11 @@ def react_agent(
 
     ``model`` is ``provider/model``, with ``fallback`` for where it fails. ``tools`` are host tools (``read``,
     ``write``, ``edit``, ``bash``, ``grep``, ``find``, ``run-sandbox``, ``todo``, ``fetch``) and MCP tools by name, and
-    tasks of one's own.
+    tasks of one's own. ``delegates`` are agents that the model may give work to: each is a tool that starts a child,
+    and its answer is the result. ``handoffs`` are agents that may go on with the conversation in its place, by the tool
+    ``transfer_to_NAME``. Both take agents of either kind, and ``delegate(agent, …)`` for options.
+    In ``max_rounds`` turns after a message of the user, unless there is no limit, the model may give work to delegates.
+    With ``escalates`` it may ask whoever has given it its work: the run that has started it, else a person.
     ``approvals`` says which calls need a person: with ``"ask"`` those that change or run something, with ``"allow"``
     none; with ``"deny"`` such calls never run. With ``mode="chat"`` the run waits for the next ``userMessage`` signal.
     ``retry`` says how long an outage of the models is waited for, six hours unless given, and what follows then;
@@ -378,9 +403,13 @@ def react_agent(
     """
     own: list[Tool] = []
     offered: list[Any] = []
+    helpers = made_delegates("delegates", listed("delegates", delegates))
+    successors = made_delegates("handoffs", listed("handoffs", handoffs))
     for given in listed("tools", tools):
         if isinstance(given, str):
             offered.append(given)
+        elif isinstance(given, (Agent, Delegate)):
+            helpers += made_delegates("tools", [given])
         else:
             own.append(made_tool(given))
             offered.append(own[-1].describe())
@@ -389,6 +418,10 @@ def react_agent(
         model=model,
         systemPrompt=system_prompt,
         tools=offered,
+        delegates=[helper.describe() for helper in helpers] or None,
+        handoffs=[successor.describe() for successor in successors] or None,
+        escalates=escalates or None,
+        supervises=_supervises or None,
         approvals=approvals if isinstance(approvals, str) else approvals.describe(),
         config=_config(
             mode=mode,
@@ -403,6 +436,7 @@ def react_agent(
             results=results,
             output=spec_of(output, output_retries),
             retry=retry,
+            max_rounds=max_rounds,
         ),
         workingDirectory=absolute(working_directory),
     )
@@ -419,4 +453,5 @@ def react_agent(
         providers=providers or {},
         records=records,
     )
-    return ReactAgent(name, _Declared(agent, toolkit, own), description, output)
+    given_work = [one.agent for one in (*helpers, *successors) if one.agent is not None]
+    return ReactAgent(name, _Declared(agent, toolkit, own, given_work), description, output)

@@ -125,8 +125,8 @@ def _declared(fn: Any) -> Task[..., Any]:
     if isinstance(fn, Agent):
         kind: str = cast("Agent[Any, Any]", fn).kind
         raise InvalidArgument(
-            f"the agent {kind!r} cannot be a tool: a run of it would be a run of its own, not a call of this one; give "
-            "a task that starts it with client.start(…) and returns its result"
+            f"the agent {kind!r} is no task: a call of it starts a child. Give it to react_agent(delegates=[…]), with "
+            "delegate(…) for a name or a description of its own"
         )
     if not callable(fn):
         raise InvalidArgument(f"a tool is a task, a function or a name, not {fn!r}")
