@@ -421,9 +421,10 @@ describe("what a model is shown of a task", () => {
     expect(tool(described).description).toBe("From the schema.");
   });
 
-  test("is no agent", () => {
+  test("is no agent, which is a delegate", () => {
     const given = reactAgent("other", { model: "fake/any" });
-    expect(() => reactAgent("outer", { tools: [given as never] })).toThrow(/agent "other" cannot be a tool/);
+    expect(() => reactAgent("outer", { tools: [given] })).toThrow(/the agent "other" has no description/);
+    expect(() => tool(given as never)).toThrow(/the agent "other" is no task/);
   });
 
   test("is refused where a model could do nothing with it", () => {

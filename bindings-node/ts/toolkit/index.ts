@@ -4,6 +4,7 @@
 // of it runs in the worker's own process.
 
 export { ApprovalRequest, type ApprovalPolicy, type Decision, type Rule } from "./approvals.js";
+export { type AnyDelegate, Delegate, delegate, type DelegateOptions } from "./delegates.js";
 export type { Api, McpServer, Provider, Toolkit } from "./kit.js";
 export {
   type About,
@@ -28,6 +29,16 @@ export {
 } from "./message.js";
 export type { NativeOptions } from "./native.js";
 export { InvalidOutput, type OutputOf, type OutputSchema } from "./output.js";
+export {
+  escalate,
+  PlanAgent,
+  planAndExecute,
+  type PlanInput,
+  type PlanOptions,
+  type PlanOutcome,
+  supervisor,
+  type SupervisorOptions,
+} from "./patterns.js";
 export {
   type AgentConfig,
   type Budget,

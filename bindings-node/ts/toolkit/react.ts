@@ -3,6 +3,7 @@
 import { Agent } from "../agent.js";
 import { InvalidArgument, OutsideAgent } from "../errors.js";
 import type { ApprovalPolicy, Decision } from "./approvals.js";
+import { type AnyDelegate, Delegate, delegatesOf } from "./delegates.js";
 import { absolute, described, type Toolkit } from "./kit.js";
 import type { ModelChoice, Thinking } from "./llm.js";
 import type { Part } from "./message.js";
@@ -69,6 +70,8 @@ export interface AgentConfig {
   results?: ResultLimits;
   /** How outages of models are waited for. */
   retry?: Outage;
+  /** In how many turns after a message of the user the model may give work to delegates; without limit unless given. */
+  maxRounds?: number;
 }
 
 /** How the built-in agent is declared. */
@@ -79,7 +82,13 @@ export interface ReactAgentOptions<O extends OutputSchema | undefined = OutputSc
   /** How to behave; the agent's own words unless given. */
   systemPrompt?: string;
   /** What the model may call: tasks, what `tool` gave, host tools by name, tools of MCP servers (`mcp__files__*`). */
-  tools?: readonly AnyTool[];
+  tools?: readonly (AnyTool | AnyDelegate)[];
+  /** Agents that the model may give work to: each is a tool that starts a child, and its answer is the result. */
+  delegates?: readonly AnyDelegate[];
+  /** Agents that may go on with the conversation in its place, by the tool `transfer_to_NAME`. */
+  handoffs?: readonly AnyDelegate[];
+  /** Whether the model may ask whoever has given it its work: the run that has started it, else a person. */
+  escalates?: boolean;
   /** Which calls need a person: `ask` before changes and commands (the usual), `allow` or `deny` those, or a policy. */
   approvals?: Decision | ApprovalPolicy;
   /**
@@ -145,27 +154,47 @@ export class ReactAgent<O = unknown> extends Agent<string | RunInput, RunOutcome
 
   /** @internal */
   constructor(kind: string, options: ReactAgentOptions) {
-    const tools = (options.tools ?? []).map(made);
+    const offered = options.tools ?? [];
+    const tools = offered.filter((one): one is AnyTool => !isDelegate(one)).map(made);
+    const helpers = delegatesOf("delegates", [...(options.delegates ?? []), ...offered.filter(isDelegate)]);
+    const successors = delegatesOf("handoffs", options.handoffs ?? []);
+    const children = [...helpers, ...successors].flatMap(({ agent }) => (agent === undefined ? [] : [agent]));
     const tasks = tools.flatMap((tool) => (tool instanceof Tool ? [tool.task] : []));
     const { timeoutMs, description } = options;
-    super(kind, native, { tasks, timeoutMs, description }, {}, descriptionOf(kind, tools, options));
+    const shown = descriptionOf(kind, tools, options, helpers, successors);
+    super(kind, native, { tasks, children, timeoutMs, description }, {}, shown);
     this.tools = tools;
     this.results = new OutcomesOf(this.own, options.output, `agent "${kind}"`);
   }
+}
+
+function isDelegate(given: unknown): given is AnyDelegate {
+  return given instanceof Agent || given instanceof Delegate;
 }
 
 function native(): never {
   throw new OutsideAgent("the built-in agent has no function to call; start a run of it, with run(…) or client.start(…)");
 }
 
-function descriptionOf(kind: string, tools: (Tool | string)[], options: ReactAgentOptions): object {
+function descriptionOf(
+  kind: string,
+  tools: (Tool | string)[],
+  options: ReactAgentOptions,
+  helpers: Delegate[],
+  successors: Delegate[],
+): object {
   const { maxTurns, maxTokens, temperature, thinking, mode, fallback, parallelTools, budget } = options;
-  const { compaction, results, retry } = options;
+  const { compaction, results, retry, maxRounds, escalates } = options;
+  const { supervises } = options as { supervises?: boolean };
   const agent = {
     kind,
     model: options.model,
     systemPrompt: options.systemPrompt,
     tools: tools.map((tool) => (tool instanceof Tool ? tool.describe() : tool)),
+    delegates: helpers.map((helper) => helper.describe()),
+    handoffs: successors.map((successor) => successor.describe()),
+    escalates,
+    supervises,
     approvals: options.approvals,
     config: {
       maxTurns,
@@ -179,6 +208,7 @@ function descriptionOf(kind: string, tools: (Tool | string)[], options: ReactAge
       compaction,
       results,
       retry,
+      maxRounds,
       output: formOf(options.output, options.outputRetries),
     },
     workingDirectory: absolute(options.workingDirectory),

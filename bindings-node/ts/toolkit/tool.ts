@@ -110,6 +110,12 @@ export class Tool implements ToolSpec {
  * task's; the options say otherwise.
  */
 export function tool(task: AnyTask, options: ToolOptions = {}): Tool {
+  if ((task as unknown) instanceof Agent) {
+    throw new InvalidArgument(
+      `the agent "${(task as unknown as Agent).kind}" is no task: a call of it starts a child. Give it to ` +
+        "reactAgent({ delegates: […] }), with delegate(…) for a name or a description of its own",
+    );
+  }
   if (!isTask(task)) throw new InvalidArgument("a tool is made of what task(…) gave");
   return new Tool(task as AnyTask, options);
 }
@@ -121,11 +127,5 @@ export type AnyTool = Tool | AnyTask | string;
 export function made(given: AnyTool): Tool | string {
   if (typeof given === "string" || given instanceof Tool) return given;
   if (isTask(given)) return tool(given as AnyTask);
-  if ((given as unknown) instanceof Agent) {
-    throw new InvalidArgument(
-      `the agent "${(given as unknown as Agent).kind}" cannot be a tool: a run of it would be a run of its own, not a call ` +
-        "of this one; give a task that starts it with client.start(…) and returns its result",
-    );
-  }
   throw new InvalidArgument("tools are tasks, what tool(…) gave, or names such as \"read\" and \"mcp__files__*\"");
 }
