@@ -20,6 +20,11 @@ const fn command(name: &'static str, takes: &'static str, about: &'static str) -
 
 /// All commands, by name.
 pub(super) const COMMANDS: &[Command] = &[
+    command(
+        "/agents",
+        "[N [say TEXT | stop]]",
+        "the agents below this one: their conversation, a word to one, its end",
+    ),
     command("/clear", "", "begin a new conversation; the old one is kept"),
     command("/compact", "[FOCUS]", "put a summary in place of the conversation so far"),
     command("/cost", "", "what the session cost"),

@@ -2,15 +2,20 @@
 //!
 //! Entries are the truth: when an answer is durable it comes as a whole, whatever was streamed of it before.
 
+use super::agents::address;
 use super::history::History;
 use crate::Result;
-use flovyn_core::client::{Handle, StreamEvent, Watching};
+use flovyn_core::client::{Client, Following, StreamEvent};
 use flovyn_core::clock::Timestamp;
-use flovyn_core::model::{Chunk, ChunkKind, Event, EventId, EventKind};
+use flovyn_core::id::ExecutionId;
+use flovyn_core::model::{Chunk, ChunkKind, Event, EventKind};
 use flovyn_toolkit::mcp::McpInputTask;
 use flovyn_toolkit::message::{Message, Part, Role, ToolResult};
-use flovyn_toolkit::react::{AnswerEnd, InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
+use flovyn_toolkit::react::{
+    AgentBegin, AgentSpawn, AnswerEnd, InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE,
+};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
+use futures::future::{BoxFuture, Either, select, select_all};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::{HashMap, VecDeque};
@@ -49,6 +54,11 @@ pub(super) enum ChatEvent {
     InputRefused(InputRefused),
     /// A model call has ended, with its usage and cost.
     ModelCalled(Box<LlmCall>),
+    /// A run of another agent was started for a call.
+    AgentStarted(AgentSpawn),
+    /// An agent that works below the session has told something. What it asks comes as if the session asked, with ids that
+    /// say whose they are.
+    OfAgent { run: ExecutionId, event: Box<ChatEvent> },
     /// A notice of one line.
     Notice(String),
     /// No worker serves the session.
@@ -68,7 +78,10 @@ pub(super) const UNSERVED: &str = "No worker serves this session: start `flovyn 
 
 /// The chat events of a session, from a position on.
 pub(super) struct Feed {
-    watching: Watching,
+    client: Client,
+    watching: Following,
+    /// The feeds of the agents that work for calls.
+    agents: Vec<(ExecutionId, Feed)>,
     queue: VecDeque<ChatEvent>,
     /// The tools of calls that have no result yet.
     tools: HashMap<String, String>,
@@ -85,13 +98,14 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Follows a session from its beginning.
-    pub(super) fn new(handle: &Handle) -> Self {
-        Self::over(handle.stream(None))
+    pub(super) fn new(client: Client, run: ExecutionId) -> Self {
+        Self::after(client, run, "")
     }
 
     /// Follows a session from the end of its history.
-    pub(super) fn resumed(handle: &Handle, history: &History) -> Self {
-        let mut feed = Self::over(handle.stream(Some(EventId { number: history.after })));
+    pub(super) fn resumed(client: Client, run: ExecutionId, history: &History) -> Self {
+        let mut feed = Self::after(client, run, &history.after);
+        history.agents.iter().for_each(|spawn| feed.follow(spawn.child));
         let is_pending = |id: &String| {
             let questions = history.input_requests.iter().map(|(request, _)| &request.id);
             history
@@ -108,9 +122,11 @@ impl Feed {
         feed
     }
 
-    fn over(watching: Watching) -> Self {
+    fn after(client: Client, run: ExecutionId, after: &str) -> Self {
         Self {
-            watching,
+            watching: client.follow(run, after),
+            client,
+            agents: Vec::new(),
             queue: VecDeque::new(),
             tools: HashMap::new(),
             allowed: Vec::new(),
@@ -122,19 +138,76 @@ impl Feed {
     }
 
     /// The next event; none after the end. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Option<ChatEvent>> {
-        loop {
-            if let Some(queue) = self.queue.pop_front() {
-                return Ok(Some(queue));
+    pub(super) fn next(&mut self) -> BoxFuture<'_, Result<Option<ChatEvent>>> {
+        Box::pin(async move {
+            loop {
+                if let Some(queue) = self.queue.pop_front() {
+                    return Ok(Some(queue));
+                }
+                match self.next_of_family().await? {
+                    Next::Here(None) => return Ok(None),
+                    Next::Here(Some(StreamEvent::Durable(event))) => self.durable(&event),
+                    Next::Here(Some(StreamEvent::Chunk(_, chunk))) => self.preview(&chunk),
+                    Next::Here(Some(StreamEvent::Retract { op, .. })) => self.retracted(op),
+                    Next::Here(Some(StreamEvent::Gap(_))) => self.push(ChatEvent::Discarded),
+                    Next::Below(place, Some(event)) => {
+                        let run = self.agents[place].0;
+                        self.below(run, event);
+                    }
+                    Next::Below(place, None) => drop(self.agents.remove(place)),
+                }
             }
-            match self.watching.next().await? {
-                None => return Ok(None),
-                Some(StreamEvent::Durable(event)) => self.durable(&event),
-                Some(StreamEvent::Chunk(_, chunk)) => self.preview(&chunk),
-                Some(StreamEvent::Retract { op, .. }) => self.retracted(op),
-                Some(StreamEvent::Gap(_)) => self.push(ChatEvent::Discarded),
-            }
+        })
+    }
+
+    /// What comes first: an event of the run, or one of an agent below it.
+    async fn next_of_family(&mut self) -> Result<Next> {
+        let here = Box::pin(self.watching.next());
+        if self.agents.is_empty() {
+            return Ok(Next::Here(here.await?.map(|family| family.event)));
         }
+        let below = select_all(self.agents.iter_mut().map(|(_, feed)| feed.next()));
+        match select(here, below).await {
+            Either::Left((family, _)) => Ok(Next::Here(family?.map(|family| family.event))),
+            // An agent that was removed has nothing more to tell.
+            Either::Right(((event, place, _), _)) => Ok(Next::Below(place, event.unwrap_or(None))),
+        }
+    }
+
+    /// Follows an agent that works for a call.
+    fn follow(&mut self, run: ExecutionId) {
+        if !self.agents.iter().any(|(known, _)| *known == run) {
+            self.agents.push((run, Self::new(self.client.clone(), run)));
+        }
+    }
+
+    /// Passes on what an agent below has told. What it asks is asked here, and answered by ids that say whose it is.
+    fn below(&mut self, run: ExecutionId, event: ChatEvent) {
+        let asked = match &event {
+            ChatEvent::ApprovalRequested(request) => {
+                let id = address(run, &request.id);
+                Some(ChatEvent::ApprovalRequested(ApprovalRequest { id, ..request.clone() }))
+            }
+            ChatEvent::ApprovalAnswered(answer) => {
+                let id = address(run, &answer.id);
+                Some(ChatEvent::ApprovalAnswered(ApprovalAnswer { id, ..answer.clone() }))
+            }
+            ChatEvent::InputRequested(request) => {
+                let id = address(run, &request.id);
+                Some(ChatEvent::InputRequested(InputRequest { id, ..request.clone() }))
+            }
+            ChatEvent::InputAnswered(reply) => {
+                let id = address(run, &reply.id);
+                Some(ChatEvent::InputAnswered(InputReply { id, ..reply.clone() }))
+            }
+            ChatEvent::InputRefused(refused) => {
+                let id = address(run, &refused.id);
+                Some(ChatEvent::InputRefused(InputRefused { id, ..refused.clone() }))
+            }
+            _ => None,
+        };
+        self.queue.push_back(ChatEvent::OfAgent { run, event: Box::new(event) });
+        self.queue.extend(asked);
     }
 
     fn push(&mut self, event: ChatEvent) {
@@ -221,6 +294,12 @@ impl Feed {
                     self.push(ChatEvent::Sleeping(true));
                 }
             }
+            // Ops of the successor have the same numbers.
+            EventKind::HandedOff => {
+                self.running.clear();
+                self.allowed.clear();
+                self.answering = None;
+            }
             EventKind::Woken => self.push(ChatEvent::Sleeping(false)),
             EventKind::NoWorker => self.push(ChatEvent::Unserved),
             EventKind::Paused => self.push(ChatEvent::SessionEnded(Some(why(data, "the run is paused")))),
@@ -257,6 +336,20 @@ impl Feed {
                         }
                     }
                     Role::System | Role::Other(_) => {}
+                }
+            }
+            Some("agent_begin") => {
+                if let Some(AgentBegin { kind }) = read(content) {
+                    self.push(ChatEvent::Notice(format!("{kind} goes on with the conversation.")));
+                }
+            }
+            Some("agent_spawn") => {
+                if let Some(spawn) = read::<AgentSpawn>(content) {
+                    self.allowed.retain(|call| *call != spawn.id);
+                    self.since.insert(spawn.id.clone(), event.at);
+                    self.follow(spawn.child);
+                    self.push(ChatEvent::ToolStarted(spawn.id.clone()));
+                    self.push(ChatEvent::AgentStarted(spawn));
                 }
             }
             Some("llm_call") => self.queue.extend(read(content).map(|call| ChatEvent::ModelCalled(Box::new(call)))),
@@ -298,6 +391,14 @@ impl Feed {
             _ => {}
         }
     }
+}
+
+/// What was told next.
+enum Next {
+    /// By the run; none at its end.
+    Here(Option<StreamEvent>),
+    /// By the agent of a place.
+    Below(usize, Option<ChatEvent>),
 }
 
 fn read<T: DeserializeOwned>(content: &Value) -> Option<T> {

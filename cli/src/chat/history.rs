@@ -5,7 +5,7 @@ use crate::Result;
 use flovyn_core::error::Error;
 use flovyn_core::model::{Execution, Status, Wait};
 use flovyn_toolkit::message::{Message, ToolCall};
-use flovyn_toolkit::react::{AnswerEnd, InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
+use flovyn_toolkit::react::{AgentSpawn, AnswerEnd, InputRefused, InputReply, InputRequest, LlmCall, USER_MESSAGE};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 
 /// The history of a session.
@@ -22,8 +22,10 @@ pub(super) struct History {
     pub resumed_calls: Vec<String>,
     /// The model calls, with their usage.
     pub calls: Vec<LlmCall>,
-    /// The number of the last event.
-    pub after: u64,
+    /// The agents that work for calls without a result.
+    pub agents: Vec<AgentSpawn>,
+    /// The place of the last event.
+    pub after: String,
     /// Why the last answer stopped.
     pub end: Option<AnswerEnd>,
     /// Whether it waits for a message of the user.
@@ -36,6 +38,7 @@ impl History {
     /// Reads a session that exists.
     pub(super) async fn of(store: &Store, session: &Session) -> Result<Self> {
         let run = session.handle.describe().await?;
+        let (after, last) = last_event(store, &run).await?;
         let mut history = Self {
             messages: Vec::new(),
             open: Vec::new(),
@@ -44,8 +47,9 @@ impl History {
             resumed_calls: Vec::new(),
             calls: Vec::new(),
             end: None,
-            after: last_event(store, &run).await?,
-            is_idle: is_idle(&run),
+            agents: Vec::new(),
+            after,
+            is_idle: is_idle(&last),
             ended: run.status.is_terminal().then_some(run.status),
         };
         for entry in session.handle.messages().await? {
@@ -53,6 +57,7 @@ impl History {
             match entry.new.entry_type.as_str() {
                 "message" => history.add_message(content.parse().ok()),
                 "answer_end" => history.end = content.parse().ok(),
+                "agent_spawn" => history.agents.extend(content.parse::<AgentSpawn>()),
                 "llm_call" => history.calls.extend(content.parse::<LlmCall>()),
                 "approval_request" => history.approvals.extend(content.parse::<ApprovalRequest>()),
                 "input_request" => {
@@ -94,15 +99,30 @@ impl History {
         self.approvals.retain(|request| !has_result(&request.id));
         self.input_requests.retain(|(request, _)| !has_result(&request.id));
         self.resumed_calls.retain(|call| !has_result(call));
+        self.agents.retain(|spawn| !has_result(&spawn.id));
         self.open.retain(|call| !has_result(&call.id));
         self.open.extend(message.tool_calls().cloned());
         self.messages.push(message);
     }
 }
 
+/// The place of the last event, over any handoffs, and the run that has the conversation now.
+async fn last_event(store: &Store, run: &Execution) -> Result<(String, Execution)> {
+    let (mut run, mut place) = (run.clone(), String::new());
+    loop {
+        let number = last_number(store, &run).await?;
+        place.push_str(&format!("{}{number}", if place.is_empty() { "" } else { ">" }));
+        let (storage, org) = (store.runtime().storage(), run.new.org);
+        match run.handed_to {
+            Some(next) if !run.status.is_terminal() => run = storage.execution(org, next).await?,
+            _ => return Ok((place, run)),
+        }
+    }
+}
+
 /// The number of the last event. Numbers grow, with gaps, so it is found in as many reads as a number has digits, twice:
 /// a session of a year has more events than anybody waits for.
-async fn last_event(store: &Store, run: &Execution) -> Result<u64> {
+async fn last_number(store: &Store, run: &Execution) -> Result<u64> {
     let next = async |after| {
         let events = store.runtime().storage().events(run.new.org, run.new.id, after, 1).await?;
         Ok::<_, Error>(events.first().map(|event| event.number))

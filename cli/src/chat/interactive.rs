@@ -1,5 +1,6 @@
 //! The chat in a terminal: sends what the user types to the session, and shows the events of the session.
 
+mod agents;
 mod approvals;
 mod drafts;
 mod prompts;
@@ -28,7 +29,7 @@ use super::screen::picker::{Picked, Picker};
 use super::screen::terminal::Terminal;
 use super::session::{Session, Store};
 use super::shell::Shell;
-use super::tools::{counts, problem_lines, problem_rows};
+use super::tools::{ToolName, counts, problem_lines, problem_rows};
 use super::turn_hooks::TurnHooks;
 use super::view::View;
 use crate::Result;
@@ -49,7 +50,7 @@ use waits::{next, shell_end, wait_open};
 const FRAME: Duration = Duration::from_millis(50);
 
 /// The commands that work during an elicitation; all other lines answer it, also paths that begin with a slash.
-const CHAT_COMMANDS: [&str; 6] = ["/help", "/tools", "/cost", "/expand", "/quit", "/exit"];
+const CHAT_COMMANDS: [&str; 7] = ["/help", "/agents", "/tools", "/cost", "/expand", "/quit", "/exit"];
 
 /// What a chat needs to know about its process.
 pub(super) struct ChatContext<'a> {
@@ -332,7 +333,10 @@ impl TerminalChat<'_> {
             }
             let mut problem_lines = problem_lines(&tools, &toolkit.problems());
             let served = |name: &str| tools.iter().any(|tool| tool.name == name);
-            let absent = self.view.pending.elicitations().filter(|request| !served(&request.name));
+            // A question of an agent needs no server.
+            let is_of_server = |name: &str| ToolName::of(name).server.is_some();
+            let absent = self.view.pending.elicitations();
+            let absent = absent.filter(|request| is_of_server(&request.name) && !served(&request.name));
             problem_lines.extend(absent.map(|request| {
                 let server = &request.server;
                 format!(

@@ -1,5 +1,6 @@
 //! A session that this process has open: it follows its events, sends messages to it, and serves it once its tools are open.
 
+use super::agents::addressed;
 use super::approval_rules::ApprovalRules;
 use super::feed::Feed;
 use super::history::History;
@@ -9,6 +10,8 @@ use super::options::Chat;
 use super::session::{Session, Store};
 use crate::Result;
 use flovyn_core::Payload;
+use flovyn_core::client::{Client, Handle};
+use flovyn_core::id::ExecutionId;
 use flovyn_core::model::Delivery as EngineDelivery;
 use flovyn_core::worker::WorkerOptions;
 use flovyn_toolkit::provider::ThinkingLevel;
@@ -38,6 +41,8 @@ pub(super) struct SessionOptions {
 pub(super) struct LiveSession {
     /// The session.
     pub session: Session,
+    /// For the runs below it.
+    client: Client,
     /// Its events.
     pub feed: Feed,
     /// Approval requests that were open when it was resumed.
@@ -93,9 +98,10 @@ impl LiveSession {
             ..AgentInput::default()
         };
         let session = store.start(directory, input.chat()).await?;
-        let feed = Feed::new(&session.handle);
+        let feed = Feed::new(store.client(), session.handle.id());
         Ok(Self {
             session,
+            client: store.client(),
             feed,
             approvals: Vec::new(),
             input_requests: Vec::new(),
@@ -115,12 +121,13 @@ impl LiveSession {
     ) -> Result<(Self, History)> {
         let model = model_of(store, models, chat, Some(&session.input.model), None)?;
         let history = History::of(store, &session).await?;
-        let feed = Feed::resumed(&session.handle, &history);
+        let feed = Feed::resumed(store.client(), session.handle.id(), &history);
         let model = (model != session.input.model).then_some(model);
         let input_requests = history.input_requests.iter().map(|(request, _)| request.clone()).collect();
         Ok((
             Self {
                 session,
+                client: store.client(),
                 feed,
                 approvals: history.approvals.clone(),
                 input_requests,
@@ -167,15 +174,30 @@ impl LiveSession {
 
     /// Answers an approval request; durable when returned.
     pub(super) async fn answer_approval(&self, answer: &ApprovalAnswer) -> Result {
-        let payload = Payload::of(answer)?;
-        self.session.handle.signal(APPROVAL, payload, EngineDelivery::NextStep, None).await?;
+        let (handle, id) = self.asked_by(&answer.id).await?;
+        let payload = Payload::of(&ApprovalAnswer { id, ..answer.clone() })?;
+        handle.signal(APPROVAL, payload, EngineDelivery::NextStep, None).await?;
         Ok(())
+    }
+
+    /// The run that asks by an id, and the id by which it does: the session, or an agent below it.
+    async fn asked_by(&self, id: &str) -> Result<(Handle, String)> {
+        Ok(match addressed(id) {
+            Some((run, id)) => (self.client.handle(&run.to_string()).await?, id.to_owned()),
+            None => (self.session.handle.clone(), id.to_owned()),
+        })
+    }
+
+    /// The run of an agent below the session.
+    pub(super) async fn agent(&self, run: ExecutionId) -> Result<Handle> {
+        Ok(self.client.handle(&run.to_string()).await?)
     }
 
     /// Answers an elicitation; durable when returned.
     pub(super) async fn answer_input(&self, reply: &InputReply) -> Result {
-        let payload = Payload::of(reply)?;
-        self.session.handle.signal(INPUT, payload, EngineDelivery::NextStep, None).await?;
+        let (handle, id) = self.asked_by(&reply.id).await?;
+        let payload = Payload::of(&InputReply { id, ..reply.clone() })?;
+        handle.signal(INPUT, payload, EngineDelivery::NextStep, None).await?;
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! which `report` and `stream_json` write and `exit` gives a code; `interactive` is the chat in a terminal, which `view` and
 //! `screen` draw.
 
+mod agents;
 mod approval_rules;
 mod attachments;
 mod clipboard;

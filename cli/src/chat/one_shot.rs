@@ -1,5 +1,6 @@
 //! Answers one prompt and ends: text to standard output, tools and cost to standard error. Nobody is waited for.
 
+use super::agents::model_call;
 use super::approval_rules::{ApprovalRules, answer};
 use super::elicitation::Elicitation;
 use super::feed::{ChatEvent, UNSERVED};
@@ -96,6 +97,11 @@ pub(super) async fn follow(
                 }
                 report.model_called(call.usage.as_ref());
             }
+            ChatEvent::OfAgent { event, .. } => {
+                if let Some(call) = model_call(&event) {
+                    report.model_called(call.usage.as_ref());
+                }
+            }
             ChatEvent::Notice(notice) => report.notice(&notice)?,
             ChatEvent::Unserved => report.notice(UNSERVED)?,
             ChatEvent::AnswerEnded(end) if turn_begun => {
@@ -115,6 +121,7 @@ pub(super) async fn follow(
             ChatEvent::Idle
             | ChatEvent::AnswerEnded(_)
             | ChatEvent::Thinking(_)
+            | ChatEvent::AgentStarted(_)
             | ChatEvent::Sleeping(_)
             | ChatEvent::ToolStarted(_)
             | ChatEvent::ToolOutput { .. }

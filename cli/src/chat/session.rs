@@ -76,7 +76,8 @@ impl Store {
         self.served_here
     }
 
-    fn client(&self) -> Client {
+    /// A client of it.
+    pub(super) fn client(&self) -> Client {
         self.runtime.client()
     }
 

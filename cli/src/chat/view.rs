@@ -1,6 +1,7 @@
 //! The view of a conversation: settled rows, which are printed once and scroll away, and live rows at the end, which
 //! are drawn again with each change. Pure: events go in, rows come out.
 
+use super::agents::{AgentCard, address, model_call};
 use super::approval_rules::allow_alike_means;
 use super::attachments;
 use super::cost::Tally;
@@ -14,6 +15,7 @@ use super::screen::markdown::Markdown;
 use super::screen::style::{Row, Style, flow, span, wrap};
 use super::transcript::{MAX_ITEMS, Transcript, user_rows_brief};
 use crate::print::short;
+use flovyn_core::id::ExecutionId;
 use flovyn_toolkit::message::{Message, Role, Stop, ToolCall, ToolResult};
 use flovyn_toolkit::react::LlmCall;
 use flovyn_toolkit::tools::approval::ApprovalRequest;
@@ -49,6 +51,8 @@ pub(super) struct View {
     /// The model's thinking since the last text, for the status line.
     thinking: String,
     open: Vec<OpenCall>,
+    /// The agents that work below the session or have, in the order of their starts.
+    agents: Vec<AgentCard>,
     /// Messages that the agent has not read yet.
     queued: Vec<String>,
     /// The requests to the user.
@@ -264,6 +268,7 @@ impl View {
             self.pending.add_elicitation(request.clone());
             refused.iter().for_each(|refused| self.pending.refuse(refused));
         }
+        self.agents.extend(history.agents.iter().cloned().map(AgentCard::new));
         for call in &history.calls {
             self.total.add(call.usage.as_ref());
             self.count_context(call);
@@ -296,6 +301,8 @@ impl View {
                 self.turn.add(call.usage.as_ref());
                 self.count_context(call);
             }
+            ChatEvent::AgentStarted(spawn) => self.agents.push(AgentCard::new(spawn.clone())),
+            ChatEvent::OfAgent { run, event } => self.of_agent(*run, event),
             ChatEvent::Sleeping(sleeping) => self.sleeping = *sleeping,
             ChatEvent::Notice(text) => self.show_note(text, width),
             // No warning yet: this process will serve the run once its MCP servers have started.
@@ -308,6 +315,24 @@ impl View {
             }
             ChatEvent::ApprovalRequested(_) | ChatEvent::AnswerEnded(_) => {}
         }
+    }
+
+    /// Takes what an agent below has told.
+    fn of_agent(&mut self, run: ExecutionId, event: &ChatEvent) {
+        if let ChatEvent::ToolEnded { result, .. } = event {
+            self.pending.remove(&address(run, &result.id));
+        }
+        if let Some(call) = model_call(event) {
+            self.turn.add(call.usage.as_ref());
+        }
+        if let Some(card) = self.agents.iter_mut().find(|card| card.spawn.child == run) {
+            card.apply(event);
+        }
+    }
+
+    /// The agents that work below the session or have.
+    pub(super) fn agents(&self) -> &[AgentCard] {
+        &self.agents
     }
 
     /// Takes how full the context is from a model call. What a summary leaves of it, the next call says.
@@ -393,6 +418,11 @@ impl View {
         let OpenCall { call, .. } = self.open.remove(place);
         self.blank_row();
         self.settled_rows.extend(card::ended(&call.name, &call.arguments, result, duration, Extent::Brief, width));
+        let of_call = |(_, card): &(usize, &AgentCard)| card.spawn.id == result.id;
+        if let Some((place, card)) = self.agents.iter().enumerate().rev().find(of_call) {
+            let text = format!("  {} · /agents {} shows what it did", card.stand(), place + 1);
+            self.settled_rows.extend(wrap(&[span(text, Style::DIM)], width, &[], &[]));
+        }
     }
 
     fn on_idle(&mut self, width: usize) {
@@ -423,6 +453,8 @@ impl View {
             }
             rows.push(Row::new());
             rows.extend(card::open(&call.name, &call.arguments, output, since.map(|since| since.elapsed()), width));
+            let card = self.agents.iter().rev().find(|card| card.spawn.id == call.id);
+            rows.extend(card.into_iter().flat_map(|card| card.rows(width)));
         }
         if let Some((command, since)) = &self.command {
             rows.push(Row::new());

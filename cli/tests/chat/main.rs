@@ -1,5 +1,6 @@
 //! `flovyn chat` and `flovyn worker` as users have them: the real command with a scripted model, over pipes and terminals.
 
+mod agents;
 mod clipboard;
 mod commands;
 mod conversation;

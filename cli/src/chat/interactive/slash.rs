@@ -51,6 +51,7 @@ impl TerminalChat<'_> {
 
     async fn command(&mut self, name: &str, rest: &str, width: usize) -> Result {
         match name {
+            "/agents" => self.agents(rest, width).await?,
             "/clear" => self.clear(width),
             "/compact" => self.compact(rest).await?,
             "/cost" => {

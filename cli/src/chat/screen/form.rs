@@ -47,7 +47,7 @@ pub(crate) fn pending(elicitation: &Elicitation, width: usize) -> Vec<Row> {
 pub(crate) fn answered(elicitation: &Elicitation, reply: &InputReply, width: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for (message, lines) in elicitation.summary(reply) {
-        let question = [span(&elicitation.request().server, Style::BOLD), span(format!(": {message}"), Style::PLAIN)];
+        let question = [span(asking(elicitation), Style::BOLD), span(format!(": {message}"), Style::PLAIN)];
         rows.extend(wrap(&question, width, &[span("? ", Style::CYAN)], &[span("  ", Style::PLAIN)]));
         let margin = [span("  │ ", Style::DIM)];
         rows.extend(lines.iter().flat_map(|line| wrap(&[span(line, Style::DIM)], width, &margin, &margin)));
@@ -55,14 +55,27 @@ pub(crate) fn answered(elicitation: &Elicitation, reply: &InputReply, width: usi
     rows
 }
 
+/// Who asks.
+fn asking(elicitation: &Elicitation) -> &str {
+    match elicitation.request().server.as_str() {
+        "" => "the agent",
+        server => server,
+    }
+}
+
 fn head(elicitation: &Elicitation, width: usize) -> Vec<Row> {
     let request = elicitation.request();
-    let mut line = vec![
-        span(&request.server, Style::BOLD),
-        span(" asks before ", Style::PLAIN),
-        span(ToolName::of(&request.name).tool, Style::BOLD),
-        span(" goes on", Style::PLAIN),
-    ];
+    let ToolName { server, tool } = ToolName::of(&request.name);
+    let mut line = match server {
+        Some(_) => vec![
+            span(&request.server, Style::BOLD),
+            span(" asks before ", Style::PLAIN),
+            span(tool, Style::BOLD),
+            span(" goes on", Style::PLAIN),
+        ],
+        // A question of an agent.
+        None => vec![span(asking(elicitation), Style::BOLD), span(" asks", Style::PLAIN)],
+    };
     if let (place, all @ 2..) = elicitation.progress() {
         line.push(span(format!("  {place} of {all}"), Style::DIM));
     }
