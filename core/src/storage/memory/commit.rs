@@ -358,7 +358,7 @@ impl Run {
                     let length = i64::try_from(report.duration.as_micros()).unwrap_or(i64::MAX);
                     row.task.started_at = Some(Timestamp(now.0.saturating_sub(length)));
                 }
-                self.end_attempt(place, report.result.clone(), report.ended_at.map_or(now, |at| at.min(now)));
+                self.end_reported(place, report, now);
             }
         }
         for &(sequence, new_count) in &batch.read_counts {

@@ -3,15 +3,15 @@
 //! What follows is decided by `journal::retry` and carried out here: one guarded update, one event, and the fact that
 //! may wake the run.
 
-use super::rows::{Cause, FactOf, Run, TaskRow};
+use super::rows::{Cause, FactOf, FactRow, Run, TaskRow};
 use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{OpId, Slot};
 use crate::journal::retry::{Verdict, after_attempt, after_loss, described, interrupted, quarantined};
 use crate::model::{
-    AttemptResult, ClaimedTask, EventKind, Failure, Interruption, NewTask, Placement, Resolution, SideEffects, Status,
-    Task, TaskReport, TaskStatus, WaitReason,
+    AttemptReport, AttemptResult, ClaimedTask, EventKind, Failure, Interruption, NewTask, Placement, Resolution,
+    SideEffects, Status, Task, TaskReport, TaskStatus, WaitReason,
 };
 use crate::storage::ClaimRequest;
 use serde_json::{Value, json};
@@ -176,6 +176,18 @@ impl Run {
         self.carry_out(slot, verdict, failure, now);
         if let Some(row) = self.tasks.get_mut(&slot).filter(|row| row.task.status == TaskStatus::Pending) {
             row.reconcile |= still_asked;
+        }
+    }
+
+    /// An attempt has ended, by a report that may say when the code learned of it.
+    pub(super) fn end_reported(&mut self, slot: Slot, report: &AttemptReport, now: Timestamp) {
+        self.end_attempt(slot, report.result.clone(), now);
+        let Some(at) = report.ended_at.map(|at| at.min(now)) else { return };
+        let Some(row) = self.tasks.get_mut(&slot).filter(|row| row.task.ended_at == Some(now)) else { return };
+        row.task.ended_at = Some(at);
+        let of_it = |fact: &&mut FactRow| matches!(fact.what, FactOf::Task(ended) if ended == slot);
+        if let Some(fact) = self.facts.values_mut().rev().find(of_it) {
+            fact.at = at;
         }
     }
 

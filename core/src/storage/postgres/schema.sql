@@ -123,6 +123,8 @@ CREATE TABLE agent_execution (
     detached boolean NOT NULL DEFAULT false,
     shared_context text,
     handed_to uuid,
+    starts_by bigint,
+    persistence smallint NOT NULL DEFAULT 0,
     FOREIGN KEY (org_id, forked_run) REFERENCES agent_execution(org_id, run),
     FOREIGN KEY (org_id, parent_id) REFERENCES agent_execution(org_id, id),
     PRIMARY KEY (org_id, run),

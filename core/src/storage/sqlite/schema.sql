@@ -113,7 +113,7 @@ CREATE TABLE agent_execution (
     failure TEXT,
     input ANY NOT NULL,
     output ANY
-, children INTEGER NOT NULL DEFAULT 0, depth INTEGER NOT NULL DEFAULT 0, purse TEXT, detached INTEGER NOT NULL DEFAULT 0, shared_context TEXT, handed_to BLOB) STRICT;
+, children INTEGER NOT NULL DEFAULT 0, depth INTEGER NOT NULL DEFAULT 0, purse TEXT, detached INTEGER NOT NULL DEFAULT 0, shared_context TEXT, handed_to BLOB, starts_by INTEGER, persistence INTEGER NOT NULL DEFAULT 0) STRICT;
 
 CREATE TABLE agent_op (
     place INTEGER PRIMARY KEY,
