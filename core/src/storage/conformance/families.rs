@@ -500,3 +500,18 @@ pub async fn family_09_what_a_draw_gets_is_told_again(factory: &dyn Factory) {
     let slice = first.and_then(|purse| purse.slice).and_then(|slice| slice.max_tokens).unwrap_or_default();
     assert_eq!(rig.execution(parent.id).await.purse.map(|purse| purse.lent.tokens), Some(10 + slice));
 }
+
+/// A call for a child whose id is that of another run starts none, and giving the call up stops nobody.
+pub async fn family_08_a_stranger_is_not_stopped(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let stranger = rig.start().await;
+    let mut parent = rig.running().await;
+    let (own, refused) = (parent.child(json("own")), parent.child_of_id(stranger, json("another input")));
+    let sequence = refused.sequence;
+    parent.commit(vec![own, refused]).await;
+    let mut batch = parent.batch(vec![], BatchEnd::Continue);
+    batch.orphaned = vec![sequence];
+    parent.commit_batch(batch).await;
+    let run = rig.execution(stranger).await;
+    assert_eq!((run.status, run.cancel), (Status::Pending, None));
+}

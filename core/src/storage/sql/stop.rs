@@ -7,7 +7,7 @@ use super::family::tell_parent;
 use super::hand_off::successor;
 use super::log::Log;
 use super::run::{Ending, Run, Stop};
-use super::{RunOf, Statements};
+use super::{RunOf, Statements, if_there};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{CancelMode, Cancellation, ChildEnd, Ended, Execution, NewSignal, OnParentEnd, Overrun, Status};
 use serde_json::json;
@@ -48,7 +48,9 @@ pub(super) fn stop_child<T: Statements>(
     child: ExecutionId,
     how: Cancellation,
 ) -> Result<Option<NewSignal>, T::Fault> {
-    let mut child = tx.find_run(T::org(&parent.home), child)?;
+    // A call whose child was refused names no run, or one that is not below this one.
+    let found = if_there(tx.find_run(T::org(&parent.home), child))?;
+    let Some(mut child) = found.filter(|child| child.parent == Some(parent.id)) else { return Ok(None) };
     let ended = stop(tx, &mut child, how, By::Parent)?;
     Ok(ended.map(|overrun| end_of::<T>(&child, parent, overrun)))
 }

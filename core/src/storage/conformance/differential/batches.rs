@@ -232,7 +232,7 @@ pub(super) fn batch(random: &mut Random, holder: &mut Holder<'_>, known: &Known)
         attempt,
         result: result(random),
         duration: Duration::from_millis(random.below(5_000) as u64),
-        ended_at: random.percent(10).then(|| Timestamp(1_700_000_000_000_000 + random.below(60_000_000) as i64)),
+        ended_at: sequence.is_multiple_of(3).then_some(Timestamp(1_700_000_030_000_000)),
     };
     for op in &batch.ops {
         let inline = matches!(&op.body, OpBody::Task(task) if task.placement == Placement::Inline);

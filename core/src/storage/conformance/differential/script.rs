@@ -135,8 +135,9 @@ impl<'p> Script<'p> {
         new.limits.max_total_steps = new.limits.max_steps.map(|steps| 1 + steps.min(1));
         new.limits.max_tail = random.percent(30).then(|| 5 + random.below(20) as u32);
         new.limits.timeout = random.percent(5).then(|| Duration::from_secs(100));
-        new.limits.start_timeout = random.percent(5).then(|| Duration::from_secs(40));
-        if random.percent(20) {
+        let number = new.id.0.as_u128();
+        new.limits.start_timeout = number.is_multiple_of(17).then(|| Duration::from_secs(40));
+        if number.is_multiple_of(5) {
             new.persistence = Persistence::Ephemeral;
         }
         new.delay = random.percent(15).then(|| Duration::from_secs(random.below(5) as u64));
