@@ -17,6 +17,7 @@ use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{
     Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, Persistence, RollUp, StartLimits, Status,
 };
+use flovyn_core::storage::machines::machine_queue;
 use flovyn_core::view;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -64,6 +65,8 @@ pub(super) struct Start {
     id: Option<String>,
     /// The queue; `default` without one.
     queue: Option<String>,
+    /// The machine that runs it, instead of a queue; empty for the only one there is.
+    machine: Option<String>,
     /// For filters.
     #[serde(default)]
     metadata: BTreeMap<String, String>,
@@ -204,6 +207,7 @@ pub(super) async fn start(
     Json(body): Json<Start>,
 ) -> Result<(StatusCode, [(HeaderName, String); 1], axum::Json<ExecutionView>), Problem> {
     let input = payload_from("input", body.input, body.input_ref)?;
+    let given_queue = body.queue.is_some();
     let agent_input = AgentInput {
         system_prompt: body.system_prompt,
         user_prompt: body.user_prompt,
@@ -234,6 +238,11 @@ pub(super) async fn start(
             let metadata = spec.metadata.into_iter().chain(body.metadata).collect();
             (spec.kind, body.queue.or(Some(spec.queue)), metadata, Payload::of(&input)?)
         }
+    };
+    let queue = match (body.machine, given_queue) {
+        (None, _) => queue,
+        (Some(name), false) => Some(machine_queue(&name)),
+        (Some(_), true) => return Err(Problem::invalid("a machine has a queue of its own; give machine or queue, not both")),
     };
     let named = idempotency_key(&headers)?;
     // A key of the request is no name of the run: the id that follows from it has a place of its own.

@@ -164,6 +164,7 @@ impl World {
             base: self.base,
             known: self.known,
             batch: Batch::new(segment, ops, end),
+            refused: Vec::new(),
         }
     }
 

@@ -11,6 +11,7 @@ use crate::model::{
     ForkRequest, Lease, NewExecution, NewSignal, Purse, Resolution, ResumeRequest, Segment, SignalStored, Task,
 };
 use crate::payload::{Body, Payload, RowOf};
+use crate::storage::machines::check_named;
 use crate::storage::stored::{check_part, part_of};
 use crate::storage::{AgentStorage, ClaimRequest, Standing};
 use async_trait::async_trait;
@@ -37,6 +38,7 @@ async fn settle_batch<B: Backend>(store: &B, request: &mut CommitRequest) -> Res
 impl<B: Backend> AgentStorage for B {
     async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
         new.check()?;
+        check_named(&new.queue)?;
         self.settle(new.org, &mut new.input).await?;
         self.write_new("start a run", new.id, move |tx| executions::create(tx, &new)).await
     }
