@@ -72,7 +72,8 @@ class Handle(Generic[R]):
         """Return everything known about the run.
 
         ``usage`` is what its own model calls have cost, by model; ``total_usage`` that of its calls and those of all
-        runs below it, all models together. ``no_worker`` lists the kinds it waits for that no live worker serves, with
+        runs below it, all models together. ``machine`` is the machine that it is for: its ``name``, whether it is
+        ``live``, and when it was ``seen_at`` last; None for any other queue. ``no_worker`` lists the kinds it waits for that no live worker serves, with
         their queues.
         """
         return Facts(await self._ask("describe"))
@@ -112,6 +113,11 @@ class Handle(Generic[R]):
                 f"no worker serves kind {each['kind']!r} of queue {each['queue']!r}: start one that does"
                 for each in facts.no_worker
             ]
+            if facts.machine is not None and facts.status == "PENDING":
+                seen = facts.machine.seen_at
+                last = "was never seen" if seen is None else f"was last seen at {seen.isoformat(timespec='seconds')}"
+                gone = "" if facts.machine.live else ", and is not let in, or no more"
+                more.append(f"it waits for the machine {facts.machine.name!r}, which {last}{gone}")
             for task in await self.tasks() if facts.wait_reason == "in_doubt" else ():
                 if task.status == "IN_DOUBT":
                     command = shlex.join(["flovyn", "runs", "resolve", self._client.url, task.op])

@@ -42,7 +42,7 @@ impl CommitRequest {
         if let Some((_, why)) = self.refused.iter().find(|(refused, _)| *refused == sequence) {
             return Err(Error::new(why.code, why.message.clone()));
         }
-        crate::storage::machines::check_named(queue)
+        super::machine::check_named(queue)
     }
 }
 

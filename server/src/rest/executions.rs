@@ -17,7 +17,7 @@ use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{
     Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, Persistence, RollUp, StartLimits, Status,
 };
-use flovyn_core::storage::machines::machine_queue;
+use flovyn_core::storage::machines::{machine_of, machine_queue};
 use flovyn_core::view;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -150,6 +150,9 @@ pub(super) struct ExecutionView {
     /// All runs below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     descendant_count: Option<u64>,
+    /// The machine that it is for; null for a run of any other queue. Not in lists of all runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<Option<view::RunMachine>>,
 }
 
 impl ExecutionView {
@@ -190,6 +193,7 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
         total_usage: None,
         child_count: None,
         descendant_count: None,
+        machine: None,
         shown,
     })
 }
@@ -372,6 +376,11 @@ pub(super) async fn detail(caller: Caller) -> Result<Versioned<ExecutionView>, P
     if let Some(sum) = caller.service.storage.roll_ups(caller.org(), &[run.new.id]).await?.first() {
         view = view.with(sum);
     }
+    let machines = match machine_of(&run.new.queue) {
+        Some(_) => caller.service.storage.machines(caller.org()).await?,
+        None => Vec::new(),
+    };
+    view.machine = Some(view::RunMachine::of(&run.new.queue, &machines, caller.service.storage.clock().now()));
     Ok((version(std::slice::from_mut(&mut view), None)?, axum::Json(view)))
 }
 

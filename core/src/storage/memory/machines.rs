@@ -5,11 +5,12 @@ use super::state::{State, not_found};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::OrgId;
-use crate::model::{TokenHash, fresh_token};
-use crate::storage::machines::{
-    Approval, Approved, MAX_PAIRINGS, Machine, Machines, PAIRING_TIME, Paired, Pairing, check_name, check_offers,
-    fresh_code, fresh_secret, key_of, name_taken, no_code, no_secret, shown_code, shown_host, stored_code, too_many,
+use crate::model::machine::{
+    MAX_PAIRINGS, check_name, check_offers, fresh_code, fresh_secret, key_of, name_taken, no_code, no_secret,
+    shown_code, shown_host, stored_code, too_many,
 };
+use crate::model::{Approval, Approved, Machine, PAIRING_TIME, Paired, Pairing, TokenHash, fresh_token};
+use crate::storage::Machines;
 use async_trait::async_trait;
 
 /// A pairing that was not collected.

@@ -94,7 +94,7 @@ impl MemoryStorage {
 impl AgentStorage for MemoryStorage {
     async fn create_execution(&self, new: NewExecution) -> Result<Created> {
         new.check()?;
-        super::machines::check_named(&new.queue)?;
+        crate::model::machine::check_named(&new.queue)?;
         self.call(|state, now| state.create(new, now))
     }
 

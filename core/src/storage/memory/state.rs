@@ -8,9 +8,8 @@ use super::rows::Run;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{DefinitionId, EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
-use crate::model::{Definition, KnownWorker, Placement, Schedule, Status, TaskStatus, runners};
+use crate::model::{Definition, KnownWorker, Machine, Placement, Schedule, Status, TaskStatus, runners};
 use crate::storage::WorkerInfo;
-use crate::storage::machines::Machine;
 use crate::streaming::{Change, Hints};
 use std::collections::{BTreeMap, BTreeSet};
 

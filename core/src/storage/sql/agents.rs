@@ -11,7 +11,7 @@ use crate::model::{
     ForkRequest, Lease, NewExecution, NewSignal, Purse, Resolution, ResumeRequest, Segment, SignalStored, Task,
 };
 use crate::payload::{Body, Payload, RowOf};
-use crate::storage::machines::check_named;
+use crate::model::machine::check_named;
 use crate::storage::stored::{check_part, part_of};
 use crate::storage::{AgentStorage, ClaimRequest, Standing};
 use async_trait::async_trait;
