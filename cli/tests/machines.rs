@@ -188,7 +188,11 @@ impl Office {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        flovyn(&self.folder, args).env("FLOVYN_URL", &self.server.grpc).env("FLOVYN_TOKEN", &self.token).output().unwrap()
+        flovyn(&self.folder, args)
+            .env("FLOVYN_URL", &self.server.grpc)
+            .env("FLOVYN_TOKEN", &self.token)
+            .output()
+            .unwrap()
     }
 
     fn json(&self, args: &[&str]) -> Value {
@@ -215,7 +219,8 @@ impl Office {
 }
 
 async fn status_of(handle: &Handle, wanted: Status) {
-    until(&format!("the run {} is {wanted}", handle.id()), async || handle.status().await.is_ok_and(|is| is == wanted)).await;
+    until(&format!("the run {} is {wanted}", handle.id()), async || handle.status().await.is_ok_and(|is| is == wanted))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,7 +247,10 @@ async fn machines_survive_what_computers_do() {
     let unpaired = alpha.command(&["daemon", "--workspace", "work"]).output().unwrap();
     assert!(!unpaired.status.success() && text(&unpaired).contains("flovyn daemon pair"), "{}", text(&unpaired));
     let worker = runtime
-        .worker(Arc::new(NativeHost::default().agent(Brain).unwrap()) as Arc<dyn flovyn_core::worker::Host>, WorkerOptions::default())
+        .worker(
+            Arc::new(NativeHost::default().agent(Brain).unwrap()) as Arc<dyn flovyn_core::worker::Host>,
+            WorkerOptions::default(),
+        )
         .await
         .unwrap();
     let ask = async |machine: Option<&str>, prompt: &str| -> Value {
@@ -285,7 +293,8 @@ async fn machines_survive_what_computers_do() {
     assert!(["alpha (last seen", "beta (last", "gamma (last"].iter().all(|name| told.contains(name)), "{told}");
     let unknown = ask(Some("delta"), "write").await;
     assert_eq!(unknown["code"], Code::NotFound.as_str(), "{unknown}");
-    let error = client.start("react-agent", Payload::null(), StartOptions::on_machine(Some("delta"))).await.unwrap_err();
+    let error =
+        client.start("react-agent", Payload::null(), StartOptions::on_machine(Some("delta"))).await.unwrap_err();
     assert!(error.code() == Code::NotFound && error.message().contains("alpha"), "{error}");
 
     // In the middle of their work one is killed, one falls asleep past its lease, and one is cut off.

@@ -30,7 +30,8 @@ fn changing(limits: &Limits) -> (KeyLimiter, WindowLimiter<Address>) {
 impl Throttle {
     pub(crate) fn of(limits: &Limits) -> Self {
         let pairings = "machines asked to be let in from this address within a minute; try again later";
-        let wrong_codes = "codes of machines were wrong within a minute; look at the code once more and try again later";
+        let wrong_codes =
+            "codes of machines were wrong within a minute; look at the code once more and try again later";
         Self {
             changing: Arc::new(RwLock::new(changing(limits))),
             pairings: WindowLimiter::of(PAIRINGS, pairings),

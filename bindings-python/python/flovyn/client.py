@@ -20,6 +20,7 @@ from .forks import Origin
 from .handle import Handle
 from .hub import Hub
 from .inputs import NOT_GIVEN
+from .mode import Mode, queue_of
 from .serde import checked, described
 from .task import Task
 from .threads import in_thread

@@ -27,10 +27,9 @@ pub(crate) fn policy_of(word: &str) -> Result<ApprovalPolicy> {
     let otherwise = Otherwise::default();
     Ok(match word {
         "reads" | "ask" => ApprovalPolicy::default(),
-        "edits" => ApprovalPolicy {
-            otherwise: Otherwise { write: Decision::Allow, ..otherwise },
-            ..ApprovalPolicy::default()
-        },
+        "edits" => {
+            ApprovalPolicy { otherwise: Otherwise { write: Decision::Allow, ..otherwise }, ..ApprovalPolicy::default() }
+        }
         "all" => ApprovalPolicy::allow_all(),
         file => {
             let text = std::fs::read_to_string(file).map_err(|error| {

@@ -205,8 +205,7 @@ async fn open(
         };
         let (roots, store) = (Vec::new(), store.url());
         let (kinds, readable) = (Vec::new(), None);
-        let setup =
-            WorkerSetup { directory: &directory, roots, store, confinement, servers, tools, kinds, readable };
+        let setup = WorkerSetup { directory: &directory, roots, store, confinement, servers, tools, kinds, readable };
         // The policy of the session decides what is asked, the approval rules of this process answer.
         LocalAgents::open(setup, &models, rules.agent_policy())
     });

@@ -56,9 +56,10 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
     }
     print_facts(&described, &input.to_string(), output.map(|output| output.to_string()), out)?;
     if let Some(machine) = machine.filter(|_| described.status == Status::Pending) {
-        let seen = machine.seen_at.map_or_else(|| "was never seen".to_owned(), |Moment(at)| {
-            format!("was last seen {}", ago(at, storage.clock().now()))
-        });
+        let seen = machine.seen_at.map_or_else(
+            || "was never seen".to_owned(),
+            |Moment(at)| format!("was last seen {}", ago(at, storage.clock().now())),
+        );
         let state = if machine.live { "" } else { ", and is not (or no more) let in" };
         out.line(&format!("It waits for the machine {}, which {seen}{state}.", machine.name))?;
     }

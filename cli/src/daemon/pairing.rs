@@ -68,7 +68,8 @@ impl Key {
 
     /// Refuses options that name another server or another name than this key is for.
     pub(super) fn check_options(&self, options: &Options) -> Result {
-        for (option, given, own) in [("--server", &options.server, &self.server), ("--name", &options.name, &self.name)] {
+        for (option, given, own) in [("--server", &options.server, &self.server), ("--name", &options.name, &self.name)]
+        {
             if let Some(given) = given
                 && given.trim_end_matches('/') != own
             {
@@ -84,7 +85,8 @@ impl Key {
 
     /// Its org.
     pub(super) fn org(&self) -> Result<OrgId> {
-        let wrong = |_| invalid(format!("{} names no org; pair again: flovyn daemon pair --replace", self.file.display()));
+        let wrong =
+            |_| invalid(format!("{} names no org; pair again: flovyn daemon pair --replace", self.file.display()));
         Ok(self.org.parse().map_err(wrong)?)
     }
 
@@ -128,7 +130,10 @@ impl Key {
 impl Tokens for Key {
     fn token(&self) -> Option<String> {
         let now = self.file.parent().and_then(|home| Self::read(home).ok());
-        Some(now.filter(|now| now.name == self.name && now.server == self.server).map_or_else(|| self.token.clone(), |now| now.token))
+        Some(
+            now.filter(|now| now.name == self.name && now.server == self.server)
+                .map_or_else(|| self.token.clone(), |now| now.token),
+        )
     }
 
     fn describe(&self) -> String {

@@ -82,11 +82,14 @@ impl Settings {
             let real = of_home(workspace).canonicalize().ok().filter(|real| real.is_dir());
             let Some(real) = real else {
                 let given = workspace.display();
-                return Err(invalid(format!("the workspace {given} is no directory here; make it, or name another")).into());
+                return Err(
+                    invalid(format!("the workspace {given} is no directory here; make it, or name another")).into()
+                );
             };
             if home.canonicalize().is_ok_and(|home| home.starts_with(&real)) {
                 let (real, home) = (real.display(), home.display());
-                let why = format!("the workspace {real} holds the daemon's own key ({home}); name a directory beside it");
+                let why =
+                    format!("the workspace {real} holds the daemon's own key ({home}); name a directory beside it");
                 return Err(invalid(why).into());
             }
             *workspace = real;

@@ -15,8 +15,8 @@ use crate::model::{
 use crate::payload::Payload;
 use crate::storage::Storage;
 use crate::storage::stored::fetch;
-use crate::view::RunMachine;
 use crate::streaming::Chunks;
+use crate::view::RunMachine;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -82,6 +82,14 @@ pub struct Approval {
     pub not_after: Option<Timestamp>,
 }
 
+impl Approval {
+    /// Errors: `InvalidArgument` for what is no name of a machine, and for an owner that no backend takes.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.name.as_deref().map_or(Ok(()), check_name)?;
+        self.owner.as_deref().map_or(Ok(()), |owner| super::check_name("the owner", owner))
+    }
+}
+
 /// What was approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approved {
@@ -136,7 +144,9 @@ pub fn choose<'m>(machines: &'m [Machine], named: &str, now: Timestamp) -> Resul
     };
     let message = match named {
         "" if live.is_empty() => format!("no machine was named: {there}"),
-        "" => format!("no machine was named, and it could be any: {there}; name one, as in Local(\"{}\")", live[0].name),
+        "" => {
+            format!("no machine was named, and it could be any: {there}; name one, as in Local(\"{}\")", live[0].name)
+        }
         _ => match machines.iter().rev().find(|machine| machine.name == named) {
             Some(_) => format!("the machine {named:?} was revoked: {there}"),
             None => format!("no machine has the name {named:?}: {there}"),
@@ -168,7 +178,9 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     let name: String = name.chars().take(MAX_NAME).collect();
     Err(Error::new(
         Code::InvalidArgument,
-        format!("{name:?} cannot be the name of a machine; use 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`, the first a letter or digit"),
+        format!(
+            "{name:?} cannot be the name of a machine; use 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`, the first a letter or digit"
+        ),
     ))
 }
 
@@ -217,7 +229,13 @@ pub(crate) fn fresh_secret() -> String {
 }
 
 /// The key of a machine.
-pub(crate) fn key_of(org: OrgId, name: &str, token: &str, not_after: Option<Timestamp>, actor: String) -> Result<NewKey> {
+pub(crate) fn key_of(
+    org: OrgId,
+    name: &str,
+    token: &str,
+    not_after: Option<Timestamp>,
+    actor: String,
+) -> Result<NewKey> {
     let scopes: Scopes = format!("worker:{}", machine_queue(name)).parse()?;
     let name = format!("machine {name}");
     Ok(NewKey { org, name, scopes, expires_in: None, not_after, hash: TokenHash::of(token), actor })

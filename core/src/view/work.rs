@@ -2,9 +2,7 @@
 
 use super::show::{Moment, Opaque, Word, view};
 use crate::clock::Timestamp;
-use crate::model::{
-    KnownWorker, Machine, OpKind, QueueLimit, RecordedBody, RecordedOp, TaskStatus, machine_of,
-};
+use crate::model::{KnownWorker, Machine, OpKind, QueueLimit, RecordedBody, RecordedOp, TaskStatus, machine_of};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 

@@ -1,8 +1,8 @@
 //! The service `Machines`: computers of people that are let in by name.
 
 use super::{Grpc, refused, to_status};
-use flovyn_core::wire::v2::machines_server::Machines;
 use flovyn_core::wire::v2;
+use flovyn_core::wire::v2::machines_server::Machines;
 use std::net::IpAddr;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Request, Response, Status};

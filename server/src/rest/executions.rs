@@ -246,7 +246,9 @@ pub(super) async fn start(
     let queue = match (body.machine, given_queue) {
         (None, _) => queue,
         (Some(name), false) => Some(machine_queue(&name)),
-        (Some(_), true) => return Err(Problem::invalid("a machine has a queue of its own; give machine or queue, not both")),
+        (Some(_), true) => {
+            return Err(Problem::invalid("a machine has a queue of its own; give machine or queue, not both"));
+        }
     };
     let named = idempotency_key(&headers)?;
     // A key of the request is no name of the run: the id that follows from it has a place of its own.

@@ -186,7 +186,8 @@ pub(crate) async fn collect(
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
 ) -> Result<axum::Json<PairingStateView>, Problem> {
-    let missing = || Error::new(Code::Unauthenticated, "send the secret of the pairing: `Authorization: Bearer SECRET`");
+    let missing =
+        || Error::new(Code::Unauthenticated, "send the secret of the pairing: `Authorization: Bearer SECRET`");
     let secret = bearer(&headers).ok_or_else(missing)?;
     let from = peer.and_then(|Extension(peer)| peer.0);
     let Some(paired) = service.collect_pairing(from, secret).await? else {

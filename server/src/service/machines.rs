@@ -6,9 +6,7 @@ use crate::access::{Identity, KEY_TTL};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{CommitRequest, Failure, NewExecution, OpBody, PageRequest, Scopes};
-use flovyn_core::storage::machines::{
-    Approval, Approved, Machine, Paired, Pairing, choose, machine_of, machine_queue,
-};
+use flovyn_core::storage::machines::{Approval, Approved, Machine, Paired, Pairing, choose, machine_of, machine_queue};
 use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -49,7 +49,10 @@ pub async fn a_machine_is_let_in_and_revoked(factory: &dyn Factory) {
     let seen = store.machines(ORG).await.unwrap().remove(0);
     assert_eq!((seen.seen_at, seen.offers.as_str()), (Some(rig.now()), r#"{"kinds":["react-agent"]}"#));
 
-    assert_eq!(refused(store.revoke_machine(other, "laptop", "me").await), Code::NotFound);
+    assert_eq!(refused(store.announce_machine(ORG, "a\0b", None).await), Code::InvalidArgument);
+    for (org, name) in [(other, "laptop"), (ORG, "a\0b"), (ORG, "")] {
+        assert_eq!(refused(store.revoke_machine(org, name, "me").await), Code::NotFound);
+    }
     assert_eq!(store.revoke_machine(ORG, "laptop", "me").await.unwrap().revoked_at, Some(rig.now()));
     assert_eq!(refused(store.revoke_machine(ORG, "laptop", "me").await), Code::NotFound);
     let key = directory.key_of(TokenHash::of(&paired.token)).await.unwrap().unwrap();
@@ -74,8 +77,14 @@ pub async fn a_machine_has_a_name(factory: &dyn Factory) {
     assert!(clash.code() == Code::AlreadyExists && clash.message().contains("\"laptop\""), "{clash}");
     store.collect_pairing(&first.secret).await.unwrap().unwrap();
     assert_eq!(refused(store.approve_pairing(ORG, approval(&second.code)).await), Code::AlreadyExists);
-    let wrong = Approval { name: Some("a b".into()), ..approval(&second.code) };
-    assert_eq!(refused(store.approve_pairing(ORG, wrong).await), Code::InvalidArgument);
+    let of = |name: Option<&str>, owner: Option<&str>| Approval {
+        name: name.map(str::to_owned),
+        owner: owner.map(str::to_owned),
+        ..approval(&second.code)
+    };
+    for wrong in [of(Some("a b"), None), of(None, Some("a\0b")), of(None, Some(&"x".repeat(501)))] {
+        assert_eq!(refused(store.approve_pairing(ORG, wrong).await), Code::InvalidArgument);
+    }
     let renamed = Approval { name: Some("desktop".into()), ..approval(&second.code) };
     assert_eq!(store.approve_pairing(ORG, renamed).await.unwrap().name, "desktop");
     let foreign = store.request_pairing("laptop", "").await.unwrap();

@@ -139,9 +139,7 @@ impl Directory for MemoryStorage {
     }
 
     async fn create_key(&self, new: NewKey) -> Result<ApiKey> {
-        Ok(self.call(|state, now| {
-            state.callers.add_key(new, now)
-        }))
+        Ok(self.call(|state, now| state.callers.add_key(new, now)))
     }
 
     async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>> {

@@ -47,7 +47,7 @@ impl Machines for MemoryStorage {
     }
 
     async fn approve_pairing(&self, org: OrgId, approval: Approval) -> Result<Approved> {
-        approval.name.as_deref().map_or(Ok(()), check_name)?;
+        approval.check()?;
         let code = stored_code(&approval.code);
         self.call(|state, now| {
             let is_open = |open: &Waiting| open.code == code && now < open.expires_at && open.approved.is_none();
@@ -104,6 +104,7 @@ impl Machines for MemoryStorage {
 
     async fn announce_machine(&self, org: OrgId, name: &str, offers: Option<&str>) -> Result<()> {
         offers.map_or(Ok(()), check_offers)?;
+        check_name(name)?;
         self.call(|state, now| {
             if let Some(machine) = state.current_machine(org, name) {
                 machine.seen_at = Some(now);

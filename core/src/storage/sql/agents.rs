@@ -6,12 +6,12 @@ use super::segment::{Loaded, load, prepare};
 use super::{Entries, Events, Payloads, Runs, Tables, Tasks, budgets, executions, fork, stop};
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId};
+use crate::model::machine::check_named;
 use crate::model::{
     AttemptResult, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Execution, Fact,
     ForkRequest, Lease, NewExecution, NewSignal, Purse, Resolution, ResumeRequest, Segment, SignalStored, Task,
 };
 use crate::payload::{Body, Payload, RowOf};
-use crate::model::machine::check_named;
 use crate::storage::stored::{check_part, part_of};
 use crate::storage::{AgentStorage, ClaimRequest, Standing};
 use async_trait::async_trait;

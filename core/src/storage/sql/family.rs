@@ -39,7 +39,8 @@ pub(super) fn bear_children<T: Statements>(
     let children: Vec<_> = batch.ops.iter().filter_map(of_child).collect();
     let last = parent.children as usize + children.len().saturating_sub(1);
     let are_let_in = children.iter().all(|(sequence, new)| request.lets_in(*sequence, &new.queue).is_ok());
-    if children.len() > 1 && are_let_in && parent.purse.is_none() && check_family(parent.id, parent.depth, last).is_ok() {
+    if children.len() > 1 && are_let_in && parent.purse.is_none() && check_family(parent.id, parent.depth, last).is_ok()
+    {
         let born = children.iter().map(|(_, new)| {
             let (run, limits) = fresh(tx, new, Some(parent));
             (run, new.clone(), limits)

@@ -54,7 +54,7 @@ impl<B: Backend> Machines for B {
     }
 
     async fn approve_pairing(&self, org: OrgId, approval: Approval) -> Result<Approved> {
-        approval.name.as_deref().map_or(Ok(()), check_name)?;
+        approval.check()?;
         let code = stored_code(&approval.code);
         self.write_alone("approve a pairing", move |tx| {
             let Approval { name: named, owner, actor, not_after, .. } = &approval;
@@ -125,6 +125,7 @@ impl<B: Backend> Machines for B {
 
     async fn announce_machine(&self, org: OrgId, name: &str, offers: Option<&str>) -> Result<()> {
         offers.map_or(Ok(()), check_offers)?;
+        check_name(name)?;
         let (name, offers) = (name.to_owned(), offers.map(str::to_owned));
         self.write_alone("note that a machine is there", move |tx| {
             tx.apply(
@@ -137,6 +138,8 @@ impl<B: Backend> Machines for B {
     }
 
     async fn revoke_machine(&self, org: OrgId, name: &str, actor: &str) -> Result<Machine> {
+        // What is no name is not sent to a database: it could not even read it.
+        check_name(name).map_err(|_| unknown("machine", name))?;
         let (name, actor) = (name.to_owned(), actor.to_owned());
         self.write_alone("revoke a machine", move |tx| {
             let Some(machine) = current(tx, org, &name)? else { return Err(unknown("machine", &name).into()) };

@@ -219,9 +219,8 @@ fn bubblewrap(environment: &ToolEnvironment, writable: &[PathBuf]) -> io::Result
     let (inside, outside): (Vec<_>, Vec<_>) =
         keys.iter().partition(|key| writable.iter().any(|path| key.starts_with(path)));
     // Of what is not shown nothing has to be hidden.
-    let is_shown = |key: &&&PathBuf| {
-        readable.as_ref().is_none_or(|readable| readable.iter().any(|path| key.starts_with(path)))
-    };
+    let is_shown =
+        |key: &&&PathBuf| readable.as_ref().is_none_or(|readable| readable.iter().any(|path| key.starts_with(path)));
     outside.iter().filter(is_shown).for_each(|key| hide(&mut add, key));
     writable.iter().for_each(|path| add("--bind", &[path, path]));
     for path in environment.directories().flat_map(guarded::existing) {
