@@ -7,8 +7,9 @@ mod house;
 use async_trait::async_trait;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::client::{Handle, StartOptions};
-use flovyn_core::context::{AgentContext, AgentContextExt, ChildOptions};
+use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::{Code, Result};
+use flovyn_core::journal::ChildOptions;
 use flovyn_core::model::Status;
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
@@ -27,6 +28,8 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 
 const PATIENCE: Duration = Duration::from_secs(90);
+/// What stands in a file outside of every workspace, and in a variable of the daemons.
+const HIDDEN: &str = "marrow-4711";
 
 /// What the model of every daemon does, by what it is asked.
 const SCRIPT: &str = r#"
@@ -38,7 +41,7 @@ when = { turn = 1, lastUserContains = "append" }
 toolCalls = [{ name = "bash", arguments = { command = "echo begun >> log.txt; sleep 3; echo done >> log.txt" } }]
 [[turns]]
 when = { turn = 1, lastUserContains = "look outside" }
-toolCalls = [{ name = "read", arguments = { path = "CANARY" } }, { name = "bash", arguments = { command = "cat CANARY ~/.flovyn/* KEY; cat ../*/*; env" } }, { name = "read", arguments = { path = "../../etc/passwd" } }, { name = "grep", arguments = { pattern = "secret", path = "CANARY" } }]
+toolCalls = [{ name = "read", arguments = { path = "CANARY" } }, { name = "bash", arguments = { command = "cat CANARY ~/.flovyn/* KEY; cat ../*/*; env" } }, { name = "read", arguments = { path = "../../etc/passwd" } }, { name = "grep", arguments = { pattern = "marrow", path = "CANARY" } }]
 [[turns]]
 when = { turn = 2, lastUserContains = "look outside" }
 text = "{{result}}"
@@ -106,7 +109,7 @@ impl Computer {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = flovyn(&self.folder, args);
         command.env("FLOVYN_HOME", self.folder.join("home")).env_remove("FLOVYN_URL").env_remove("FLOVYN_TOKEN");
-        command.env("SECRET_OF_THE_USER", "secret");
+        command.env("OF_THE_USER", HIDDEN);
         command
     }
 
@@ -230,7 +233,7 @@ async fn machines_survive_what_computers_do() {
     let runtime = office.runtime().await;
     let client = runtime.client();
     let canary = root.path().join("canary.txt");
-    std::fs::write(&canary, "secret").unwrap();
+    std::fs::write(&canary, HIDDEN).unwrap();
     let script = root.path().join("script.toml");
     let (canary, script) = (canary.canonicalize().unwrap(), script);
     let (network, cut) = network(office.server.grpc.replace("http://", "").parse().unwrap()).await;
@@ -270,10 +273,12 @@ async fn machines_survive_what_computers_do() {
     assert!(ask(None, "write").await["done"].is_object());
     assert_eq!(std::fs::read_to_string(alpha.work("out.txt")).unwrap(), "otter\n");
     let looked = ask(Some("alpha"), "look outside").await;
-    assert!(looked["done"].is_object() && !looked.to_string().contains("secret"), "{looked}");
+    assert!(looked["done"].is_object() && !looked.to_string().contains(HIDDEN), "{looked}");
     let token: Value = serde_json::from_str(&std::fs::read_to_string(&key).unwrap()).unwrap();
-    let run = json_of_last_child(&office);
-    assert!(!run.contains("secret") && !run.contains(token["token"].as_str().unwrap()), "{run}");
+    let recorded = recorded(&office);
+    assert!(!recorded.contains(HIDDEN), "what is outside was read");
+    assert!(!recorded.contains(token["token"].as_str().unwrap()), "the machine's key was read");
+    assert!(recorded.matches("leads outside the working directory").count() >= 3, "a tool was not refused");
     let outside = value!({ "userPrompt": "write", "model": "fake/scripted", "workingDirectory": root.path() });
     let options = StartOptions::on_machine(Some("alpha"));
     let outside = client.start("react-agent", Payload::of(&outside).unwrap(), options).await.unwrap();
@@ -294,7 +299,7 @@ async fn machines_survive_what_computers_do() {
     let unknown = ask(Some("delta"), "write").await;
     assert_eq!(unknown["code"], Code::NotFound.as_str(), "{unknown}");
     let error =
-        client.start("react-agent", Payload::null(), StartOptions::on_machine(Some("delta"))).await.unwrap_err();
+        client.start("react-agent", Payload::null(), StartOptions::on_machine(Some("delta"))).await.err().unwrap();
     assert!(error.code() == Code::NotFound && error.message().contains("alpha"), "{error}");
 
     // In the middle of their work one is killed, one falls asleep past its lease, and one is cut off.
@@ -324,8 +329,10 @@ async fn machines_survive_what_computers_do() {
     cut.store(false, Ordering::SeqCst);
     for (run, computer) in runs.iter().zip(computers) {
         run.result(Some(PATIENCE)).await.unwrap_or_else(|error| panic!("{error}\n{}", computer.log()));
+        // Nothing was begun twice. What died with its machine is told to the model as cut off; what lived on has ended.
         let log = std::fs::read_to_string(computer.work("log.txt")).unwrap();
-        assert!(log.ends_with("done\n"), "{log}");
+        assert!(log == "begun\n" || log == "begun\ndone\n", "{log}");
+        assert!(computer.folder == alpha.folder || log.ends_with("done\n"), "{log}");
     }
 
     // A machine that is revoked ends, and what it was doing waits for it in vain.
@@ -338,7 +345,7 @@ async fn machines_survive_what_computers_do() {
     status_of(&waits, Status::Pending).await;
     let ended = tokio::task::spawn_blocking(move || third.0.wait()).await.unwrap().unwrap();
     assert!(ended.code() == Some(1), "{ended:?} {}", gamma.log());
-    assert!(gamma.log().contains("does not let the machine \"gamma\" in any more"), "{}", gamma.log());
+    assert!(gamma.log().contains("in any more: it was revoked"), "{}", gamma.log());
     assert_eq!(waits.status().await.unwrap(), Status::Pending);
     let refused = ask(Some("gamma"), "write").await;
     assert!(refused["message"].as_str().unwrap().contains("was revoked"), "{refused}");
@@ -356,8 +363,8 @@ async fn machines_survive_what_computers_do() {
     runtime.close().await.unwrap();
 }
 
-/// All that a run has recorded which was asked to look outside.
-fn json_of_last_child(office: &Office) -> String {
+/// All that runs of the built-in agent have recorded.
+fn recorded(office: &Office) -> String {
     let listed = office.json(&["runs", "list", "--kind", "react-agent"]);
     let runs = listed["items"].as_array().unwrap();
     let shown = runs.iter().map(|run| office.json(&["runs", "entries", run["id"].as_str().unwrap()]).to_string());

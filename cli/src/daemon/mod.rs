@@ -37,7 +37,7 @@ pub(crate) const AFTER: &str = "Pair this computer first: `flovyn daemon pair --
 /// How long running tools and model calls may take when the daemon is stopped.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often the server is told that the machine is there, and asked whether it still may be.
-const ANNOUNCE_EVERY: Duration = Duration::from_secs(15);
+const ANNOUNCE_EVERY: Duration = Duration::from_secs(10);
 /// How long to wait, at first and at most, for a server that does not answer when the daemon starts.
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
