@@ -4,7 +4,7 @@ use prost::Message;
 use std::path::{Path, PathBuf};
 
 const V1: [&str; 2] = ["flovyn/v1/agent.proto", "flovyn/v1/flovyn.proto"];
-const V2: [&str; 2] = ["flovyn/v2/agents.proto", "flovyn/v2/worker.proto"];
+const V2: [&str; 3] = ["flovyn/v2/agents.proto", "flovyn/v2/machines.proto", "flovyn/v2/worker.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=flovyn");

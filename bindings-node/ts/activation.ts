@@ -29,6 +29,7 @@ import {
 import { hub } from "./hub.js";
 import { agentFailed, attemptFailed, lost, neverAwaited, warned } from "./log.js";
 import type { Effects, NativeSession, Wire } from "./native.js";
+import { queueOf } from "./mode.js";
 import { onceQuiet } from "./quiet.js";
 import { unwritable } from "./results.js";
 import { failureOf } from "./retry.js";
@@ -305,13 +306,14 @@ export class Activation {
     }
     const declared = typeof agent === "string" ? undefined : agent;
     declared?.checkTaken(input);
-    const { timeoutMs = declared?.options.timeoutMs, budget, sharedContext, ...rest } = options;
+    const { timeoutMs = declared?.options.timeoutMs, budget, sharedContext, mode, ...rest } = options;
+    rest.queue = queueOf(mode, rest.queue, handOff === undefined ? "spawnAgent" : "handoffToAgent");
     const text = (value: unknown) => (value === undefined ? undefined : json(value));
     const settings = { ...rest, timeoutMs, budget: text(budget), sharedContext: text(sharedContext), thread, handOff };
     const wire = encode(declared === undefined ? input : declared.own.dump(input));
     const kind = declared?.kind ?? (agent as string);
     const [op, id] = this.session.callChild(kind, wire, settings, scope.once);
-    if (declared !== undefined && options.queue === undefined) this.worker.meetAgent(declared);
+    if (declared !== undefined && rest.queue === undefined) this.worker.meetAgent(declared);
     const rebuild = declared?.results.arePlain === false ? (value: unknown) => declared.results.read(value) : undefined;
     const child = new Child<unknown>(this, op, id, kind, rebuild);
     child.hasId = options.id !== undefined;

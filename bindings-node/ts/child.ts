@@ -1,6 +1,7 @@
 // Children: runs of other agents that an agent starts and waits for.
 
 import { InvalidArgument, isA } from "./errors.js";
+import type { Mode } from "./mode.js";
 import { Step } from "./step.js";
 
 /** Whether the journal of a run is kept; see `ctx.enablePersistence`. */
@@ -17,6 +18,8 @@ export interface SpawnOptions {
   key?: string;
   /** The queue whose workers serve it; that of this run unless given. */
   queue?: string;
+  /** Where it works: `Local("laptop")` is a machine, whose queue it has then. */
+  mode?: Mode;
   /** Its limit of steps. */
   maxSteps?: number;
   /** The limit of its run. */
@@ -45,7 +48,7 @@ export interface SpawnOptions {
 
 /** How a run is given to another agent, and how that one is to be started. */
 export interface HandoffOptions
-  extends Pick<SpawnOptions, "queue" | "maxSteps" | "timeoutMs" | "startTimeoutMs" | "priority" | "metadata" | "budget"> {
+  extends Pick<SpawnOptions, "queue" | "mode" | "maxSteps" | "timeoutMs" | "startTimeoutMs" | "priority" | "metadata" | "budget"> {
   /** Whether the successor goes on from this thread of the conversation, by reference; true unless given. */
   conversation?: boolean;
   /** When this run ends: as its successor does (`"wait_for_child"`, the default), or at once. */

@@ -6,6 +6,7 @@ import { Desk } from "./desk.js";
 import { ExecutionExists, InvalidArgument, isA } from "./errors.js";
 import { Handle } from "./handle.js";
 import { hub, NOBODY } from "./hub.js";
+import { type Mode, queueOf } from "./mode.js";
 import { native, type NativeHandle, type NativeRuntime, type StartSettings, type Wire } from "./native.js";
 import { encode, facts, json } from "./serde.js";
 import type { Arguments } from "./task.js";
@@ -19,6 +20,8 @@ export interface StartOptions {
   /** Any string up to 200 characters, unique per org; one that is no UUID is the run's key. */
   id?: string;
   queue?: string;
+  /** `Local("laptop")` is a machine, whose queue the run has then. */
+  mode?: Mode;
   metadata?: Record<string, string>;
   maxSteps?: number;
   maxTotalSteps?: number;
@@ -73,7 +76,8 @@ export class Client extends Desk {
   async start(agent: AnyAgent | string, input?: unknown, options: StartOptions = {}): Promise<Handle<never>> {
     const declared = declaredOf(agent);
     const value = encode(declared === undefined ? input : await declared.startable(input));
-    const { budget, timeoutMs = declared?.options.timeoutMs, ...rest } = options;
+    const { budget, timeoutMs = declared?.options.timeoutMs, mode, ...rest } = options;
+    rest.queue = queueOf(mode, rest.queue, "start");
     const settings = { ...rest, timeoutMs, budget: budget === undefined ? undefined : json(budget) };
     const kind = declared?.kind ?? (agent as string);
     const aliases = options.id === undefined ? [] : (declared?.aliases ?? []);

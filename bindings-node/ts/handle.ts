@@ -119,6 +119,8 @@ export interface Described extends Execution {
   readonly childCount: number;
   /** All runs below it. */
   readonly descendantCount: number;
+  /** The machine that it is for; null for any other queue. */
+  readonly machine: { readonly name: string; readonly live: boolean; readonly seenAt: Date | null } | null;
   readonly noWorker: readonly { readonly kind: string; readonly queue: string }[];
 }
 
@@ -267,11 +269,16 @@ export class Handle<R = unknown> {
   }
 
   private async facts(): Promise<string[]> {
-    const { noWorker, status, waitReason } = await this.describe();
+    const { machine, noWorker, status, waitReason } = await this.describe();
     const { url } = this.client;
     const more = noWorker.map(
       ({ kind, queue }) => `no worker serves kind "${kind}" of queue "${queue}": start one that does`,
     );
+    if (machine !== null && status === "PENDING") {
+      const seen = machine.seenAt === null ? "was never seen" : `was last seen at ${machine.seenAt.toISOString()}`;
+      const gone = machine.live ? "" : ", and is not let in, or no more";
+      more.push(`it waits for the machine "${machine.name}", which ${seen}${gone}`);
+    }
     for (const { kind, op, status } of waitReason === "in_doubt" ? await this.tasks() : []) {
       if (status !== "IN_DOUBT") continue;
       const command = `${commandOf("resolve", url, op)} --retry (or --result JSON, --error MESSAGE)`;

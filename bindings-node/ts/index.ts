@@ -58,6 +58,7 @@ export {
 } from "./handle.js";
 export { type LogEntry, type Logger, setLogger } from "./log.js";
 export type { Message, Messages } from "./message.js";
+export { Local, type Mode, Remote } from "./mode.js";
 export { type Retry, RetryAfter, type RetryIf } from "./retry.js";
 export { run, type RunOptions, stream } from "./run.js";
 export type { Serializer } from "./serializer.js";

@@ -37,6 +37,12 @@ pub(crate) enum Command {
     /// Work for a database or server: the built-in agent, its model calls and its tools on this machine
     #[command(override_usage = "flovyn worker [URL] [OPTIONS]", after_help = AFTER)]
     Worker(crate::commands::worker::Worker),
+    /// Work on this computer for a server that has let it in by name
+    #[command(args_conflicts_with_subcommands = true, after_help = crate::daemon::AFTER)]
+    Daemon(crate::daemon::Daemon),
+    /// List the machines of an organization, let one in by its code, revoke one
+    #[command(subcommand, arg_required_else_help = true, after_help = AFTER)]
+    Machines(crate::commands::machines::Machines),
     /// Make, list and revoke the keys of a database's callers
     #[command(subcommand, arg_required_else_help = true)]
     Keys(Keys),
@@ -408,6 +414,9 @@ pub(crate) struct Start {
     /// The queue its workers poll
     #[arg(long)]
     pub queue: Option<String>,
+    /// The machine that runs it; without a name the only one there is
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "", conflicts_with = "queue")]
+    pub machine: Option<String>,
     /// Higher ones are claimed first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,

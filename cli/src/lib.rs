@@ -8,6 +8,7 @@ mod args;
 mod catalog;
 mod chat;
 mod commands;
+mod daemon;
 mod event;
 mod logs;
 mod print;
@@ -91,7 +92,11 @@ fn execute(cli: Cli) -> i32 {
     // A server ends in its own order, and so does a chat.
     let ends_itself = matches!(
         cli.command,
-        args::Command::Dev(_) | args::Command::Server(_) | args::Command::Worker(_) | args::Command::Chat(_)
+        args::Command::Dev(_)
+            | args::Command::Server(_)
+            | args::Command::Worker(_)
+            | args::Command::Chat(_)
+            | args::Command::Daemon(_)
     );
     let mut output = Output::of_terminal(json, cli.color);
     let done = runtime.block_on(async {

@@ -445,6 +445,7 @@ fn request(claim: &Claim, base: u64, batch: Batch) -> CommitRequest {
         base,
         known: claim.high,
         batch,
+        refused: Vec::new(),
     }
 }
 

@@ -65,6 +65,7 @@ fn request(claim: &Claim, base: u64, batch: Batch) -> CommitRequest {
         base,
         known: u64::MAX >> 34,
         batch,
+        refused: Vec::new(),
     }
 }
 

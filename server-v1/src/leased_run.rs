@@ -136,6 +136,7 @@ impl Adapter {
                 consumed: plan.consumed.into_iter().map(|signal| Consumed { signal, by }).collect(),
                 ..Batch::new(run.segment, ops, plan.end)
             },
+            refused: Vec::new(),
         };
         match self.send(request).await {
             Ok(answer) => {

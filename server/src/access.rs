@@ -6,6 +6,7 @@ use flovyn_core::error::Result;
 use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{ApiKey, Scope, Scopes, TokenHash, is_token};
 use flovyn_core::storage::Storage;
+use flovyn_core::storage::machines::machine_of;
 use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::future::pending;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 /// How long a key is cached: a revoked one works that long at most.
-const KEY_TTL: Duration = Duration::from_secs(5);
+pub(crate) const KEY_TTL: Duration = Duration::from_secs(5);
 /// How often, at most, the refusal of a key is recorded in the audit.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(60);
 /// Tokens that are cached at a time.
@@ -89,6 +90,11 @@ impl Identity {
         self.expires_at
     }
 
+    /// The machine whose key it is.
+    pub(crate) fn machine(&self) -> Option<&str> {
+        machine_of(self.scopes.only_queue()?).filter(|name| !name.is_empty())
+    }
+
     /// Whether it may take work of a queue.
     pub fn serves(&self, queue: &str) -> bool {
         self.scopes.allows(&Scope::Worker(Some(queue.to_owned())))
@@ -124,6 +130,13 @@ impl Access {
     pub fn keys_of(storage: Arc<dyn Storage>) -> Self {
         let keys = Keys { storage, seen: Mutex::default(), refused: Mutex::default() };
         Self(Arc::new(Credentials { tokens: HashMap::new(), keys: Some(keys) }))
+    }
+
+    /// Looks a key up again when it is next sent.
+    pub(crate) fn forget(&self, key: KeyId) {
+        if let Some(keys) = &self.0.keys {
+            keys.seen.lock().retain(|_, (_, seen)| seen.as_ref().is_none_or(|seen| seen.id != key));
+        }
     }
 
     /// Whether a token is fixed, or was found when it was last looked up.

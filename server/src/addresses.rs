@@ -1,9 +1,10 @@
-//! Limits by client address: open connections, and failed authentications.
+//! Limits by client address, or by org: open connections, failed authentications, and what else is counted in a minute.
 
 use crate::limits::limited;
 use flovyn_core::error::Result;
 use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,41 +72,40 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Limits failed authentications by address. After too many unknown tokens no unknown token of the address is looked up for a
-/// while, so that guessing is slow and does not keep the database busy. Clones share the count.
+/// Limits how often something that can be guessed is tried in a minute. After too many unknown tokens no unknown token of an
+/// address is looked up for a while, so that guessing is slow and does not keep the database busy. Clones share the count.
 #[derive(Clone)]
-pub(crate) struct AuthFailureLimiter {
+pub(crate) struct WindowLimiter<K> {
     max: u32,
-    failures: Arc<Mutex<HashMap<Address, (Instant, u32)>>>,
+    /// What so many of were too many, and what to do.
+    what: &'static str,
+    failures: Arc<Mutex<HashMap<K, (Instant, u32)>>>,
 }
 
-impl AuthFailureLimiter {
-    /// Allows `max` unknown tokens a minute for each address; 0 is no limit.
-    pub(crate) fn of(max: u32) -> Self {
-        Self { max, failures: Arc::default() }
+impl<K: Eq + Hash> WindowLimiter<K> {
+    /// Allows `max` of what is counted a minute for each address or org; 0 is no limit.
+    pub(crate) fn of(max: u32, what: &'static str) -> Self {
+        Self { max, what, failures: Arc::default() }
     }
 
-    /// Refuses an address that has had too many failures.
+    /// Refuses an address or an org that has had too many.
     ///
-    /// Errors: `RateLimited`, with the time until the address may try again.
-    pub(crate) fn check(&self, ip: IpAddr) -> Result<()> {
+    /// Errors: `RateLimited`, with the time until it may try again.
+    pub(crate) fn check(&self, of: impl Into<K>) -> Result<()> {
         if self.max == 0 {
             return Ok(());
         }
         let failures = self.failures.lock();
-        let Some((since, tokens)) = failures.get(&Address::from(ip)) else { return Ok(()) };
+        let Some((since, tries)) = failures.get(&of.into()) else { return Ok(()) };
         let remaining = WINDOW.saturating_sub(since.elapsed());
-        if *tokens < self.max || remaining.is_zero() {
+        if *tries < self.max || remaining.is_zero() {
             return Ok(());
         }
-        let message = format!(
-            "{tokens} tokens that are not known here came from this address within a minute; check FLOVYN_TOKEN and come again later"
-        );
-        Err(limited(message, remaining))
+        Err(limited(format!("{tries} {}", self.what), remaining))
     }
 
-    /// Counts an unknown token of an address.
-    pub(crate) fn record(&self, ip: IpAddr) {
+    /// Counts one.
+    pub(crate) fn record(&self, of: impl Into<K>) {
         if self.max == 0 {
             return;
         }
@@ -117,7 +117,7 @@ impl AuthFailureLimiter {
         if failures.len() >= MAX_ADDRESSES {
             return;
         }
-        let (since, tokens) = failures.entry(ip.into()).or_insert_with(|| (Instant::now(), 0));
+        let (since, tokens) = failures.entry(of.into()).or_insert_with(|| (Instant::now(), 0));
         if since.elapsed() >= WINDOW {
             (*since, *tokens) = (Instant::now(), 0);
         }
@@ -157,7 +157,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_that_guesses_tokens_is_refused_for_a_while() {
-        let limiter = AuthFailureLimiter::of(2);
+        let limiter = WindowLimiter::<Address>::of(2, "tokens");
         let (one, other) = (ip("192.0.2.1"), ip("192.0.2.2"));
         for _ in 0..2 {
             limiter.check(one).unwrap();
@@ -170,7 +170,7 @@ mod tests {
         limiter.check(one).unwrap();
         limiter.record(one);
         limiter.check(one).unwrap();
-        let unlimited = AuthFailureLimiter::of(0);
+        let unlimited = WindowLimiter::<Address>::of(0, "tokens");
         (0..100).for_each(|_| unlimited.record(one));
         unlimited.check(one).unwrap();
     }

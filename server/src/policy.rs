@@ -73,6 +73,10 @@ pub(crate) fn need_of_method(path: &str) -> Option<Need> {
     }
     let (service, method) = path.strip_prefix("/flovyn.v2.")?.split_once('/')?;
     Some(match (service, method) {
+        ("Machines", "RequestPairing" | "CollectPairing") => Need::Nothing,
+        ("Machines", "ApprovePairing" | "RevokeMachine") => Need::Keys,
+        ("Machines", "ListMachines") => Need::Read,
+        ("Machines", "AnnounceMachine") => Need::Work,
         ("Agents", "Identify") => Need::Token,
         ("Agents", "Start" | "Cancel" | "Remove" | "Resume" | "ResolveTask" | "ResolveDivergence" | "Fork") => {
             Need::Write
@@ -170,6 +174,9 @@ const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "api-keys", Need::Keys),
     ("POST", "api-keys", Need::Keys),
     ("DELETE", "api-keys/{keyId}", Need::Keys),
+    ("GET", "machines", Need::Read),
+    ("POST", "machines/pairings/{code}/approve", Need::Keys),
+    ("DELETE", "machines/{machine}", Need::Keys),
     ("POST", "schedules", Need::Write),
     ("GET", "schedules", Need::Read),
     ("GET", "schedules/{schedule}", Need::Read),
@@ -186,6 +193,7 @@ mod tests {
         let mut methods = 0;
         for (package, text) in [
             ("flovyn.v2", include_str!("../../proto/flovyn/v2/agents.proto")),
+            ("flovyn.v2", include_str!("../../proto/flovyn/v2/machines.proto")),
             ("flovyn.v2", include_str!("../../proto/flovyn/v2/worker.proto")),
         ] {
             let mut service = "";

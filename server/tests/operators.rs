@@ -1,6 +1,8 @@
 //! What operators do and see over REST: keys, workers, queues, and the audit of it all.
 
 mod house;
+#[path = "operators/machines.rs"]
+mod machines;
 
 use flovyn_core::agent::NativeHost;
 use flovyn_core::context::AgentContextExt;

@@ -16,6 +16,7 @@ from .context import AgentContext
 from .errors import *  # noqa: F403
 from .family import Child
 from .handle import Handle
+from .mode import Local, Remote
 from .reducers import append, merge, replace
 from .retry import Retry, RetryAfter
 from .run import run, run_async, stream
@@ -50,7 +51,9 @@ __all__ = [
     "Gap",
     "Handle",
     "Lifecycle",
+    "Local",
     "Message",
+    "Remote",
     "Retract",
     "Retry",
     "RetryAfter",

@@ -20,6 +20,7 @@ from .forks import Origin
 from .handle import Handle
 from .hub import Hub
 from .inputs import NOT_GIVEN
+from .mode import Mode, queue_of
 from .serde import checked, described
 from .task import Task
 from .threads import in_thread
@@ -46,6 +47,7 @@ class StartOptions(TypedDict, total=False):
 
     id: str | UUID | None
     queue: str | None
+    mode: Mode | None
     metadata: Mapping[str, str] | None
     max_steps: int | None
     max_total_steps: int | None
@@ -95,6 +97,7 @@ class Client(Desk):
         *,
         id: str | UUID | None = None,
         queue: str | None = None,
+        mode: Mode | None = None,
         metadata: Mapping[str, str] | None = None,
         max_steps: int | None = None,
         max_total_steps: int | None = None,
@@ -114,9 +117,10 @@ class Client(Desk):
         The same ``id`` with the same input returns the same run, with another input it raises ``ExecutionExists``.
         ``agent`` is a declared agent or a kind. An input that the agent does not take, or that does not fit its
         annotation, is ``InvalidArgument``: here, and not again once the run has begun. ``delay``, ``timeout``
-        and ``start_timeout`` are seconds: a run that no worker has begun within ``start_timeout`` fails. Of the runs with one ``concurrency_key`` as many are RUNNING at a time as ``concurrency_limit`` says,
-        one without it; those that wait do not count. Of a run with
-        ``persistence="minimal"`` only its end, its usage and its signals are kept, until somebody else depends on more.
+        and ``start_timeout`` are seconds: a run that no worker has begun within ``start_timeout`` fails. Of the runs
+        with one ``concurrency_key`` as many are RUNNING at a time as ``concurrency_limit`` says, one without it; those
+        that wait do not count. Of a run with ``persistence="minimal"`` only its end, its usage and its signals are
+        kept, until somebody else depends on more. ``mode=Local("laptop")`` is the queue of that machine.
         """
         declared = _declared(agent)
         kind = cast(str, agent) if declared is None else declared.kind
@@ -124,7 +128,7 @@ class Client(Desk):
         limit = timeout if timeout is not None or declared is None else declared.timeout
         options: dict[str, Any] = dict(
             id=None if id is None else str(id),
-            queue=queue,
+            queue=queue_of(mode, queue, "start"),
             metadata=dict(metadata) if metadata else None,
             max_steps=max_steps,
             max_total_steps=max_total_steps,

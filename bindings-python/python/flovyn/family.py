@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
 
 from .errors import HandedOff, InvalidArgument, InvalidTransition
 from .inputs import NOT_GIVEN
+from .mode import Mode, queue_of
 from .scope import once_name
 from .serde import checked, described
 from .several import some
@@ -28,6 +29,7 @@ class HandoffOptions(TypedDict, total=False):
     """How the agent that a run is given to is to be started; see ``ctx.handoff_to_agent``."""
 
     queue: str | None
+    mode: Mode | None
     max_steps: int | None
     timeout: float | None
     start_timeout: float | None
@@ -154,6 +156,7 @@ def _started(
     if unknown:
         known = ", ".join(names.__annotations__)
         raise InvalidArgument(f"{call} has no option {', '.join(unknown)}; known are {known}")
+    options["queue"] = queue_of(options.pop("mode", None), options.get("queue"), call)
     if isinstance(agent, Agent):
         declared = cast("Agent[Any, Any]", agent)
         kind, value, rebuild = declared.kind, declared.wire(input), declared.rebuild

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar
 from uuid import UUID
 
@@ -72,8 +73,9 @@ class Handle(Generic[R]):
         """Return everything known about the run.
 
         ``usage`` is what its own model calls have cost, by model; ``total_usage`` that of its calls and those of all
-        runs below it, all models together. ``no_worker`` lists the kinds it waits for that no live worker serves, with
-        their queues.
+        runs below it, all models together. ``machine`` is the machine that it is for: its ``name``, whether it is
+        ``live``, and when it was ``seen_at`` last; None for any other queue. ``no_worker`` lists the
+        kinds it waits for that no live worker serves, with their queues.
         """
         return Facts(await self._ask("describe"))
 
@@ -112,6 +114,12 @@ class Handle(Generic[R]):
                 f"no worker serves kind {each['kind']!r} of queue {each['queue']!r}: start one that does"
                 for each in facts.no_worker
             ]
+            if facts.machine is not None and facts.status == "PENDING":
+                seen = facts.machine.seen_at
+                at = None if seen is None else datetime.fromtimestamp(seen, timezone.utc)
+                last = "was never seen" if at is None else f"was last seen {at:%Y-%m-%d %H:%M:%S} UTC"
+                gone = "" if facts.machine.live else ", and is not let in, or no more"
+                more.append(f"it waits for the machine {facts.machine.name!r}, which {last}{gone}")
             for task in await self.tasks() if facts.wait_reason == "in_doubt" else ():
                 if task.status == "IN_DOUBT":
                     command = shlex.join(["flovyn", "runs", "resolve", self._client.url, task.op])

@@ -22,27 +22,31 @@ pub(super) struct ApprovalRules {
     hidden: Vec<String>,
 }
 
+/// The policy of a word: `reads`, `edits`, `all`, or the file of one.
+pub(crate) fn policy_of(word: &str) -> Result<ApprovalPolicy> {
+    let otherwise = Otherwise::default();
+    Ok(match word {
+        "reads" | "ask" => ApprovalPolicy::default(),
+        "edits" => {
+            ApprovalPolicy { otherwise: Otherwise { write: Decision::Allow, ..otherwise }, ..ApprovalPolicy::default() }
+        }
+        "all" => ApprovalPolicy::allow_all(),
+        file => {
+            let text = std::fs::read_to_string(file).map_err(|error| {
+                Failed::Usage(format!(
+                    "--approve takes reads, edits, all or the file of a policy, not {file:?}: {error}"
+                ))
+            })?;
+            serde_json::from_str(&text)
+                .map_err(|error| Failed::Usage(format!("{file} holds no approval policy: {error}")))?
+        }
+    })
+}
+
 impl ApprovalRules {
     /// Reads `--approve`: `reads`, `edits`, `all`, or the file of a policy.
     pub(super) fn read(word: &str) -> Result<Self> {
-        let otherwise = Otherwise::default();
-        let policy = match word {
-            "reads" | "ask" => ApprovalPolicy::default(),
-            "edits" => ApprovalPolicy {
-                otherwise: Otherwise { write: Decision::Allow, ..otherwise },
-                ..ApprovalPolicy::default()
-            },
-            "all" => ApprovalPolicy::allow_all(),
-            file => {
-                let text = std::fs::read_to_string(file).map_err(|error| {
-                    Failed::Usage(format!(
-                        "--approve takes reads, edits, all or the file of a policy, not {file:?}: {error}"
-                    ))
-                })?;
-                serde_json::from_str(&text)
-                    .map_err(|error| Failed::Usage(format!("{file} holds no approval policy: {error}")))?
-            }
-        };
+        let policy = policy_of(word)?;
         Ok(Self { compiled: policy.compile()?, policy, named: Vec::new(), hidden: Vec::new() })
     }
 

@@ -29,6 +29,10 @@ pub(crate) struct WorkerSetup<'a> {
     pub servers: Map<String, Value>,
     /// What a user's own settings say of the tools.
     pub tools: ToolSettings,
+    /// The kinds under which the built-in agent is served; its own without any.
+    pub kinds: Vec<String>,
+    /// What confined commands see of the machine beside programs and where they work; all of it but keys where nothing is said.
+    pub readable: Option<Vec<PathBuf>>,
 }
 
 /// What settings say of tools.
@@ -100,14 +104,19 @@ impl LocalAgents {
 
 impl WorkerSetup<'_> {
     fn description(self, approvals: ApprovalPolicy) -> ToolkitConfig {
-        let tools = vec![ToolConfig::Named(EVERY_TOOL.to_owned())];
+        let usual = ReactAgentConfig {
+            tools: vec![ToolConfig::Named(EVERY_TOOL.to_owned())],
+            without_tools: self.tools.without,
+            approvals: Approval(approvals),
+            ..ReactAgentConfig::default()
+        };
+        let agents = match &self.kinds[..] {
+            [] => vec![usual],
+            kinds => kinds.iter().map(|kind| ReactAgentConfig { kind: kind.clone(), ..usual.clone() }).collect(),
+        };
         ToolkitConfig {
-            agents: vec![ReactAgentConfig {
-                tools,
-                without_tools: self.tools.without,
-                approvals: Approval(approvals),
-                ..ReactAgentConfig::default()
-            }],
+            agents,
+            readable: self.readable,
             working_directory: Some(self.directory.to_owned()),
             roots: self.roots,
             sandbox: Some(!self.confinement.unsandboxed),

@@ -41,6 +41,7 @@ mod transcript;
 mod turn_hooks;
 mod view;
 
+pub(crate) use approval_rules::policy_of;
 pub(crate) use local_agents::{LocalAgents, ToolSettings, WorkerSetup};
 pub(crate) use mcp_servers::of_files as servers_of_files;
 pub(crate) use models::Models;
@@ -203,7 +204,8 @@ async fn open(
             hooks: settings.hooks.of_tools(),
         };
         let (roots, store) = (Vec::new(), store.url());
-        let setup = WorkerSetup { directory: &directory, roots, store, confinement, servers, tools };
+        let (kinds, readable) = (Vec::new(), None);
+        let setup = WorkerSetup { directory: &directory, roots, store, confinement, servers, tools, kinds, readable };
         // The policy of the session decides what is asked, the approval rules of this process answer.
         LocalAgents::open(setup, &models, rules.agent_policy())
     });

@@ -134,7 +134,7 @@ pub(super) async fn find(directory: &dyn ServerSide, name: &str) -> Result<OrgId
 }
 
 /// Who did it, for the audit.
-pub(super) fn actor() -> String {
+pub(crate) fn actor() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("USERNAME")).unwrap_or_else(|_| "unknown".to_owned());
     format!("{user} by the flovyn command")
 }

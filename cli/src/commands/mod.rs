@@ -6,6 +6,7 @@ mod backup;
 mod entries;
 mod keys;
 mod list;
+pub(crate) mod machines;
 mod orgs;
 mod queues;
 mod schedules;
@@ -16,7 +17,7 @@ mod tree;
 mod watch;
 pub(crate) mod worker;
 
-pub(crate) use serve::{StopSignal, stop_signal};
+pub(crate) use serve::{StopSignal, Termination, stop_signal};
 
 use crate::Result;
 use crate::args::{Command, Runs};
@@ -26,6 +27,8 @@ use crate::print::Output;
 pub(crate) async fn dispatch(command: Command, out: &mut Output) -> Result {
     let command = match command {
         Command::Worker(args) => return worker::worker(args, out).await,
+        Command::Daemon(args) => return crate::daemon::daemon(args, out).await,
+        Command::Machines(command) => return machines::machines(command, out).await,
         Command::Chat(args) => return crate::chat::chat(*args, out).await,
         Command::Dev(args) => return serve::dev(args, out).await,
         Command::Server(args) => return serve::server(args, out).await,

@@ -127,18 +127,18 @@ async fn stop_gracefully(
 }
 
 /// The end of a process, logged with its signal and its duration.
-pub(super) struct Termination {
+pub(crate) struct Termination {
     by: StopSignal,
     since: Instant,
 }
 
 impl Termination {
-    pub(super) fn received(by: StopSignal) -> Self {
+    pub(crate) fn received(by: StopSignal) -> Self {
         info!(why = by.name(), "it was told to end");
         Self { by, since: Instant::now() }
     }
 
-    pub(super) fn log_ended(self) {
+    pub(crate) fn log_ended(self) {
         info!(why = self.by.name(), seconds = self.seconds(), "it has ended");
     }
 

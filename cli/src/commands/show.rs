@@ -12,6 +12,7 @@ use comfy_table::Cell;
 use flovyn_core::model::{
     Checkpoint, Event, Execution, Page, PageRequest, RollUp, Status, Task, TaskStatus, UsageTotals, Wait, WaitReason,
 };
+use flovyn_core::view::Moment;
 use flovyn_toolkit::react::APPROVAL;
 use flovyn_toolkit::tools::approval::ApprovalRequest;
 use serde_json::json;
@@ -29,6 +30,7 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
     let described = run.handle.describe().await?;
     let sum = run.handle.roll_up().await?;
     let unserved = run.handle.unserved().await?;
+    let machine = run.handle.machine(&described).await?;
     let tasks = read_all(async |page| run.handle.tasks(page).await).await?;
     let checkpoints = read_all(async |page| run.handle.checkpoints(page).await).await?;
     let events = last_events(&run, args.events).await?;
@@ -44,6 +46,7 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
         let mut value = view::run_with(&described, &sum);
         value["input"] = input;
         value["output"] = json!(output);
+        value["machine"] = json!(machine);
         value["noWorker"] = unserved.iter().map(|(kind, queue)| json!({"kind": kind, "queue": queue})).collect();
         value["approvals"] = json!(approvals);
         value["tasks"] = tasks.iter().map(view::task).collect();
@@ -52,6 +55,14 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
         return out.value(&value);
     }
     print_facts(&described, &input.to_string(), output.map(|output| output.to_string()), out)?;
+    if let Some(machine) = machine.filter(|_| described.status == Status::Pending) {
+        let seen = machine.seen_at.map_or_else(
+            || "was never seen".to_owned(),
+            |Moment(at)| format!("was last seen {}", ago(at, storage.clock().now())),
+        );
+        let state = if machine.live { "" } else { ", and is not (or no more) let in" };
+        out.line(&format!("It waits for the machine {}, which {seen}{state}.", machine.name))?;
+    }
     for (kind, queue) in &unserved {
         out.line(&format!("No live worker serves {kind:?} of queue {queue:?}."))?;
     }

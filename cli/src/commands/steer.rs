@@ -9,6 +9,7 @@ use flovyn_core::client::StartOptions;
 use flovyn_core::error::Code;
 use flovyn_core::id::{ExecutionId, OpId, RequestId, Slot};
 use flovyn_core::model::{CancelMode, Delivery, Divergence, Execution, Failure, ForkFrom, Resolution, ResumeRequest};
+use flovyn_core::storage::machines::machine_queue;
 use serde_json::{Value, json};
 
 pub(super) async fn start(args: Start, out: &mut Output) -> Result {
@@ -19,7 +20,7 @@ pub(super) async fn start(args: Start, out: &mut Output) -> Result {
         priority: args.priority,
         concurrency_key: args.concurrency_key,
         concurrency_limit: args.concurrency_limit,
-        ..start_options(args.id, args.queue, &args.metadata)?
+        ..start_options(args.id, args.machine.as_deref().map(machine_queue).or(args.queue), &args.metadata)?
     };
     let runtime = target.open().await?;
     let handle = runtime.client().start(&kind, input, options).await?;

@@ -66,6 +66,8 @@ pub(crate) async fn worker(args: Worker, out: &mut Output) -> Result {
         confinement: args.confinement,
         servers,
         tools: ToolSettings::default(),
+        kinds: Vec::new(),
+        readable: None,
     };
     let approvals = if args.yes { ApprovalPolicy::allow_all() } else { ApprovalPolicy::default() };
     let mut local_agents = LocalAgents::open(setup, &models, approvals);

@@ -10,12 +10,13 @@ use crate::id::{ExecutionId, OpId, OrgId, SignalId};
 use crate::model::{
     CancelMode, Cancellation, Checkpoint, Delivery, Divergence, Entry, EventId, EventKind, Execution, Failure,
     ForkFrom, ForkRequest, NewSignal, Page, PageRequest, Resolution, ResumeRequest, RollUp, SignalStored, Status, Task,
-    TaskStatus, Wait, WaitReason,
+    TaskStatus, Wait, WaitReason, machine_of,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
 use crate::storage::stored::fetch;
 use crate::streaming::Chunks;
+use crate::view::RunMachine;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,6 +81,16 @@ impl Handle {
     /// Everything about the run.
     pub async fn describe(&self) -> Result<Execution> {
         self.storage.execution(self.org, self.id).await
+    }
+
+    /// The machine that a run is for, as far as the backend knows it; none for a run of any other queue.
+    #[doc(hidden)]
+    pub async fn machine(&self, run: &Execution) -> Result<Option<RunMachine>> {
+        if machine_of(&run.new.queue).is_none() {
+            return Ok(None);
+        }
+        let machines = self.storage.machines(self.org).await?;
+        Ok(RunMachine::of(&run.new.queue, &machines, self.storage.clock().now()))
     }
 
     /// What the run has used together with all runs below it, and how many these are: one query, whatever their number.

@@ -23,7 +23,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::{
     Budget, Created, EventId, Execution, ExecutionFilter, NewExecution, Page, PageRequest, Persistence, Schedule,
-    ScheduleSpec, StartLimits, check_id,
+    ScheduleSpec, StartLimits, check_id, machine_queue,
 };
 use crate::payload::Payload;
 use crate::storage::Storage;
@@ -64,6 +64,12 @@ impl StartOptions {
     /// Options with this id and defaults for the rest.
     pub fn with_id(id: impl Into<String>) -> Self {
         Self { id: Some(id.into()), ..Self::default() }
+    }
+
+    /// Options of a run on a machine: a computer that a server has let in by this name. Without a name it is the only
+    /// one there is.
+    pub fn on_machine(name: Option<&str>) -> Self {
+        Self { queue: Some(machine_queue(name.unwrap_or_default())), ..Self::default() }
     }
 
     /// The run that these options ask for, in an org.

@@ -10,13 +10,16 @@ use serde_json::{Value, json};
 
 /// The run, with what it and all below it come to, and with `no_worker`: what it waits for that no live worker serves.
 pub async fn described(run: &Handle, style: Style) -> Result<Value> {
-    let mut described = Run::of(&run.describe().await?).show(style);
+    let execution = run.describe().await?;
+    let mut described = Run::of(&execution).show(style);
     if let Value::Object(fields) = RollUp::of(&run.roll_up().await?).show(style)
         && let Some(described) = described.as_object_mut()
     {
         described.extend(fields);
     }
     let unserved = run.unserved().await?.into_iter().map(|(kind, queue)| Served { kind, queue });
+    let machine = run.machine(&execution).await?;
+    described[style.name("machine")] = machine.map_or(Value::Null, |machine| machine.show(style));
     described[style.name("no_worker")] = unserved.collect::<Vec<_>>().show(style);
     Ok(described)
 }

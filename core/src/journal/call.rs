@@ -3,7 +3,9 @@
 use super::machine::OpRef;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, TaskId};
-use crate::model::{MessageBody, OnParentEnd, Persistence, Placement, SharedContext, StartLimits, TaskOptions, Usage};
+use crate::model::{
+    MessageBody, OnParentEnd, Persistence, Placement, SharedContext, StartLimits, TaskOptions, Usage, machine_queue,
+};
 use crate::payload::Payload;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -139,6 +141,14 @@ pub struct ChildOptions {
     pub shared_context: Option<SharedContext>,
     /// Whether its journal is kept.
     pub persistence: Persistence,
+}
+
+impl ChildOptions {
+    /// Options of a child on a machine: a computer that a server has let in by this name. Without a name it is this one,
+    /// where the run is on a machine, else the only one there is.
+    pub fn on_machine(name: Option<&str>) -> Self {
+        Self { queue: Some(machine_queue(name.unwrap_or_default())), ..Self::default() }
+    }
 }
 
 /// A question about the outside of the run's code. The answer is recorded.

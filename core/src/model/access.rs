@@ -89,6 +89,14 @@ impl Scopes {
         other.0.iter().all(|scope| self.allows(scope))
     }
 
+    /// The queue whose work it allows to take, where that is all that it allows.
+    pub fn only_queue(&self) -> Option<&str> {
+        match self.0.first() {
+            Some(Scope::Worker(queue)) if self.0.len() == 1 => queue.as_deref(),
+            _ => None,
+        }
+    }
+
     /// Whether it allows taking work of at least one queue.
     pub fn serves(&self) -> bool {
         self.0.iter().any(|scope| matches!(scope, Scope::Worker(_)))
@@ -238,6 +246,8 @@ mod tests {
         let gpu = Scope::Worker(Some("gpu".into()));
         assert!(scopes("worker").allows(&gpu) && scopes("worker:gpu").allows(&gpu));
         assert!(!scopes("worker:gpu").allows(&Scope::Worker(None)) && scopes("worker:gpu").serves());
+        assert_eq!((scopes("worker:gpu").only_queue(), scopes("worker").only_queue()), (Some("gpu"), None));
+        assert_eq!((scopes("worker:gpu keys").only_queue(), scopes("viewer").only_queue()), (None, None));
         assert!(!scopes("worker:cpu").allows(&gpu) && !scopes("member").serves());
         assert!(scopes("admin").cover(&Scopes::all()) && scopes("worker keys").cover(&scopes("worker:gpu")));
         assert!(!scopes("worker:gpu").cover(&scopes("worker")) && !scopes("keys").cover(&scopes("viewer keys")));

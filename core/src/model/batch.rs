@@ -29,6 +29,21 @@ pub struct CommitRequest {
     pub known: u64,
     /// What becomes durable.
     pub batch: Batch,
+    /// The children that whoever passes the commit on does not let in: the op's sequence, and why. The op is told, and
+    /// the run goes on. It is not on the wire.
+    pub refused: Vec<(u32, Failure)>,
+}
+
+impl CommitRequest {
+    /// Whether a child may be started.
+    ///
+    /// Errors: those of whoever passed the commit on; `InvalidArgument` where its machine has no name.
+    pub(crate) fn lets_in(&self, sequence: u32, queue: &str) -> Result<()> {
+        if let Some((_, why)) = self.refused.iter().find(|(refused, _)| *refused == sequence) {
+            return Err(Error::new(why.code, why.message.clone()));
+        }
+        super::machine::check_named(queue)
+    }
 }
 
 /// What becomes durable.

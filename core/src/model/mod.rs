@@ -11,6 +11,7 @@ mod entry;
 mod event;
 mod execution;
 mod kin;
+pub(crate) mod machine;
 mod message;
 mod op;
 mod operators;
@@ -70,6 +71,11 @@ pub use event::NewEvent;
 pub use execution::{Claim, Created, Ends, ForkRequest, Lease, Until};
 #[doc(hidden)]
 pub use kin::Relative;
+#[doc(hidden)]
+pub use machine::{
+    Approval, Approved, MACHINE_QUEUES, MAX_OFFERS, Machine, PAIRING_TIME, Paired, Pairing, choose, machine_of,
+    machine_queue,
+};
 #[doc(hidden)]
 pub use message::{MessageBody, NewMessage, SentMessage};
 #[doc(hidden)]

@@ -182,6 +182,7 @@ impl Session {
             base: draft.base,
             known: draft.known,
             batch: draft.batch,
+            refused: Vec::new(),
         };
         let mut request = match self.deferred.take(request, self.storage.clock().now()) {
             Taken::Held(answer) => {

@@ -3,6 +3,7 @@
 //!
 //! It forwards the whole contract. So code that injects crashes or counts calls has to say only what it does to a call.
 
+use super::machines::{Approval, Approved, Machine, Machines, Paired, Pairing};
 use super::{
     AgentStorage, Catalog, ClaimRequest, EventStream, Families, FamilyStream, Heartbeat, HeartbeatAnswer, Housekeeping,
     Load, Previews, Queues, Schedules, ServerSide, Standing, Storage, WorkSource, WorkerInfo,
@@ -53,6 +54,7 @@ pub enum Call {
     Read,
     Schedule,
     LimitQueue,
+    Machine,
     Pass,
 }
 
@@ -361,6 +363,33 @@ impl<G: Gate> Queues for Guarded<G> {
 
     async fn queue_limits(&self, org: OrgId) -> Result<Vec<(String, QueueLimit)>> {
         self.gate.pass(Call::Read, self.inner.queue_limits(org)).await
+    }
+}
+
+#[async_trait]
+impl<G: Gate> Machines for Guarded<G> {
+    async fn request_pairing(&self, name: &str, host: &str) -> Result<Pairing> {
+        self.gate.pass(Call::Machine, self.inner.request_pairing(name, host)).await
+    }
+
+    async fn approve_pairing(&self, org: OrgId, approval: Approval) -> Result<Approved> {
+        self.gate.pass(Call::Machine, self.inner.approve_pairing(org, approval)).await
+    }
+
+    async fn collect_pairing(&self, secret: &str) -> Result<Option<Paired>> {
+        self.gate.pass(Call::Machine, self.inner.collect_pairing(secret)).await
+    }
+
+    async fn machines(&self, org: OrgId) -> Result<Vec<Machine>> {
+        self.gate.pass(Call::Read, self.inner.machines(org)).await
+    }
+
+    async fn announce_machine(&self, org: OrgId, name: &str, offers: Option<&str>) -> Result<()> {
+        self.gate.pass(Call::Machine, self.inner.announce_machine(org, name, offers)).await
+    }
+
+    async fn revoke_machine(&self, org: OrgId, name: &str, actor: &str) -> Result<Machine> {
+        self.gate.pass(Call::Machine, self.inner.revoke_machine(org, name, actor)).await
     }
 }
 

@@ -23,6 +23,8 @@ mod ledger;
 #[doc(hidden)]
 pub mod limits;
 mod load;
+#[doc(hidden)]
+pub mod machines;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -66,6 +68,8 @@ pub use families::Families;
 use futures::stream::BoxStream;
 #[doc(hidden)]
 pub use load::{Load, PoolLoad, QueueDepth};
+#[doc(hidden)]
+pub use machines::Machines;
 #[doc(hidden)]
 pub use previews::Previews;
 pub use queues::Queues;
@@ -421,7 +425,7 @@ pub trait ServerSide: Directory + Definitions + Unfenced {}
 impl<T: Directory + Definitions + Unfenced> ServerSide for T {}
 
 /// Everything a runtime needs of a backend.
-pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedules + Queues {
+pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedules + Queues + Machines {
     /// The hints by which the backend announces changes.
     fn hints(&self) -> &Hints;
     /// The previews of this process's runs.

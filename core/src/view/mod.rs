@@ -17,4 +17,4 @@ pub(crate) use show::camel;
 pub use show::{Moment, Opaque, Show, Style, Word};
 pub use task::{Task, op_of};
 pub use tree::{Checkpoint, Entry, Event};
-pub use work::{LimitedQueue, Op, QueueLoad, Schedule, Served, Worker};
+pub use work::{LimitedQueue, Op, QueueLoad, RunMachine, Schedule, Served, Worker};

@@ -1,7 +1,8 @@
 //! Views of the work and of who does it: schedules, queues, workers, recorded ops.
 
 use super::show::{Moment, Opaque, Word, view};
-use crate::model::{KnownWorker, OpKind, QueueLimit, RecordedBody, RecordedOp, TaskStatus};
+use crate::clock::Timestamp;
+use crate::model::{KnownWorker, Machine, OpKind, QueueLimit, RecordedBody, RecordedOp, TaskStatus, machine_of};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -93,6 +94,32 @@ view! {
         pub kind: String,
         /// The queue.
         pub queue: String,
+    }
+}
+
+view! {
+    /// The machine that a run is for.
+    pub struct RunMachine {
+        /// Its name.
+        pub name: String,
+        /// Whether it may work: it is known, and was not revoked.
+        pub live: bool,
+        /// Its last sign of life, to ten seconds; null for one that gave none.
+        pub seen_at: Option<Moment>,
+    }
+}
+
+impl RunMachine {
+    /// The machine of a run in this queue, with what is known of it; none for any other queue.
+    pub fn of(queue: &str, machines: &[Machine], now: Timestamp) -> Option<Self> {
+        let name = machine_of(queue)?;
+        // Of those of a name the last one counts: the others were revoked before.
+        let known = machines.iter().rev().find(|machine| machine.name == name);
+        Some(Self {
+            name: name.to_owned(),
+            live: known.is_some_and(|machine| machine.is_live(now)),
+            seen_at: known.and_then(|machine| machine.seen_at).map(Moment),
+        })
     }
 }
 

@@ -482,6 +482,7 @@ impl super::OfOrg for v2::CommitRequest {
             base: self.base,
             known: self.known,
             batch: need(self.batch, "commit.batch")?.try_into()?,
+            refused: Vec::new(),
         })
     }
 }

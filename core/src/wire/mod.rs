@@ -10,6 +10,7 @@ mod catalog;
 mod error;
 mod execution;
 mod journal;
+mod machine;
 mod message;
 mod payload;
 mod queue;

@@ -5,6 +5,7 @@ mod commit_memory;
 mod health;
 mod hint_streams;
 mod lost_leases;
+mod machines;
 mod payloads;
 mod streams;
 mod worker;
@@ -28,6 +29,7 @@ use flovyn_core::id::OrgId;
 use flovyn_core::storage::remote::ORG_HEADER;
 use flovyn_core::sync::Mutex;
 use flovyn_core::wire::v2::agents_server::AgentsServer;
+use flovyn_core::wire::v2::machines_server::MachinesServer;
 use flovyn_core::wire::v2::worker_server::WorkerServer;
 use flovyn_core::wire::{MAX_MESSAGE, status_of_error};
 use futures::future::join3;
@@ -74,7 +76,8 @@ where
     let (health, healthy) = health::health_service(&protocols).await;
     let agents = AgentsServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE);
     let routes = Routes::new(agents.max_encoding_message_size(MAX_MESSAGE))
-        .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE));
+        .add_service(WorkerServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE))
+        .add_service(MachinesServer::new(grpc.clone()).max_decoding_message_size(MAX_MESSAGE));
     let routes = protocols
         .iter()
         .fold(routes, |routes, protocol| protocol.add_to(routes, &grpc.service))

@@ -165,6 +165,7 @@ impl Worker for Grpc {
 
     async fn register(&self, request: Request<v2::RegisterRequest>) -> Result<Response<v2::Empty>, Status> {
         let (org, id) = self.authorize_queues(&request, &request.get_ref().worker, &request.get_ref().queues).await?;
+        self.service.note_machine(&self.identity(&request)?, org).await;
         let wire = request.into_inner();
         let worker = WorkerInfo { org, id, name: wire.name, queues: wire.queues, elsewhere: true };
         self.service.storage.register_worker(worker).await.map_err(to_status)?;
@@ -184,6 +185,7 @@ impl Worker for Grpc {
     ) -> Result<Response<v2::HeartbeatResponse>, Status> {
         let (org, worker) = self.authorize_worker(&request, &request.get_ref().worker).await?;
         let link = self.stream_name(&request, &request.get_ref().link)?;
+        self.service.note_machine(&self.identity(&request)?, org).await;
         let wire = request.into_inner();
         let mut heartbeat = Heartbeat {
             org,
@@ -322,8 +324,9 @@ impl Worker for Grpc {
         }
         let mut wire = whole.finish().map_err(to_status)?;
         let wanted = wire.wanted.take().filter(|wanted| identity.serves(&wanted.queue));
-        let commit = wire.into_model(org).map_err(to_status)?;
+        let mut commit = wire.into_model(org).map_err(to_status)?;
         self.service.check_may_act_for(&identity, org, commit.lease.worker).await.map_err(refused)?;
+        self.service.route_children(&identity, &mut commit).await.map_err(to_status)?;
         let wanted = wanted.map(|wanted| claim_for_commit(&commit, wanted));
         let answer = self.service.storage.commit(commit).await.map_err(to_status)?;
         let mut wire = v2::CommitAnswer::from(&answer);

@@ -148,6 +148,7 @@ fn protocol() -> auto::Builder<TokioExecutor> {
 pub(crate) fn routes() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .nest("/api/orgs/{org}", rest::of_org().merge(sse::of_run()))
+        .merge(rest::of_strangers())
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))

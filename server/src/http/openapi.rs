@@ -92,6 +92,8 @@ fn path_parameter(name: &str) -> Value {
         "org" => ("string", "`default`, or the org's id"),
         "id" => ("string", "The run's UUID, or the id it was started with"),
         "definition" => ("string", "The definition's id or slug"),
+        "machine" => ("string", "The machine's name"),
+        "code" => ("string", "The code that the machine shows"),
         "queue" => ("string", "The queue's name"),
         "schedule" => ("string", "The schedule's id"),
         "seq" => ("integer", "The checkpoint's sequence"),

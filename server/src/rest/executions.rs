@@ -17,6 +17,7 @@ use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{
     Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, Persistence, RollUp, StartLimits, Status,
 };
+use flovyn_core::storage::machines::{machine_of, machine_queue};
 use flovyn_core::view;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -64,6 +65,8 @@ pub(super) struct Start {
     id: Option<String>,
     /// The queue; `default` without one.
     queue: Option<String>,
+    /// The machine that runs it, instead of a queue; empty for the only one there is.
+    machine: Option<String>,
     /// For filters.
     #[serde(default)]
     metadata: BTreeMap<String, String>,
@@ -147,6 +150,9 @@ pub(super) struct ExecutionView {
     /// All runs below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     descendant_count: Option<u64>,
+    /// The machine that it is for; null for a run of any other queue. Not in lists of all runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    machine: Option<Option<view::RunMachine>>,
 }
 
 impl ExecutionView {
@@ -187,6 +193,7 @@ pub(super) async fn view(caller: &Caller, run: &Execution, fetch: u64) -> Result
         total_usage: None,
         child_count: None,
         descendant_count: None,
+        machine: None,
         shown,
     })
 }
@@ -204,6 +211,7 @@ pub(super) async fn start(
     Json(body): Json<Start>,
 ) -> Result<(StatusCode, [(HeaderName, String); 1], axum::Json<ExecutionView>), Problem> {
     let input = payload_from("input", body.input, body.input_ref)?;
+    let given_queue = body.queue.is_some();
     let agent_input = AgentInput {
         system_prompt: body.system_prompt,
         user_prompt: body.user_prompt,
@@ -233,6 +241,13 @@ pub(super) async fn start(
             let (spec, input) = caller.service.start_of_definition(caller.org(), &name, agent_input).await?;
             let metadata = spec.metadata.into_iter().chain(body.metadata).collect();
             (spec.kind, body.queue.or(Some(spec.queue)), metadata, Payload::of(&input)?)
+        }
+    };
+    let queue = match (body.machine, given_queue) {
+        (None, _) => queue,
+        (Some(name), false) => Some(machine_queue(&name)),
+        (Some(_), true) => {
+            return Err(Problem::invalid("a machine has a queue of its own; give machine or queue, not both"));
         }
     };
     let named = idempotency_key(&headers)?;
@@ -363,6 +378,11 @@ pub(super) async fn detail(caller: Caller) -> Result<Versioned<ExecutionView>, P
     if let Some(sum) = caller.service.storage.roll_ups(caller.org(), &[run.new.id]).await?.first() {
         view = view.with(sum);
     }
+    let machines = match machine_of(&run.new.queue) {
+        Some(_) => caller.service.storage.machines(caller.org()).await?,
+        None => Vec::new(),
+    };
+    view.machine = Some(view::RunMachine::of(&run.new.queue, &machines, caller.service.storage.clock().now()));
     Ok((version(std::slice::from_mut(&mut view), None)?, axum::Json(view)))
 }
 

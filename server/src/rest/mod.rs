@@ -8,6 +8,7 @@ mod entries;
 mod executions;
 mod families;
 mod keys;
+mod machines;
 mod operators;
 mod payloads;
 mod problem;
@@ -28,6 +29,11 @@ pub(crate) use version::Version;
 use crate::service::Service;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+
+/// The routes of callers that have no token yet.
+pub(crate) fn of_strangers() -> OpenApiRouter<Service> {
+    OpenApiRouter::default().routes(routes!(machines::request, machines::collect))
+}
 
 /// The routes of an org.
 pub(crate) fn of_org() -> OpenApiRouter<Service> {
@@ -70,6 +76,9 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(operators::audit))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))
+        .routes(routes!(machines::list))
+        .routes(routes!(machines::approve))
+        .routes(routes!(machines::revoke))
         .routes(routes!(schedules::put, schedules::list))
         .routes(routes!(schedules::detail, schedules::delete))
 }

@@ -6,6 +6,7 @@ mod audit;
 mod definitions;
 mod health;
 mod keys;
+mod machines;
 mod queue_access;
 mod requester;
 mod runs;
@@ -17,6 +18,7 @@ pub(crate) use admission::{Refusal, StreamPermit};
 pub(crate) use definitions::AgentInput;
 pub use definitions::DEFINITION;
 pub(crate) use keys::{KEY_DAYS, KEY_NAME, KeyLifetime};
+pub(crate) use machines::SeenMachines;
 pub(crate) use queue_access::QueueCache;
 pub(crate) use requester::Requester;
 pub(crate) use steps::Steps;
@@ -58,6 +60,7 @@ pub struct Service {
     pub(crate) refusals: RefusalLog,
     pub(crate) steps: Steps,
     pub(crate) queues: Arc<QueueCache>,
+    pub(crate) seen_machines: SeenMachines,
     pub(crate) protocols: Arc<[Arc<dyn Protocol>]>,
     /// True once the server drains: callers are asked to connect elsewhere.
     pub(crate) draining: watch::Receiver<bool>,
@@ -91,6 +94,7 @@ impl Service {
             refusals,
             steps,
             queues: Arc::default(),
+            seen_machines: SeenMachines::default(),
             protocols: options.extensions.protocols.clone().into(),
             draining,
             stopping,

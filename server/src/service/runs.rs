@@ -15,8 +15,9 @@ use flovyn_core::model::{
 impl Service {
     /// Starts a run, or gives the one that has its id with the same kind and input; durable when it returns.
     ///
-    /// Errors: `ExecutionExists` where that one has another kind or input.
-    pub(crate) async fn start(&self, new: NewExecution) -> Result<Created> {
+    /// Errors: `ExecutionExists` where that one has another kind or input; `NotFound` where it is for a machine that is not there.
+    pub(crate) async fn start(&self, mut new: NewExecution) -> Result<Created> {
+        self.route(&mut new).await?;
         self.storage.create_execution(new).await
     }
 
@@ -24,9 +25,10 @@ impl Service {
     /// in everything else, too.
     ///
     /// Errors: `ExecutionExists`, with the field that differs.
-    pub(crate) async fn start_exactly(&self, new: NewExecution) -> Result<Created> {
+    pub(crate) async fn start_exactly(&self, mut new: NewExecution) -> Result<Created> {
+        self.route(&mut new).await?;
         let requested = new.clone();
-        let created = self.start(new).await?;
+        let created = self.storage.create_execution(new).await?;
         match created.existing.then(|| difference(&created.execution.new, &requested)).flatten() {
             None => Ok(created),
             Some(field) => {

@@ -46,6 +46,9 @@ fn may_call(role: &str, service: &str, method: &str) -> bool {
         ("worker" | "worker:gpu", "Agents") => {
             ["GetExecution", "GetEntry", "Branch", "GetPayload", "PutPayload", "Standings"].contains(&method)
         }
+        ("viewer" | "member", "Machines") => method == "ListMachines",
+        ("keys", "Machines") => method == "RevokeMachine",
+        ("worker", "Machines") => method == "AnnounceMachine",
         ("exec:signal", "Agents") => method == "Signal",
         _ => false,
     }
@@ -56,6 +59,8 @@ fn well(method: &str) -> Code {
     match method {
         "Remove" | "Resume" | "ResolveTask" | "ResolveDivergence" => Code::FailedPrecondition,
         "SubmitCheckpoint" | "ReadRows" => Code::InvalidArgument,
+        // No code waits: of none could be said whose it is.
+        "ApprovePairing" => Code::NotFound,
         _ => Code::Ok,
     }
 }
@@ -70,6 +75,7 @@ fn foreign(service: &str, method: &str) -> Code {
         // A worker of another org is another one, and of what is not there nothing is told.
         ("Worker", "Unregister" | "Heartbeat" | "Publish") | ("Agents", "Standings" | "RollUps") => Code::Ok,
         ("WorkerLifecycle", "SendHeartbeat") | ("AgentDispatch", "StreamAgentData") => Code::Ok,
+        ("Machines", "ListMachines" | "AnnounceMachine") => Code::Ok,
         ("Agents", "GetPayload") => Code::InvalidArgument,
         // These name the org.
         ("WorkerLifecycle", "RegisterWorker") | ("AgentDispatch", "PollAgent" | "SpawnChildAgent") => {
@@ -193,6 +199,14 @@ fn request(service: &str, method: &str, world: &World) -> Vec<Vec<u8>> {
             };
             one(v2::PublishRequest { chunks: vec![v2::PublishedChunk { chunk: Some(chunk), after: world.known }] })
         }
+        ("Machines", "ListMachines") => one(v2::Empty {}),
+        ("Machines", "ApprovePairing") => {
+            one(v2::ApprovePairingRequest { code: "XXXX-XXXX".into(), ..Default::default() })
+        }
+        ("Machines", "AnnounceMachine") => {
+            one(v2::AnnounceMachineRequest { name: world.machine.clone(), offers: Some("{}".into()) })
+        }
+        ("Machines", "RevokeMachine") => one(v2::RevokeMachineRequest { name: world.machine.clone() }),
         ("AgentDispatch", "PollAgent") => one(v1::PollAgentRequest {
             worker_id: WorkerId::fresh().to_string(),
             org_id: org,
@@ -400,12 +414,17 @@ fn methods() -> Vec<(String, String, String)> {
         ("flovyn.v1", include_str!("../../../proto/flovyn/v1/agent.proto")),
         ("flovyn.v1", include_str!("../../../proto/flovyn/v1/flovyn.proto")),
         ("flovyn.v2", include_str!("../../../proto/flovyn/v2/agents.proto")),
+        ("flovyn.v2", include_str!("../../../proto/flovyn/v2/machines.proto")),
         ("flovyn.v2", include_str!("../../../proto/flovyn/v2/worker.proto")),
     ] {
         let mut service = "";
         for line in text.lines().map(str::trim) {
             service = line.strip_prefix("service ").and_then(|rest| rest.split(' ').next()).unwrap_or(service);
             let Some(method) = line.strip_prefix("rpc ").and_then(|rest| rest.split('(').next()) else { continue };
+            // These are for callers that have no token yet.
+            if ["RequestPairing", "CollectPairing"].contains(&method) {
+                continue;
+            }
             all.push((service.to_owned(), method.to_owned(), format!("/{package}.{service}/{method}")));
         }
     }
@@ -442,7 +461,7 @@ async fn every_method_refuses_whom_it_must() {
             let things = call(&channel, &path, token, None, request(&service, &method, &other)).await;
             // What is not there is of no queue.
             let allowed = allowed || role == "worker:gpu" && may_call("worker", &service, &method);
-            let of_queues = ["Register", "PollAgents", "PollTasks", "Publish"];
+            let of_queues = ["Register", "PollAgents", "PollTasks", "Publish", "AnnounceMachine"];
             let names_queue = role == "worker:gpu" && of_queues.contains(&&method[..]);
             let wanted = if allowed && !names_queue { foreign(&service, &method) } else { Code::PermissionDenied };
             check(&format!("{role} about the other org"), things, wanted);

@@ -68,6 +68,10 @@ const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("get", "/api-keys", KEYS, 200),
     ("post", "/api-keys", KEYS, 201),
     ("delete", "/api-keys/{keyId}", KEYS, 200),
+    ("get", "/machines", LOOK, 200),
+    // No world's code waits: of none could be said whose it is. A key of `keys` alone could not make the machine's.
+    ("post", "/machines/pairings/{code}/approve", &["admin"], 404),
+    ("delete", "/machines/{machine}", KEYS, 200),
     ("post", "/schedules", CHANGE, 200),
     ("get", "/schedules", LOOK, 200),
     ("get", "/schedules/{schedule}", LOOK, 200),
@@ -87,6 +91,8 @@ fn path(org: &str, route: &str, world: &World) -> String {
         ("{queue}", "narrow".to_owned()),
         ("{keyId}", world.key.to_string()),
         ("{schedule}", world.schedule.clone()),
+        ("{machine}", world.machine.clone()),
+        ("{code}", "XXXX-XXXX".to_owned()),
     ];
     let route = names.iter().fold(route.to_owned(), |route, (name, id)| route.replace(name, id));
     assert!(!route.contains('{'), "{route} names what no world has");
@@ -199,12 +205,14 @@ async fn what_is_foreign_is_told_as_what_is_not_there() {
         definition: DefinitionId(fresh()),
         schedule: format!("tick-{}", fresh()),
         key: KeyId(fresh()),
+        machine: format!("m-{}", fresh()),
         ..World::new(&**matrix.storage(), matrix.own).await
     };
     // With the ids of each in its place, they are the same.
     let plain = |told: String, world: &World, org: &str| {
-        let path = path(org, "/{id}/{entryId}/{taskId}/{hash}/{definition}/{keyId}/{schedule}", world);
-        let ids = path.split('/').skip(3).zip(["ORG", "RUN", "ENTRY", "TASK", "HASH", "DEFINITION", "KEY", "SCHEDULE"]);
+        let path = path(org, "/{id}/{entryId}/{taskId}/{hash}/{definition}/{keyId}/{schedule}/{machine}", world);
+        let words = ["ORG", "RUN", "ENTRY", "TASK", "HASH", "DEFINITION", "KEY", "SCHEDULE", "MACHINE"];
+        let ids = path.split('/').skip(3).zip(words);
         ids.fold(told, |told, (id, word)| told.replace(id, word))
     };
     for (method, route, _, _) in ROUTES {

@@ -10,6 +10,7 @@ use flovyn_core::model::{
     fresh_token,
 };
 use flovyn_core::payload::{Body, ContentHash, Digest, Encoding};
+use flovyn_core::storage::machines::Approval;
 use flovyn_core::storage::{ClaimRequest, Only, Storage};
 use serde_json::json;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub(crate) struct World {
     pub definition: DefinitionId,
     pub schedule: String,
     pub key: KeyId,
+    pub machine: String,
 }
 
 pub(crate) fn new_run(org: OrgId) -> NewExecution {
@@ -85,6 +87,7 @@ impl World {
             definition: DefinitionId::default(),
             schedule: format!("tick-{}", KeyId::fresh()),
             key: KeyId::default(),
+            machine: format!("m-{}", KeyId::fresh()),
         };
         world.task = TaskId(world.op.uuid());
         let entry = NewEntry {
@@ -149,6 +152,11 @@ impl World {
         let (name, scopes, actor) = ("of a world".to_owned(), "viewer".parse().unwrap(), "a test".to_owned());
         let key = NewKey { org, name, scopes, expires_in: None, not_after: None, hash, actor };
         world.key = storage.server_side().unwrap().create_key(key).await.unwrap().id;
+        let pairing = storage.request_pairing(&world.machine, "a host").await.unwrap();
+        let (code, actor) = (pairing.code, "a test".to_owned());
+        let approval = Approval { code, name: None, owner: None, actor, not_after: None };
+        storage.approve_pairing(org, approval).await.unwrap();
+        storage.collect_pairing(&pairing.secret).await.unwrap().unwrap();
         world.known = storage.events(org, run, 0, 1_000).await.unwrap().last().unwrap().number;
         world
     }
@@ -164,6 +172,7 @@ impl World {
             base: self.base,
             known: self.known,
             batch: Batch::new(segment, ops, end),
+            refused: Vec::new(),
         }
     }
 

@@ -44,6 +44,9 @@ pub struct ToolkitConfig {
     pub add_dirs: Vec<PathBuf>,
     /// Variables that commands see beside the usual ones; `NAME*` stands for all that begin so.
     pub variables: BTreeSet<String>,
+    /// What confined commands see of the machine beside the system's programs and the directories that they work in; all of
+    /// it but keys unless given.
+    pub readable: Option<Vec<PathBuf>>,
     /// Which caches of packages confined commands use: `private` ones below Flovyn's folder, or those of the `user`, which
     /// are writable for them then.
     pub caches: Option<Caches>,
@@ -263,6 +266,7 @@ impl ToolkitConfig {
         self.working_directory = same("working directories", self.working_directory, other.working_directory)?;
         self.sandbox = same("words on the sandbox", self.sandbox, other.sandbox)?;
         self.network = same("words on the network", self.network, other.network)?;
+        self.readable = same("words on what commands see", self.readable, other.readable)?;
         self.records = same("folders of records", self.records, other.records)?;
         self.hooks.before.extend(other.hooks.before);
         self.hooks.after.extend(other.hooks.after);

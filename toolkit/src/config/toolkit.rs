@@ -327,6 +327,10 @@ impl ToolkitConfig {
         let environment = environment.with_private_hosts(self.fetch.private_hosts.iter().cloned());
         let environment = self.add_dirs.iter().try_fold(environment, ToolEnvironment::with_directory)?;
         let environment = self.variables.iter().fold(environment, ToolEnvironment::with_variable);
+        let environment = match &self.readable {
+            Some(paths) => environment.with_readable_only(paths),
+            None => environment,
+        };
         let environment = match self.caches.unwrap_or_default() {
             // Without a folder for Flovyn there are none.
             Caches::Private => {

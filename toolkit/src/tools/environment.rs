@@ -131,6 +131,8 @@ pub struct ToolEnvironment {
     pub(crate) sandbox: Sandbox,
     pub(crate) network: bool,
     pub(crate) writable: Vec<PathBuf>,
+    /// What confined commands see of the machine besides; all of it but keys where this is none.
+    pub(crate) readable: Option<Vec<PathBuf>>,
     /// Other directories whose files tools read and write, and commands as well.
     pub(crate) added: Vec<WorkingDirectory>,
     /// The folder of package caches that belong to confined commands alone.
@@ -161,6 +163,7 @@ impl ToolEnvironment {
             sandbox: Sandbox::Required,
             network: false,
             writable: Vec::new(),
+            readable: None,
             added: Vec::new(),
             caches: None,
             inherited: INHERITED.iter().map(|&name| name.to_owned()).collect(),
@@ -197,6 +200,14 @@ impl ToolEnvironment {
     #[must_use]
     pub fn with_writable(mut self, path: impl Into<PathBuf>) -> Self {
         self.writable.push(path.into());
+        self
+    }
+
+    /// Shows confined commands nothing of the machine but the system's programs and these paths, beside what they may write
+    /// to. Otherwise they can read all but keys.
+    #[must_use]
+    pub fn with_readable_only(mut self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        self.readable = Some(paths.into_iter().map(Into::into).collect());
         self
     }
 

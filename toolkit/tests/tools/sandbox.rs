@@ -78,6 +78,37 @@ async fn confined_commands_write_in_the_working_directory_alone() {
     }
 }
 
+/// Where an environment says what commands see, they see no more of the computer than programs, the workspace and that.
+#[tokio::test]
+async fn confined_commands_see_no_more_than_they_are_shown() {
+    let (hidden, shown) = (tempfile::tempdir_in("/var/tmp").unwrap(), tempfile::tempdir_in("/var/tmp").unwrap());
+    for (folder, word) in [(&hidden, "secret"), (&shown, "known")] {
+        std::fs::write(folder.path().join("word.txt"), word).unwrap();
+    }
+    let (hidden, shown) = (hidden.path().display().to_string(), shown.path().display().to_string());
+    for (name, available) in ways() {
+        let work = Work::new();
+        std::fs::write(work.path().join("own.txt"), "own").unwrap();
+        let all = confined(&work, available);
+        assert_eq!(bash(&all, &format!("cat {hidden}/word.txt")).await.plain_text(), "secret", "{name}");
+        let environment = all.with_readable_only([&shown]);
+        let outcome = bash(&environment, &format!("cat own.txt {shown}/word.txt; grep -c . own.txt")).await;
+        assert_eq!((outcome.plain_text().as_str(), outcome.is_error), ("ownknown1\n", false), "{name}: {outcome:?}");
+        for place in
+            [format!("{hidden}/word.txt"), "/etc/shadow".into(), "/var/log/dpkg.log".into(), "/root/.bashrc".into()]
+        {
+            let outcome = bash(&environment, &format!("cat {place}")).await;
+            assert!(outcome.is_error && !outcome.plain_text().contains("secret"), "{name} read {place}: {outcome:?}");
+        }
+        let outcome = bash(&environment, &format!("echo x > {shown}/more")).await;
+        assert!(outcome.is_error, "{name}: {outcome:?}");
+        // Others' processes tell nothing either: this one has the path in its memory, and its environment.
+        let outcome =
+            bash(&environment, "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep CARGO_PKG_NAME").await;
+        assert!(outcome.is_error, "{name}: {outcome:?}");
+    }
+}
+
 #[tokio::test]
 async fn confined_commands_have_no_network_unless_given() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -135,6 +135,7 @@ impl Store {
             base: draft.base,
             known: draft.known,
             batch: draft.batch,
+            refused: Vec::new(),
         };
         machine.answered(now(self.storage.commit(request)));
     }

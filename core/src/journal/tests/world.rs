@@ -343,6 +343,7 @@ impl World {
                 base: 0,
                 known: claim.high,
                 batch,
+                refused: Vec::new(),
             };
             match now(self.store.commit(request)) {
                 // Its parent has ended, and it was cancelled.
@@ -898,6 +899,7 @@ impl World {
             base: draft.base,
             known: draft.known,
             batch: draft.batch,
+            refused: Vec::new(),
         }
     }
 

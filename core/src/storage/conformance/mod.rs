@@ -25,6 +25,7 @@ pub mod leases;
 pub mod limits;
 pub mod lives;
 pub mod load;
+pub mod machines;
 pub mod payloads;
 pub mod persistence;
 pub mod previews;
@@ -191,6 +192,9 @@ macro_rules! conformance_cases {
             unserved {
                 a_run_without_a_worker_is_told_once a_delayed_run_is_told_after_its_moment
                 a_task_without_a_worker_is_told_once an_unknown_inline_task_wakes_its_run
+            }
+            machines {
+                a_machine_is_let_in_and_revoked a_machine_has_a_name family_15_a_child_without_a_machine_is_told
             }
             unfenced {
                 a_worker_is_enrolled what_waits_has_kinds a_worker_keeps_its_leases a_task_is_cancelled_from_outside

@@ -411,6 +411,7 @@ impl<'a> Holder<'a> {
             base: self.base,
             known: self.known,
             batch,
+            refused: Vec::new(),
         }
     }
 

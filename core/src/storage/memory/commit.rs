@@ -55,7 +55,7 @@ impl State {
             }
         }
         self.draw((org, id), &request.batch, now)?;
-        self.bear_children((org, id), &request.batch, now)?;
+        self.bear_children((org, id), &request, now)?;
         self.deliver((org, id), &request.batch, now)?;
         self.check_answers((org, id), &request.batch, now)?;
         let run = self.run_mut(org, id)?;

@@ -23,6 +23,35 @@ pub(super) struct Callers {
 }
 
 impl Callers {
+    /// Makes a key, and records it.
+    pub(super) fn add_key(&mut self, new: NewKey, now: Timestamp) -> ApiKey {
+        let expires_at = new.expires_at(now);
+        let key = ApiKey {
+            org: new.org,
+            id: KeyId::fresh(),
+            name: new.name,
+            scopes: new.scopes,
+            created_at: now,
+            expires_at,
+            revoked_at: None,
+        };
+        self.keys.push((new.hash, key.clone()));
+        self.record(new.org, &new.actor, "key.created", &key.id.to_string(), now);
+        key
+    }
+
+    /// A key, whether it works or not.
+    pub(super) fn key(&self, id: KeyId) -> Option<&ApiKey> {
+        self.keys.iter().map(|(_, key)| key).find(|key| key.id == id)
+    }
+
+    /// Ends a key, if it has not ended.
+    pub(super) fn end_key(&mut self, id: KeyId, now: Timestamp) {
+        if let Some((_, key)) = self.keys.iter_mut().find(|(_, key)| key.id == id) {
+            key.revoked_at = key.revoked_at.or(Some(now));
+        }
+    }
+
     fn of(&mut self, org: OrgId) -> Result<&mut Organization> {
         self.organizations.values_mut().find(|there| there.id == org).ok_or_else(|| not_found("organization", org))
     }
@@ -102,6 +131,7 @@ impl Directory for MemoryStorage {
             state.remove_org(org);
             state.callers.organizations.remove(&name);
             state.callers.keys.retain(|(_, key)| key.org != org);
+            state.machines.retain(|machine| machine.org != org);
             state.callers.audit.retain(|(of, _), _| *of != org);
             state.callers.record(OrgId::DEFAULT, actor, "organization.deleted", &name, now);
             Ok(())
@@ -109,21 +139,7 @@ impl Directory for MemoryStorage {
     }
 
     async fn create_key(&self, new: NewKey) -> Result<ApiKey> {
-        Ok(self.call(|state, now| {
-            let expires_at = new.expires_at(now);
-            let key = ApiKey {
-                org: new.org,
-                id: KeyId::fresh(),
-                name: new.name,
-                scopes: new.scopes,
-                created_at: now,
-                expires_at,
-                revoked_at: None,
-            };
-            state.callers.keys.push((new.hash, key.clone()));
-            state.callers.record(new.org, &new.actor, "key.created", &key.id.to_string(), now);
-            key
-        }))
+        Ok(self.call(|state, now| state.callers.add_key(new, now)))
     }
 
     async fn keys(&self, org: OrgId) -> Result<Vec<ApiKey>> {

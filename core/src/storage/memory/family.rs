@@ -7,7 +7,8 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
 use crate::model::{
-    Batch, Cancellation, ChildEnd, Created, Ended, EventKind, NewExecution, NewSignal, OnParentEnd, OpBody, RecordedOp,
+    Cancellation, ChildEnd, CommitRequest, Created, Ended, EventKind, NewExecution, NewSignal, OnParentEnd, OpBody,
+    RecordedOp,
 };
 use crate::storage::limits::check_family;
 use serde_json::json;
@@ -18,11 +19,18 @@ pub(super) const BY_PARENT: &str = "parent";
 impl State {
     /// Starts the children of a batch. The parent is told at once of children that it may not start, and of those that it
     /// has started before and that have ended.
-    pub(super) fn bear_children(&mut self, (org, parent): RunKey, batch: &Batch, now: Timestamp) -> Result<()> {
+    pub(super) fn bear_children(
+        &mut self,
+        (org, parent): RunKey,
+        request: &CommitRequest,
+        now: Timestamp,
+    ) -> Result<()> {
+        let batch = &request.batch;
         for op in &batch.ops {
             let OpBody::Child(child) = &op.body else { continue };
             let above = self.run(org, parent)?;
-            let mut room = check_family(parent, above.exec.depth, above.children.len());
+            let mut room = request.lets_in(op.sequence, &child.queue);
+            room = room.and_then(|()| check_family(parent, above.exec.depth, above.children.len()));
             let new = NewExecution { org, ..(**child).clone() };
             let mut purse = None;
             if room.is_ok() && !self.runs.contains_key(&(org, child.id)) {

@@ -20,6 +20,7 @@ mod hand_off;
 mod housekeeping;
 mod kinship;
 mod load;
+mod machines;
 mod messages;
 mod payloads;
 mod queues;
@@ -93,6 +94,7 @@ impl MemoryStorage {
 impl AgentStorage for MemoryStorage {
     async fn create_execution(&self, new: NewExecution) -> Result<Created> {
         new.check()?;
+        crate::model::machine::check_named(&new.queue)?;
         self.call(|state, now| state.create(new, now))
     }
 

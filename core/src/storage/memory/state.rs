@@ -8,7 +8,7 @@ use super::rows::Run;
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{DefinitionId, EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
-use crate::model::{Definition, KnownWorker, Placement, Schedule, Status, TaskStatus, runners};
+use crate::model::{Definition, KnownWorker, Machine, Placement, Schedule, Status, TaskStatus, runners};
 use crate::storage::WorkerInfo;
 use crate::streaming::{Change, Hints};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +41,8 @@ pub(super) struct State {
     /// When the store last looked for work that no worker serves.
     pub looked_unserved: Option<Timestamp>,
     pub callers: super::directory::Callers,
+    pub machines: Vec<Machine>,
+    pub pairings: Vec<super::machines::Waiting>,
     pub enrolled: super::unfenced::Enrolled,
     pub definitions: BTreeMap<(OrgId, DefinitionId), Definition>,
     pub schedules: BTreeMap<(OrgId, String), Schedule>,

@@ -20,6 +20,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0006_handoffs.sql"),
     include_str!("migrations/0007_start_timeouts.sql"),
     include_str!("migrations/0008_persistence.sql"),
+    include_str!("migrations/0009_machines.sql"),
 ];
 
 /// Begins a step and takes the lock. The number is "FLVN".

@@ -286,6 +286,37 @@ CREATE TABLE ledger (
 );
 ALTER TABLE ledger FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE machine (
+    org_id uuid NOT NULL,
+    id uuid NOT NULL,
+    name text NOT NULL,
+    owner text NOT NULL,
+    key_id uuid NOT NULL,
+    offers text NOT NULL,
+    created_at bigint NOT NULL,
+    seen_at bigint,
+    revoked_at bigint,
+    PRIMARY KEY (org_id, id)
+);
+CREATE UNIQUE INDEX machine_name ON machine USING btree (org_id, name) WHERE (revoked_at IS NULL);
+ALTER TABLE machine FORCE ROW LEVEL SECURITY;
+
+CREATE TABLE machine_pairing (
+    secret bytea NOT NULL,
+    code text NOT NULL,
+    name text NOT NULL,
+    host text NOT NULL,
+    created_at bigint NOT NULL,
+    expires_at bigint NOT NULL,
+    org_id uuid,
+    owner text,
+    actor text,
+    not_after bigint,
+    PRIMARY KEY (secret),
+    UNIQUE (code)
+);
+ALTER TABLE machine_pairing FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE organization (
     org_id uuid NOT NULL,
     name text NOT NULL,

@@ -10,12 +10,15 @@ mod channel;
 mod events;
 mod hints;
 mod line;
+mod machines;
 mod previews;
 mod queues;
 mod schedules;
 mod tokens;
 mod work;
 
+#[doc(hidden)]
+pub use self::machines::Door;
 pub use self::tokens::Tokens;
 
 use self::line::Line;

@@ -6,6 +6,7 @@ use super::segment::{Loaded, load, prepare};
 use super::{Entries, Events, Payloads, Runs, Tables, Tasks, budgets, executions, fork, stop};
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OpId, OrgId};
+use crate::model::machine::check_named;
 use crate::model::{
     AttemptResult, Cancellation, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Execution, Fact,
     ForkRequest, Lease, NewExecution, NewSignal, Purse, Resolution, ResumeRequest, Segment, SignalStored, Task,
@@ -37,6 +38,7 @@ async fn settle_batch<B: Backend>(store: &B, request: &mut CommitRequest) -> Res
 impl<B: Backend> AgentStorage for B {
     async fn create_execution(&self, mut new: NewExecution) -> Result<Created> {
         new.check()?;
+        check_named(&new.queue)?;
         self.settle(new.org, &mut new.input).await?;
         self.write_new("start a run", new.id, move |tx| executions::create(tx, &new)).await
     }

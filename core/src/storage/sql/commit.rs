@@ -107,7 +107,7 @@ pub(in crate::storage) fn commit<T: Statements>(tx: &T, request: &CommitRequest)
     let over = run.limit_reached(batch, top);
     let stopped = budgets::draw(tx, &mut run, &mut log, batch)?;
     let (stops, over) = (stopped.is_some(), over.filter(|_| stopped.is_none()));
-    let mut told = family::bear_children(tx, &mut run, &mut log, batch)?;
+    let mut told = family::bear_children(tx, &mut run, &mut log, request)?;
     told.extend(messages::deliver(tx, &mut run, &mut log, batch)?);
     told.extend(messages::check_answers(tx, &mut run, &mut log, batch)?);
     told.splice(0..0, stopped);

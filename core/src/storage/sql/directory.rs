@@ -120,21 +120,7 @@ impl<B: Backend> Directory for B {
     async fn create_key(&self, new: NewKey) -> Result<ApiKey> {
         let key = KeyId::fresh();
         self.write_alone("make a key", move |tx| {
-            let expires = new.expires_at(tx.now()).map(|end| end.0);
-            tx.apply(
-                "INSERT INTO api_key (org_id, id, name, hash, scopes, created_at, expires_at) \
-                 VALUES ($1, $2, $3, $4, $5, $6, $7)",
-                row![
-                    new.org.0,
-                    key.0,
-                    new.name.clone(),
-                    new.hash.0.to_vec(),
-                    new.scopes.to_string(),
-                    tx.now(),
-                    expires
-                ],
-            )?;
-            audit(tx, new.org, &new.actor, "key.created", &key.to_string())?;
+            insert_key(tx, &new, key)?;
             key_at(tx, new.org, key)
         })
         .await
@@ -214,6 +200,17 @@ fn read_key<F>(row: &dyn Columns<F>) -> Result<ApiKey, F> {
     })
 }
 
+/// Makes a key, and records it.
+pub(super) fn insert_key<T: Tables>(tx: &T, new: &NewKey, key: KeyId) -> Result<(), T::Fault> {
+    let expires = new.expires_at(tx.now()).map(|end| end.0);
+    tx.apply(
+        "INSERT INTO api_key (org_id, id, name, hash, scopes, created_at, expires_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        row![new.org.0, key.0, new.name.clone(), new.hash.0.to_vec(), new.scopes.to_string(), tx.now(), expires],
+    )?;
+    audit(tx, new.org, &new.actor, "key.created", &key.to_string())
+}
+
 fn key_at<T: Tables>(tx: &T, org: OrgId, key: KeyId) -> Result<ApiKey, T::Fault> {
     let sql = concat!(select_key!(), "WHERE org_id = $1 AND id = $2");
     tx.one(sql, row![org.0, key.0], read_key)?.ok_or_else(|| unknown("key", key).into())
@@ -251,6 +248,8 @@ fn remove_rest<T: Tables>(tx: &T, org: OrgId) -> Result<(), T::Fault> {
         "DELETE FROM enrolled_worker WHERE org_id = $1",
         "DELETE FROM watch WHERE org_id = $1",
         "DELETE FROM preview WHERE org_id = $1",
+        "DELETE FROM machine WHERE org_id = $1",
+        "DELETE FROM machine_pairing WHERE org_id = $1",
         "DELETE FROM api_key WHERE org_id = $1",
         "DELETE FROM audit WHERE org_id = $1",
         "DELETE FROM organization WHERE org_id = $1",

@@ -15,7 +15,7 @@ use super::{RunOf, Statements, if_there};
 use crate::error::Error;
 use crate::id::{ExecutionId, SignalId, Slot};
 use crate::model::{
-    Batch, Cancellation, ChildEnd, Ended, EventKind, Fact, FactKind, Failure, NewExecution, NewOp, NewSignal,
+    Cancellation, ChildEnd, CommitRequest, Ended, EventKind, Fact, FactKind, Failure, NewExecution, NewOp, NewSignal,
     OnParentEnd, OpBody, Overrun, RecordedBody, Status, left_running,
 };
 use crate::payload::Payload;
@@ -28,9 +28,9 @@ pub(super) fn bear_children<T: Statements>(
     tx: &T,
     parent: &mut RunOf<T>,
     log: &mut Log<'_, T>,
-    batch: &Batch,
+    request: &CommitRequest,
 ) -> Result<Vec<Fact>, T::Fault> {
-    let mut told: Vec<Fact> = Vec::new();
+    let (batch, mut told) = (&request.batch, Vec::<Fact>::new());
     let org = T::org(&parent.home);
     let of_child = |op: &NewOp| match &op.body {
         OpBody::Child(child) => Some((op.sequence, NewExecution { org, ..(**child).clone() })),
@@ -38,7 +38,9 @@ pub(super) fn bear_children<T: Statements>(
     };
     let children: Vec<_> = batch.ops.iter().filter_map(of_child).collect();
     let last = parent.children as usize + children.len().saturating_sub(1);
-    if children.len() > 1 && parent.purse.is_none() && check_family(parent.id, parent.depth, last).is_ok() {
+    let are_let_in = children.iter().all(|(sequence, new)| request.lets_in(*sequence, &new.queue).is_ok());
+    if children.len() > 1 && are_let_in && parent.purse.is_none() && check_family(parent.id, parent.depth, last).is_ok()
+    {
         let born = children.iter().map(|(_, new)| {
             let (run, limits) = fresh(tx, new, Some(parent));
             (run, new.clone(), limits)
@@ -47,7 +49,8 @@ pub(super) fn bear_children<T: Statements>(
     }
     for (sequence, new) in children {
         let child = &new;
-        let mut room = check_family(parent.id, parent.depth, parent.children as usize);
+        let mut room = request.lets_in(sequence, &child.queue);
+        room = room.and_then(|()| check_family(parent.id, parent.depth, parent.children as usize));
         if room.is_ok() {
             room = match budgets::bear(tx, parent, &new)? {
                 Ok(purse) => match start(tx, &new, Some(parent))? {

@@ -23,6 +23,7 @@ pub(super) mod group;
 mod hand_off;
 mod kinship;
 pub(super) mod log;
+mod machines;
 mod messages;
 pub(super) mod news;
 pub(super) mod op;

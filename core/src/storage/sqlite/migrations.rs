@@ -18,6 +18,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0005_handoffs.sql"),
     include_str!("migrations/0006_start_timeouts.sql"),
     include_str!("migrations/0007_persistence.sql"),
+    include_str!("migrations/0008_machines.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

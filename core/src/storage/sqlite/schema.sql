@@ -223,6 +223,32 @@ CREATE TABLE ledger (
     PRIMARY KEY (run, task_id, attempt)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE machine (
+    org_id BLOB NOT NULL,
+    id BLOB NOT NULL,
+    name TEXT NOT NULL,
+    owner TEXT NOT NULL,                -- whose it is, as who approved it says
+    key_id BLOB NOT NULL,               -- with which it works
+    offers TEXT NOT NULL,               -- JSON
+    created_at INTEGER NOT NULL,
+    seen_at INTEGER,
+    revoked_at INTEGER,
+    PRIMARY KEY (org_id, id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE machine_pairing (
+    secret BLOB NOT NULL PRIMARY KEY,   -- hash of what the machine has
+    code TEXT NOT NULL UNIQUE,          -- for who approves it
+    name TEXT NOT NULL,
+    host TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    org_id BLOB,
+    owner TEXT,
+    actor TEXT,                         -- who has approved it
+    not_after INTEGER                   -- when the key ends at the latest
+) STRICT;
+
 CREATE TABLE organization (
     org_id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
@@ -397,6 +423,8 @@ CREATE UNIQUE INDEX agent_signal_key ON agent_signal (run, idempotency_key) WHER
 CREATE INDEX agent_signal_mailbox ON agent_signal (run, consumed_segment);
 
 CREATE INDEX audit_newest ON audit (org_id, id);
+
+CREATE UNIQUE INDEX machine_name ON machine (org_id, name) WHERE revoked_at IS NULL;
 
 CREATE UNIQUE INDEX organization_name ON organization (name);
 

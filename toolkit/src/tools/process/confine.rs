@@ -9,6 +9,7 @@ use super::super::ToolEnvironment;
 use super::super::environment::Sandbox;
 use super::super::fault::Fault;
 use super::super::guarded;
+use super::visible;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -151,6 +152,7 @@ pub(crate) fn shell(environment: &ToolEnvironment, confinement: &Confinement, sc
             writable.push(scratch.clone());
             temporary = Some(scratch);
             let (network, keys) = (environment.network, guarded::keys());
+            let readable = readable(environment);
             if let Some(key) = keys.iter().find(|key| writable.iter().any(|path| key.starts_with(path))) {
                 let message = format!(
                     "{} holds keys, and Landlock cannot keep a part of the working directory from commands; install \
@@ -159,7 +161,7 @@ pub(crate) fn shell(environment: &ToolEnvironment, confinement: &Confinement, sc
                 );
                 return Err(io::Error::other(message));
             }
-            restrict = Some(Box::new(move || landlock::restrict(&writable, &keys, network)));
+            restrict = Some(Box::new(move || landlock::restrict(&writable, &keys, readable, network)));
             Command::new(&shell)
         }
         Confinement::Bubblewrap(program) => {
@@ -177,13 +179,28 @@ pub(crate) fn shell(environment: &ToolEnvironment, confinement: &Confinement, sc
     Ok(Confined { command, restrict })
 }
 
+/// What commands see of the machine besides what they may write to; all of it where there is nothing said.
+fn readable(environment: &ToolEnvironment) -> Option<Vec<PathBuf>> {
+    let named = environment.readable.as_ref()?.iter().filter_map(|path| path.canonicalize().ok());
+    Some(visible::system().chain(named).collect())
+}
+
 fn bubblewrap(environment: &ToolEnvironment, writable: &[PathBuf]) -> io::Result<Vec<OsString>> {
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |option: &str, paths: &[&Path]| {
         words.push(option.into());
         words.extend(paths.iter().map(|path| path.as_os_str().to_owned()));
     };
-    add("--ro-bind", &[Path::new("/"), Path::new("/")]);
+    let readable = readable(environment);
+    match &readable {
+        None => add("--ro-bind", &[Path::new("/"), Path::new("/")]),
+        Some(readable) => {
+            if let Some(home) = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.parent().is_some()) {
+                add("--tmpfs", &[&home]);
+            }
+            readable.iter().for_each(|path| add("--ro-bind-try", &[path, path]));
+        }
+    }
     add("--dev", &[Path::new("/dev")]);
     add("--proc", &[Path::new("/proc")]);
     // Sockets of daemons are there: a read-only mount does not keep anybody from speaking to them.
@@ -201,7 +218,10 @@ fn bubblewrap(environment: &ToolEnvironment, writable: &[PathBuf]) -> io::Result
     // What is mounted later lies above. A directory with keys may hold the working directory, or lie in it.
     let (inside, outside): (Vec<_>, Vec<_>) =
         keys.iter().partition(|key| writable.iter().any(|path| key.starts_with(path)));
-    outside.into_iter().for_each(|key| hide(&mut add, key));
+    // Of what is not shown nothing has to be hidden.
+    let is_shown =
+        |key: &&&PathBuf| readable.as_ref().is_none_or(|readable| readable.iter().any(|path| key.starts_with(path)));
+    outside.iter().filter(is_shown).for_each(|key| hide(&mut add, key));
     writable.iter().for_each(|path| add("--bind", &[path, path]));
     for path in environment.directories().flat_map(guarded::existing) {
         add("--ro-bind", &[&path, &path]);
@@ -231,7 +251,7 @@ mod landlock {
 
     /// Whether a thread can be restricted here, tried with one that ends at once.
     pub(super) fn probe() -> Result<(), String> {
-        let tried = std::thread::spawn(|| restrict(&[], &[], true)).join();
+        let tried = std::thread::spawn(|| restrict(&[], &[], None, true)).join();
         match tried {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
@@ -256,8 +276,14 @@ mod landlock {
         }
     }
 
-    /// Restricts this thread and all it starts: reads everything but keys, writes below these paths alone.
-    pub(super) fn restrict(writable: &[PathBuf], keys: &[PathBuf], network: bool) -> io::Result<()> {
+    /// Restricts this thread and all it starts: reads everything but keys, or these paths but keys, and writes below these
+    /// paths alone.
+    pub(super) fn restrict(
+        writable: &[PathBuf],
+        keys: &[PathBuf],
+        visible: Option<Vec<PathBuf>>,
+        network: bool,
+    ) -> io::Result<()> {
         let ruleset = || -> Result<_, Box<dyn std::error::Error>> {
             let mut ruleset = Ruleset::default()
                 .set_compatibility(CompatLevel::BestEffort)
@@ -268,7 +294,9 @@ mod landlock {
             ruleset = ruleset.scope(Scope::from_all(NEWEST))?;
             let mut created = ruleset.create()?;
             let mut readable = Vec::new();
-            without(Path::new("/"), keys, &mut readable);
+            // A process sees no more of others in /proc than it may debug, which is none outside.
+            let visible = visible.map_or_else(|| vec!["/".into()], |paths| [paths, vec!["/proc".into()]].concat());
+            visible.iter().for_each(|path| without(path, keys, &mut readable));
             for path in readable {
                 // What cannot be opened cannot be read anyway.
                 let Ok(opened) = PathFd::new(&path) else { continue };
@@ -305,7 +333,7 @@ mod landlock {
         Err("only Linux has it".into())
     }
 
-    pub fn restrict(_writable: &[PathBuf], _keys: &[PathBuf], _network: bool) -> io::Result<()> {
+    pub fn restrict(_: &[PathBuf], _: &[PathBuf], _: Option<Vec<PathBuf>>, _: bool) -> io::Result<()> {
         Err(io::Error::new(io::ErrorKind::Unsupported, "only Linux has it"))
     }
 }

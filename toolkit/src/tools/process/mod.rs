@@ -5,6 +5,7 @@
 mod capture;
 mod confine;
 mod family;
+mod visible;
 
 pub(crate) use capture::{Capture, Captured};
 pub use confine::Availability;

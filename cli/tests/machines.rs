@@ -1,0 +1,372 @@
+//! Machines: three daemons as processes with homes and workspaces of their own, and one server on PostgreSQL. They are paired,
+//! given work, killed, stopped past their lease, cut off and revoked; no run is lost, and nobody works where they may not.
+#![cfg(unix)]
+
+mod house;
+
+use async_trait::async_trait;
+use flovyn_core::agent::{AgentDefinition, NativeHost};
+use flovyn_core::client::{Handle, StartOptions};
+use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::error::{Code, Result};
+use flovyn_core::journal::ChildOptions;
+use flovyn_core::model::Status;
+use flovyn_core::runtime::Runtime;
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use flovyn_core::testing::postgres::Cluster;
+use flovyn_core::worker::WorkerOptions;
+use flovyn_core::{Payload, host};
+use house::{Serving, flovyn, json, serve, signal};
+use serde_json::{Value, json as value};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+/// What stands in a file outside of every workspace, and in a variable of the daemons.
+const HIDDEN: &str = "marrow-4711";
+
+/// What the model of every daemon does, by what it is asked.
+const SCRIPT: &str = r#"
+[[turns]]
+when = { turn = 1, lastUserContains = "write" }
+toolCalls = [{ name = "write", arguments = { path = "out.txt", content = "otter\n" } }]
+[[turns]]
+when = { turn = 1, lastUserContains = "append" }
+toolCalls = [{ name = "bash", arguments = { command = "echo begun >> log.txt; sleep 3; echo done >> log.txt" } }]
+[[turns]]
+when = { turn = 1, lastUserContains = "look outside" }
+toolCalls = [{ name = "read", arguments = { path = "CANARY" } }, { name = "bash", arguments = { command = "cat CANARY ~/.flovyn/* KEY; cat ../*/*; env" } }, { name = "read", arguments = { path = "../../etc/passwd" } }, { name = "grep", arguments = { pattern = "marrow", path = "CANARY" } }]
+[[turns]]
+when = { turn = 2, lastUserContains = "look outside" }
+text = "{{result}}"
+[otherwise]
+text = "done"
+"#;
+
+/// A run that has another one done on a machine, and tells what came of it.
+struct Brain;
+
+#[async_trait]
+impl AgentDefinition for Brain {
+    type State = ();
+    type Input = Value;
+    type Output = Value;
+
+    fn kind(&self) -> &str {
+        "brain"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, asked: Value) -> Result<Value> {
+        let machine = asked["machine"].as_str();
+        let input = task_of(asked["prompt"].as_str().unwrap_or_default());
+        let child = ctx.spawn_agent_with::<Value>("react-agent", &input, ChildOptions::on_machine(machine))?;
+        Ok(match child.await {
+            Ok(done) => value!({ "done": done }),
+            Err(error) => value!({ "code": error.code().as_str(), "message": error.message() }),
+        })
+    }
+}
+
+fn task_of(prompt: &str) -> Value {
+    value!({ "userPrompt": prompt, "model": "fake/scripted" })
+}
+
+/// A process that ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// A computer: its home, its workspace, and the server as it reaches it.
+struct Computer {
+    folder: PathBuf,
+    server: String,
+}
+
+impl Computer {
+    fn new(root: &Path, name: &str, server: &str, file: &str) -> Self {
+        let folder = root.join(name);
+        for part in ["home", "work"] {
+            std::fs::create_dir_all(folder.join(part)).unwrap();
+        }
+        std::fs::write(folder.join("home/daemon.toml"), file).unwrap();
+        Self { folder, server: server.to_owned() }
+    }
+
+    fn work(&self, name: &str) -> PathBuf {
+        self.folder.join("work").join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = flovyn(&self.folder, args);
+        command.env("FLOVYN_HOME", self.folder.join("home")).env_remove("FLOVYN_URL").env_remove("FLOVYN_TOKEN");
+        command.env("OF_THE_USER", HIDDEN);
+        command
+    }
+
+    /// Asks to be let in: the process that waits, and the code.
+    fn ask(&self, name: &str) -> (Running, String, BufReader<ChildStdout>) {
+        let mut command = self.command(&["daemon", "pair", "--json", "--server", &self.server, "--name", name]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        let told: Value = serde_json::from_str(&line).expect("a code");
+        (Running(child), told["code"].as_str().unwrap().to_owned(), lines)
+    }
+
+    /// Starts its daemon, which serves when this returns.
+    fn start(&self, script: &Path) -> Running {
+        let fake = format!("--fake={}", script.display());
+        let mut command = self.command(&["daemon", "--json", "--workspace", "work", &fake]);
+        let log = std::fs::File::options().append(true).create(true).open(self.folder.join("log")).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.contains("\"machine\""), "{line}{}", self.log());
+        Running(child)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+}
+
+/// A network that can be cut: it carries bytes to a server, and nothing while it is cut.
+async fn network(to: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
+    let (cut, listener) = (Arc::new(AtomicBool::new(false)), TcpListener::bind("127.0.0.1:0").await.unwrap());
+    let (address, is_cut) = (listener.local_addr().unwrap(), cut.clone());
+    tokio::spawn(async move {
+        loop {
+            let (mut caller, _) = listener.accept().await.unwrap();
+            let is_cut = is_cut.clone();
+            tokio::spawn(async move {
+                if is_cut.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Ok(mut server) = TcpStream::connect(to).await else { return };
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut caller, &mut server) => {}
+                    () = async { while !is_cut.load(Ordering::SeqCst) { tokio::time::sleep(Duration::from_millis(20)).await } } => {}
+                }
+            });
+        }
+    });
+    (address, cut)
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let since = Instant::now();
+    while !holds().await {
+        assert!(since.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The operator's side of a house.
+struct Office {
+    folder: PathBuf,
+    server: Serving,
+    token: String,
+}
+
+impl Office {
+    fn open(root: &Path, db: &str) -> Self {
+        let key = json(root, &["keys", "create", db, "--name", "office", "--scopes", "admin"]);
+        let server = serve(root, db, 0);
+        Self { folder: root.to_owned(), server, token: key["token"].as_str().unwrap().to_owned() }
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        flovyn(&self.folder, args)
+            .env("FLOVYN_URL", &self.server.grpc)
+            .env("FLOVYN_TOKEN", &self.token)
+            .output()
+            .unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.run(&[args, &["--json"]].concat());
+        assert!(output.status.success(), "{args:?}: {}", text(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    async fn runtime(&self) -> Runtime {
+        let options = RemoteOptions { token: Some(self.token.clone()) };
+        Runtime::over(Arc::new(RemoteStorage::connect(&self.server.grpc, options).await.unwrap()))
+    }
+
+    /// Lets a computer in and waits until it has its key.
+    fn pair(&self, computer: &Computer, name: &str) {
+        let (mut asking, code, mut lines) = computer.ask(name);
+        let approved = self.json(&["machines", "approve", &code, "--owner", "ann"]);
+        assert_eq!((&approved["name"], &approved["queue"]), (&value!(name), &value!(format!("machine/{name}"))));
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert!(line.contains("\"paired\":true"), "{line}");
+        assert!(asking.0.wait().unwrap().success());
+    }
+}
+
+async fn status_of(handle: &Handle, wanted: Status) {
+    until(&format!("the run {} is {wanted}", handle.id()), async || handle.status().await.is_ok_and(|is| is == wanted))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_survive_what_computers_do() {
+    let (root, db) = (tempfile::tempdir().unwrap(), Cluster::shared().fresh().expect("a database"));
+    let office = Office::open(root.path(), &db);
+    let runtime = office.runtime().await;
+    let client = runtime.client();
+    let canary = root.path().join("canary.txt");
+    std::fs::write(&canary, HIDDEN).unwrap();
+    let script = root.path().join("script.toml");
+    let (canary, script) = (canary.canonicalize().unwrap(), script);
+    let (network, cut) = network(office.server.grpc.replace("http://", "").parse().unwrap()).await;
+    let (direct, through) = (office.server.grpc.clone(), format!("http://{network}"));
+    let file = "approve = \"all\"\nenv = [\"FOR_COMMANDS\"]\n";
+    let alpha = Computer::new(root.path(), "alpha", &direct, file);
+    let beta = Computer::new(root.path(), "beta", &direct, file);
+    let gamma = Computer::new(root.path(), "gamma", &through, file);
+    let key = alpha.folder.join("home/daemon.key");
+    let told = SCRIPT.replace("CANARY", &canary.display().to_string()).replace("KEY", &key.display().to_string());
+    std::fs::write(&script, told).unwrap();
+
+    // Nobody works before they are let in, and codes are of no use twice or when they are wrong.
+    let unpaired = alpha.command(&["daemon", "--workspace", "work"]).output().unwrap();
+    assert!(!unpaired.status.success() && text(&unpaired).contains("flovyn daemon pair"), "{}", text(&unpaired));
+    let worker = runtime
+        .worker(
+            Arc::new(NativeHost::default().agent(Brain).unwrap()) as Arc<dyn flovyn_core::worker::Host>,
+            WorkerOptions::default(),
+        )
+        .await
+        .unwrap();
+    let ask = async |machine: Option<&str>, prompt: &str| -> Value {
+        let input = Payload::of(&value!({ "machine": machine, "prompt": prompt })).unwrap();
+        let handle = client.start("brain", input, StartOptions::default()).await.unwrap();
+        handle.result(Some(PATIENCE)).await.unwrap().parse().unwrap()
+    };
+    let refused = ask(Some("alpha"), "write").await;
+    assert!(refused["message"].as_str().unwrap().contains("there is none"), "{refused}");
+    let wrong = office.run(&["machines", "approve", "BBBB-BBBB"]);
+    assert!(text(&wrong).contains("no machine waits with this code"), "{}", text(&wrong));
+    office.pair(&alpha, "alpha");
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&key).unwrap()) & 0o777, 0o600);
+
+    // One machine needs no name. What it does stays in its workspace, whatever it is asked for.
+    let mut first = alpha.start(&script);
+    assert!(ask(None, "write").await["done"].is_object());
+    assert_eq!(std::fs::read_to_string(alpha.work("out.txt")).unwrap(), "otter\n");
+    let looked = ask(Some("alpha"), "look outside").await;
+    assert!(looked["done"].is_object() && !looked.to_string().contains(HIDDEN), "{looked}");
+    let token: Value = serde_json::from_str(&std::fs::read_to_string(&key).unwrap()).unwrap();
+    let recorded = recorded(&office);
+    assert!(!recorded.contains(HIDDEN), "what is outside was read");
+    assert!(!recorded.contains(token["token"].as_str().unwrap()), "the machine's key was read");
+    assert!(recorded.matches("leads outside the working directory").count() >= 3, "a tool was not refused");
+    let outside = value!({ "userPrompt": "write", "model": "fake/scripted", "workingDirectory": root.path() });
+    let options = StartOptions::on_machine(Some("alpha"));
+    let outside = client.start("react-agent", Payload::of(&outside).unwrap(), options).await.unwrap();
+    let failed = outside.result(Some(PATIENCE)).await;
+    assert!(!root.path().join("out.txt").exists(), "{failed:?}");
+
+    // A name is of one machine; another computer takes another name.
+    let (asking, code, _) = beta.ask("alpha");
+    let clash = office.run(&["machines", "approve", &code]);
+    assert!(text(&clash).contains("\"alpha\" is taken by a machine of ann"), "{}", text(&clash));
+    drop(asking);
+    office.pair(&beta, "beta");
+    office.pair(&gamma, "gamma");
+    let (second, third) = (beta.start(&script), gamma.start(&script));
+    let unnamed = ask(None, "write").await;
+    let told = unnamed["message"].as_str().unwrap();
+    assert!(["alpha (last seen", "beta (last", "gamma (last"].iter().all(|name| told.contains(name)), "{told}");
+    let unknown = ask(Some("delta"), "write").await;
+    assert_eq!(unknown["code"], Code::NotFound.as_str(), "{unknown}");
+    let error =
+        client.start("react-agent", Payload::null(), StartOptions::on_machine(Some("delta"))).await.err().unwrap();
+    assert!(error.code() == Code::NotFound && error.message().contains("alpha"), "{error}");
+
+    // In the middle of their work one is killed, one falls asleep past its lease, and one is cut off.
+    let start = async |machine: &str| {
+        let input = Payload::of(&task_of("append")).unwrap();
+        client.start("react-agent", input, StartOptions::on_machine(Some(machine))).await.unwrap()
+    };
+    let runs = [start("alpha").await, start("beta").await, start("gamma").await];
+    let computers = [&alpha, &beta, &gamma];
+    for computer in computers {
+        until("the work has begun", async || computer.work("log.txt").exists()).await;
+    }
+    first.0.kill().unwrap();
+    first.0.wait().unwrap();
+    signal("-STOP", &second.0);
+    cut.store(true, Ordering::SeqCst);
+    for run in &runs {
+        status_of(run, Status::Pending).await;
+    }
+    let shown = host::shown::described(&runs[1], flovyn_core::view::Style::Json).await.unwrap();
+    assert_eq!((&shown["machine"]["name"], &shown["machine"]["live"]), (&value!("beta"), &value!(true)), "{shown}");
+    assert!(shown["machine"]["seenAt"].is_string(), "{shown}");
+    let shown = office.run(&["runs", "show", &runs[1].id().to_string()]);
+    assert!(text(&shown).contains("It waits for the machine beta, which was last seen"), "{}", text(&shown));
+    first = alpha.start(&script);
+    signal("-CONT", &second.0);
+    cut.store(false, Ordering::SeqCst);
+    for (run, computer) in runs.iter().zip(computers) {
+        run.result(Some(PATIENCE)).await.unwrap_or_else(|error| panic!("{error}\n{}", computer.log()));
+        // Nothing was begun twice. What died with its machine is told to the model as cut off; what lived on has ended.
+        let log = std::fs::read_to_string(computer.work("log.txt")).unwrap();
+        assert!(log == "begun\n" || log == "begun\ndone\n", "{log}");
+        assert!(computer.folder == alpha.folder || log.ends_with("done\n"), "{log}");
+    }
+
+    // A machine that is revoked ends, and what it was doing waits for it in vain.
+    std::fs::remove_file(gamma.work("log.txt")).unwrap();
+    let waits = start("gamma").await;
+    until("the work has begun", async || gamma.work("log.txt").exists()).await;
+    let mut third = third;
+    let revoked = office.json(&["machines", "revoke", "gamma"]);
+    assert!(revoked["revokedAt"].is_string(), "{revoked}");
+    status_of(&waits, Status::Pending).await;
+    let ended = tokio::task::spawn_blocking(move || third.0.wait()).await.unwrap().unwrap();
+    assert!(ended.code() == Some(1), "{ended:?} {}", gamma.log());
+    assert!(gamma.log().contains("in any more: it was revoked"), "{}", gamma.log());
+    assert_eq!(waits.status().await.unwrap(), Status::Pending);
+    let refused = ask(Some("gamma"), "write").await;
+    assert!(refused["message"].as_str().unwrap().contains("was revoked"), "{refused}");
+    let names = |value: Value| -> Vec<String> {
+        value["items"].as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(office.json(&["machines", "list"])), ["alpha", "beta"]);
+    assert_eq!(names(office.json(&["machines", "list", "--all"])), ["alpha", "beta", "gamma"]);
+
+    // Ctrl-C gives back what a daemon has, and ends it well.
+    signal("-INT", &first.0);
+    assert!(first.0.wait().unwrap().success(), "{}", alpha.log());
+    drop(second);
+    worker.close(Duration::from_secs(5)).await.unwrap();
+    runtime.close().await.unwrap();
+}
+
+/// All that runs of the built-in agent have recorded.
+fn recorded(office: &Office) -> String {
+    let listed = office.json(&["runs", "list", "--kind", "react-agent"]);
+    let runs = listed["items"].as_array().unwrap();
+    let shown = runs.iter().map(|run| office.json(&["runs", "entries", run["id"].as_str().unwrap()]).to_string());
+    shown.collect()
+}
