@@ -84,7 +84,7 @@ fn step(claim: &Claim, n: u32, output: Payload) -> CommitRequest {
     let label = Label { kind: OpKind::Task, name: "step".into(), key: LabelKey::Digest(Digest([7; 16])) };
     let op = NewOp { sequence: n, once: None, label, seen: vec![], body: OpBody::Task(task) };
     let result = AttemptResult::Completed(output);
-    let end = AttemptReport { sequence: n, attempt: 1, result, duration: Duration::ZERO };
+    let end = AttemptReport { sequence: n, attempt: 1, result, duration: Duration::ZERO, ended_at: None };
     request(claim, u64::from(n), batch(vec![op], vec![end], BatchEnd::Continue))
 }
 

@@ -57,6 +57,7 @@ fn step(claim: &Claim, sequence: u32, base: u64, known: u64, output: &Payload) -
         attempt: 1,
         result: AttemptResult::Completed(output.clone()),
         duration: Duration::from_micros(3),
+        ended_at: None,
     };
     CommitRequest {
         org: OrgId::DEFAULT,

@@ -149,8 +149,8 @@ mod tests {
             AgentSpawn { id: "a".into(), name: "scout".into(), kind: "scout".into(), child: ExecutionId::default() };
         let mut card = AgentCard::new(spawn);
         let mut said = Message::assistant("Let me look.\nMore.");
-        let call =
-            ToolCall { id: "b".into(), name: "read".into(), arguments: json!({"path": "a.rs"}), ..ToolCall::default() };
+        let call = json!({ "id": "b", "name": "read", "arguments": { "path": "a.rs" } });
+        let call: ToolCall = serde_json::from_value(call).unwrap();
         said.parts.push(Part::from(call));
         card.apply(&ChatEvent::AssistantMessage(said));
         let texts: Vec<_> = card.rows(60).iter().map(|row| painted(row, false)).collect();

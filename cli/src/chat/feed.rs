@@ -152,7 +152,7 @@ impl Feed {
                     Next::Here(Some(StreamEvent::Gap(_))) => self.push(ChatEvent::Discarded),
                     Next::Below(place, Some(event)) => {
                         let run = self.agents[place].0;
-                        self.below(run, event);
+                        self.below(run, *event);
                     }
                     Next::Below(place, None) => drop(self.agents.remove(place)),
                 }
@@ -170,7 +170,7 @@ impl Feed {
         match select(here, below).await {
             Either::Left((family, _)) => Ok(Next::Here(family?.map(|family| family.event))),
             // An agent that was removed has nothing more to tell.
-            Either::Right(((event, place, _), _)) => Ok(Next::Below(place, event.unwrap_or(None))),
+            Either::Right(((event, place, _), _)) => Ok(Next::Below(place, event.unwrap_or(None).map(Box::new))),
         }
     }
 
@@ -398,7 +398,7 @@ enum Next {
     /// By the run; none at its end.
     Here(Option<StreamEvent>),
     /// By the agent of a place.
-    Below(usize, Option<ChatEvent>),
+    Below(usize, Option<Box<ChatEvent>>),
 }
 
 fn read<T: DeserializeOwned>(content: &Value) -> Option<T> {

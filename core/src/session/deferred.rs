@@ -45,9 +45,9 @@ struct Held {
 /// What becomes of a commit.
 pub(super) enum Taken {
     /// It is held, and this is its answer.
-    Held(CommitAnswer),
+    Held(Box<CommitAnswer>),
     /// It goes to the store, after those that are held.
-    Written(CommitRequest),
+    Written(Box<CommitRequest>),
 }
 
 impl Deferred {
@@ -83,17 +83,17 @@ impl Deferred {
     /// Takes a commit.
     pub(super) fn take(&self, request: CommitRequest, now: Timestamp) -> Taken {
         let mut held = self.held.lock();
-        let Some(holding) = held.as_mut().filter(|held| !held.closed) else { return Taken::Written(request) };
+        let Some(holding) = held.as_mut().filter(|held| !held.closed) else { return Taken::Written(Box::new(request)) };
         if request.batch.end.is_terminal() && !holding.reaches_out(&request) {
             let request = holding.squash(request);
             *held = None;
-            return Taken::Written(request);
+            return Taken::Written(Box::new(request));
         }
         match holding.answer(&request, now) {
-            Some(answer) => Taken::Held(answer),
+            Some(answer) => Taken::Held(Box::new(answer)),
             None => {
                 holding.closed = true;
-                Taken::Written(request)
+                Taken::Written(Box::new(request))
             }
         }
     }

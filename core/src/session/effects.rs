@@ -186,10 +186,10 @@ impl Session {
         };
         let mut request = match self.deferred.take(request, self.storage.clock().now()) {
             Taken::Held(answer) => {
-                self.with(|machine| machine.answered(Ok(answer)));
+                self.with(|machine| machine.answered(Ok(*answer)));
                 return self.refresh_if_hinted();
             }
-            Taken::Written(request) => request,
+            Taken::Written(request) => *request,
         };
         match self.write_held().await {
             Ok(None) => {}
