@@ -168,12 +168,12 @@ export class AlreadyExists extends FlovynError {}
 export class Unauthenticated extends FlovynError {}
 /** Who asks may not do this. */
 export class PermissionDenied extends FlovynError {}
+/** What was asked for was not kept: the run has no journal. */
+export class NotPersisted extends FlovynError {}
 /** The run has ended and takes nothing more. */
 export class ExecutionClosed extends FlovynError {}
 /** A message was for a parent, and the run has none. */
 export class NoParent extends FlovynError {}
-/** What was asked for was not kept: the run has no journal. */
-export class NotPersisted extends FlovynError {}
 /** A request had no answer, because the parent has ended. */
 export class ParentGone extends FlovynError {}
 /** No signal came in time. */
@@ -250,6 +250,7 @@ export const byCode: ReadonlyMap<string, new (message?: string, options?: ErrorO
     AlreadyExists,
     Unauthenticated,
     PermissionDenied,
+    NotPersisted,
     ExecutionClosed,
     AgentFailed,
     AgentCancelled,
@@ -258,7 +259,6 @@ export const byCode: ReadonlyMap<string, new (message?: string, options?: ErrorO
     ChildFailed,
     ChildCancelled,
     NoParent,
-    NotPersisted,
     ParentGone,
     SignalTimeout,
     NonRetryable,

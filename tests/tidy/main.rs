@@ -303,7 +303,6 @@ const BEYOND_PROGRAMS: &[(Code, &str)] = &[
     (Code::ForkedProcess, "forks are Python's"),
     (Code::WrongStateType, "types of states are each language's own"),
     (Code::OutsideAgent, "a program is inside an agent"),
-    (Code::NotPersisted, "of who reads a run from outside"),
     (Code::ParentGone, "a child that its parent's end leaves behind has nobody to tell"),
     (Code::Waiting, "of `run`, which serves one run alone"),
     (Code::UnknownKind, "of executors put together by hand"),

@@ -230,16 +230,16 @@ class PermissionDenied(FlovynError):
     """Who asks may not do this."""
 
 
+class NotPersisted(FlovynError):
+    """What was asked for was not kept: the run has no journal."""
+
+
 class ExecutionClosed(FlovynError):
     """The run has ended and takes nothing more."""
 
 
 class NoParent(FlovynError):
     """A message was for a parent, and the run has none."""
-
-
-class NotPersisted(FlovynError):
-    """What was asked for was not kept: the run has no journal."""
 
 
 class ParentGone(FlovynError):

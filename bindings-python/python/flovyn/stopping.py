@@ -302,6 +302,7 @@ _NOT_MADE: dict[str, Callable[[], Any]] = {
     "call_usage": _nothing,
     "call_step": _no_op,
     "call_flush": _no_op,
+    "call_persist": _no_op,
     "has_signal": bool,
     "drain_signals": list[Any],
     "check_cancellation": bool,

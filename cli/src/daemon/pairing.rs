@@ -8,7 +8,7 @@ use clap::Args;
 use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::OrgId;
 use flovyn_core::storage::machines::Paired;
-use flovyn_core::storage::remote::{Door, Tokens};
+use flovyn_core::storage::remote::{PairingClient, Tokens};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::fs::{self, OpenOptions};
@@ -179,8 +179,8 @@ pub(super) async fn pair(args: Pair, out: &mut Output) -> Result {
     }
     let host = host_name();
     let name = args.options.name.or(settings.name).unwrap_or_else(|| name_of_host(&host));
-    let door = Door::of(&server).await?;
-    let pairing = door.request_pairing(&name, &host).await?;
+    let pairings = PairingClient::of(&server).await?;
+    let pairing = pairings.request_pairing(&name, &host).await?;
     let (code, until) = (pairing.code, moment(pairing.expires_at));
     if out.is_json() {
         out.value(&json!({ "server": server, "name": name, "code": code, "expiresAt": until }))?;
@@ -189,7 +189,7 @@ pub(super) async fn pair(args: Pair, out: &mut Output) -> Result {
         out.line(&format!("\n    {code}\n"))?;
         out.line(&format!("Whoever may: flovyn machines approve {server} {code}"))?;
     }
-    let paired = wait(&door, &pairing.secret).await?;
+    let paired = wait(&pairings, &pairing.secret).await?;
     let Paired { org, name, token } = paired;
     let key = Key { server, name, org: org.to_string(), token, file };
     key.write().map_err(|error| invalid(format!("the key cannot be kept in {}: {error}", key.file.display())))?;
@@ -202,9 +202,9 @@ pub(super) async fn pair(args: Pair, out: &mut Output) -> Result {
 }
 
 /// Waits until somebody has approved. A server that does not answer for a moment is asked again.
-async fn wait(door: &Door, secret: &str) -> Result<Paired> {
+async fn wait(pairings: &PairingClient, secret: &str) -> Result<Paired> {
     loop {
-        match door.collect_pairing(secret).await {
+        match pairings.collect_pairing(secret).await {
             Ok(Some(paired)) => return Ok(paired),
             Ok(None) => {}
             Err(error) if error.is_retryable() && error.code() != Code::RateLimited => {}
@@ -247,8 +247,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let home = tempfile::tempdir().unwrap();
         let own = home.path().join("own");
-        let told = Key::read(&own).unwrap_err().to_string();
-        assert!(told.contains("is not paired") && told.contains("flovyn daemon pair"), "{told}");
+        let message = Key::read(&own).unwrap_err().to_string();
+        assert!(message.contains("is not paired") && message.contains("flovyn daemon pair"), "{message}");
         key(&own).write().unwrap();
         key(&own).write().unwrap();
         let file = own.join(FILE);
@@ -259,8 +259,8 @@ mod tests {
         Key { token: "fk_2".into(), ..key(&own) }.write().unwrap();
         assert_eq!(read.token().as_deref(), Some("fk_2"));
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-        let told = Key::read(&own).unwrap_err().to_string();
-        assert!(told.contains("chmod 600"), "{told}");
+        let message = Key::read(&own).unwrap_err().to_string();
+        assert!(message.contains("chmod 600"), "{message}");
     }
 
     #[test]
@@ -273,8 +273,8 @@ mod tests {
         };
         key.check_options(&options(Some("http://localhost:9090/"), Some("laptop"))).unwrap();
         key.check_options(&options(None, None)).unwrap();
-        let told = key.check_options(&options(None, Some("desktop"))).unwrap_err().to_string();
-        assert!(told.contains("--name is desktop") && told.contains("paired as laptop"), "{told}");
+        let message = key.check_options(&options(None, Some("desktop"))).unwrap_err().to_string();
+        assert!(message.contains("--name is desktop") && message.contains("paired as laptop"), "{message}");
         assert!(key.check_options(&options(Some("http://other:1"), None)).is_err());
     }
 

@@ -135,13 +135,13 @@ mod tests {
         assert_eq!((settings.approve.as_str(), settings.network, settings.sandbox), ("edits", false, true));
         assert_eq!((settings.kinds, settings.env), (vec!["coder".to_owned()], vec!["AWS_*".to_owned()]));
         assert_eq!(settings.workspaces, [folder.path().canonicalize().unwrap()]);
-        for (file, told) in [
+        for (file, message) in [
             ("aprove = \"all\"", "unknown field `aprove`"),
             ("kinds = []", "kinds in daemon.toml is empty"),
             ("workspaces = 1", "invalid type"),
         ] {
             let error = read(file, &[folder.path()]).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(message), "{error}");
         }
         let error = read("", &[]).unwrap_err().to_string();
         assert!(error.contains("--workspace"), "{error}");

@@ -5,6 +5,7 @@ use super::workers::start;
 use super::*;
 use async_trait::async_trait;
 use flovyn_core::agent::NativeHost;
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use flovyn_core::worker::Worker;
 use flovyn_toolkit::fake_llm::{FakeLlm, Script, Turn, When};
@@ -61,9 +62,15 @@ impl Served {
         let host = NativeHost::default().agent(boss).and_then(|host| host.agent(scout)?.task(LlmGenerate::new(models)));
         let host = Arc::new(host.and_then(|host| host.task(Note)).expect("every kind once"));
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let opened = flovyn_core::runtime::Runtime::open(&url);
-        let worker =
-            runtime.block_on(async { opened.await?.worker(host, Default::default()).await }).expect("a worker");
+        let port = url.rsplit(':').next().unwrap_or_default();
+        let token = user.folder.path().join(format!("home/dev-{port}.token"));
+        let token = std::fs::read_to_string(token).expect("the token of the server").trim().to_owned();
+        let worker = runtime.block_on(async {
+            let storage = RemoteStorage::connect(&url, RemoteOptions { token: Some(token) }).await?;
+            let opened = flovyn_core::runtime::Runtime::over(Arc::new(storage));
+            opened.worker(host, Default::default()).await
+        });
+        let worker = worker.expect("a worker");
         Self { url, fake, _server: server, _worker: worker, _runtime: runtime }
     }
 

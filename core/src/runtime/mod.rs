@@ -15,7 +15,9 @@ pub use flovyn::{FlovynClient, FlovynClientBuilder};
 pub use hybrid::RemoteTaskExecutor;
 pub use signals::{ChannelSignals, Incoming, Listener, SignalSender, SignalSource, StdinSignals};
 pub use token::dev_token_file;
-pub use url::{Backend, Chosen, parse_age, parse_url};
+#[doc(hidden)]
+pub use url::{Backend, parse_url};
+pub use url::{Chosen, parse_age};
 
 use crate::client::Client;
 use crate::clock::{Clock, SystemClock, Timestamp};

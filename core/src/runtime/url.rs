@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The lowest limit for payloads that a URL may give. Payloads up to this size are sent in one piece.
 const LOWEST_CEILING: u64 = 64 << 10;
 
-/// The backend that a URL names.
+/// The backend that a URL names. For the crates of this repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
     /// In the memory of this process.

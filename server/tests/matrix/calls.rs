@@ -201,7 +201,7 @@ fn request(service: &str, method: &str, world: &World) -> Vec<Vec<u8>> {
         }
         ("Machines", "ListMachines") => one(v2::Empty {}),
         ("Machines", "ApprovePairing") => {
-            one(v2::ApprovePairingRequest { code: "XXXX-XXXX".into(), ..Default::default() })
+            one(v2::ApprovePairingRequest { code: "BCDF-GHJK".into(), ..Default::default() })
         }
         ("Machines", "AnnounceMachine") => {
             one(v2::AnnounceMachineRequest { name: world.machine.clone(), offers: Some("{}".into()) })

@@ -101,7 +101,7 @@ async fn codes_and_pairings_are_tried_so_often_in_a_minute() {
     let (status, refused) = request(&house, "laptop").await;
     assert!(status == 429 && word(&refused, "detail").contains("from this address"), "{refused:#}");
     for _ in 0..20 {
-        assert_eq!(ask(&house, &admin, "POST", "/machines/pairings/XXXX-XXXX/approve", json!({})).await.0, 404);
+        assert_eq!(ask(&house, &admin, "POST", "/machines/pairings/BCDF-GHJK/approve", json!({})).await.0, 404);
     }
     // The right one is not looked up either: whoever guesses learns nothing.
     let pairing = house.runtime.storage().request_pairing("laptop", "").await.unwrap();

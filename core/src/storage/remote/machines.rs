@@ -13,9 +13,9 @@ use tonic::transport::Channel;
 /// A server as a machine sees it that is not let in yet.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
-pub struct Door(MachinesClient<Channel>);
+pub struct PairingClient(MachinesClient<Channel>);
 
-impl Door {
+impl PairingClient {
     /// Connects to a server, without a token.
     pub async fn of(url: &str) -> Result<Self> {
         Ok(Self(MachinesClient::new(channel::connect(url, tls_roots::named().as_deref()).await?)))

@@ -18,7 +18,7 @@ mod tokens;
 mod work;
 
 #[doc(hidden)]
-pub use self::machines::Door;
+pub use self::machines::PairingClient;
 pub use self::tokens::Tokens;
 
 use self::line::Line;
