@@ -38,7 +38,7 @@ async def test_a_child_and_a_run_go_to_the_machine_that_is_named() -> None:
         handle = await client.start(hands, "more", mode=flovyn.Local("laptop"))
         assert await handle.result(30) == "did more"
         facts = await handle.describe()
-        assert (facts.queue, facts.machine.name, facts.machine.seen_at) == ("machine/laptop", "laptop", None)
+        assert (facts.queue, facts.machine["name"], facts.machine["seen_at"]) == ("machine/laptop", "laptop", None)
         plain = await client.start(brain, "laptop", mode=flovyn.Remote())
         assert (await plain.describe()).machine is None
 

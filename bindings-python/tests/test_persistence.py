@@ -20,7 +20,7 @@ async def shout(word: str) -> str:
 @agent
 async def quick(ctx: AgentContext, word: str) -> list[str]:
     ctx.append_entry("user", await shout(word))
-    ctx.record_usage("model", {"input_tokens": 5})
+    ctx.record_usage("model", 5)
     return [message.content for message in await ctx.messages()]
 
 
@@ -33,7 +33,8 @@ def blocks(ctx: SyncAgentContext, word: str) -> str:
 
 @agent
 async def parent(ctx: AgentContext) -> list[str]:
-    return await ctx.spawn_agent(quick, "hello", persistence="ephemeral")
+    child = ctx.spawn_agent(quick, "hello", persistence="ephemeral")
+    return [str(child.id), *await child]
 
 
 @agent
@@ -47,7 +48,7 @@ async def test_of_an_ephemeral_run_the_end_is_kept(anywhere: str) -> None:
         handle = await client.start(quick, "hello", persistence="minimal")
         assert await handle.result(timeout=60) == ["HELLO"]
         run = await handle.describe()
-        assert (run.persistence, run.usage["model"].input_tokens) == ("minimal", 5)
+        assert (run.persistence, run.usage["model"]["input_tokens"]) == ("minimal", 5)
         for read in (handle.messages, handle.entries, handle.tasks, handle.checkpoints):
             with pytest.raises(flovyn.NotPersisted, match="enable_persistence"):
                 await read()
@@ -71,9 +72,9 @@ async def test_of_an_ephemeral_run_the_end_is_kept(anywhere: str) -> None:
 async def test_a_child_leaves_only_its_end(anywhere: str) -> None:
     async with flovyn.connect(anywhere) as client, client.worker([parent]):
         handle = await client.start(parent)
-        assert await handle.result(timeout=60) == ["HELLO"]
-        [child] = (await handle.children()).items
-        assert (child.persistence, (await handle.describe()).persistence) == ("ephemeral", "full")
+        id, said = await handle.result(timeout=60)
+        child = await (await client.handle(id)).describe()
+        assert (said, child.persistence, (await handle.describe()).persistence) == ("HELLO", "ephemeral", "full")
 
 
 async def test_another_word_is_refused() -> None:

@@ -115,11 +115,11 @@ class Handle(Generic[R]):
                 for each in facts.no_worker
             ]
             if facts.machine is not None and facts.status == "PENDING":
-                seen = facts.machine.seen_at
+                seen = facts.machine["seen_at"]
                 at = None if seen is None else datetime.fromtimestamp(seen, timezone.utc)
                 last = "was never seen" if at is None else f"was last seen {at:%Y-%m-%d %H:%M:%S} UTC"
-                gone = "" if facts.machine.live else ", and is not let in, or no more"
-                more.append(f"it waits for the machine {facts.machine.name!r}, which {last}{gone}")
+                gone = "" if facts.machine["live"] else ", and is not let in, or no more"
+                more.append(f"it waits for the machine {facts.machine['name']!r}, which {last}{gone}")
             for task in await self.tasks() if facts.wait_reason == "in_doubt" else ():
                 if task.status == "IN_DOUBT":
                     command = shlex.join(["flovyn", "runs", "resolve", self._client.url, task.op])

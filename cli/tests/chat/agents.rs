@@ -112,7 +112,8 @@ fn an_agent_below_is_asked_about_shown_and_listed() {
     terminal.line("/agents");
     terminal.shows("1  scout  done");
     terminal.line("/agents 1");
-    terminal.shows("It is noted.");
+    terminal.shows("> Take a note.");
+    terminal.write("q");
     terminal.line("/agents 2");
     terminal.shows("there is no agent 2");
     terminal.line("/quit");

@@ -294,8 +294,9 @@ mod landlock {
             ruleset = ruleset.scope(Scope::from_all(NEWEST))?;
             let mut created = ruleset.create()?;
             let mut readable = Vec::new();
-            // A process sees no more of others in /proc than it may debug, which is none outside.
-            let visible = visible.map_or_else(|| vec!["/".into()], |paths| [paths, vec!["/proc".into()]].concat());
+            // Of /proc only what tells of the machine: what is there of processes has their environments, with their keys.
+            let visible =
+                visible.map_or_else(|| vec!["/".into()], |paths| [paths, super::super::visible::machine()].concat());
             visible.iter().for_each(|path| without(path, keys, &mut readable));
             for path in readable {
                 // What cannot be opened cannot be read anyway.

@@ -45,3 +45,9 @@ pub(super) fn system() -> impl Iterator<Item = PathBuf> {
     let settings = SETTINGS.iter().map(|name| PathBuf::from("/etc").join(name));
     PROGRAMS.iter().map(PathBuf::from).chain(settings).filter(|path| path.exists())
 }
+
+/// What tells of the machine, and not of its processes.
+pub(super) fn machine() -> Vec<PathBuf> {
+    let names = ["cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "sys", "uptime", "version"];
+    names.iter().map(|name| PathBuf::from("/proc").join(name)).filter(|path| path.exists()).collect()
+}
