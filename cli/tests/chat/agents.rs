@@ -111,9 +111,6 @@ fn an_agent_below_is_asked_about_shown_and_listed() {
     terminal.shows("/agents 1 shows what it did");
     terminal.line("/agents");
     terminal.shows("1  scout  done");
-    terminal.line("/agents 1");
-    terminal.shows("> Take a note.");
-    terminal.write("q");
     terminal.line("/agents 2");
     terminal.shows("there is no agent 2");
     terminal.line("/quit");
