@@ -5,7 +5,9 @@ use flovyn_core::agent::AgentDefinition;
 use flovyn_core::client::StartOptions;
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::Result;
-use flovyn_core::model::{ExecutionFilter, PageRequest, SideEffects, Status, TaskOptions, TaskStatus, Usage};
+use flovyn_core::model::{
+    ExecutionFilter, PageRequest, Persistence, SideEffects, Status, TaskOptions, TaskStatus, Usage,
+};
 use flovyn_core::runtime::FlovynClient;
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use serde_json::Value;
@@ -436,4 +438,21 @@ fn the_library_runs_inside_an_async_runtime() {
     let args = ["flovyn", "runs", "list", &world.url(), "--json"].map(Into::into);
     assert_eq!(world.runtime.block_on(async { flovyn_cli::run(args.to_vec()) }), 0);
     assert_eq!(flovyn_cli::run(vec!["flovyn".into(), "nonsense".into()]), 2);
+}
+
+#[test]
+fn a_run_whose_journal_is_not_kept_is_shown() {
+    let world = World::new();
+    world.runtime.block_on(async {
+        let flovyn = FlovynClient::builder().url(&world.url()).agent(Walker).task(Double).build().await.unwrap();
+        let options = StartOptions { persistence: Some(Persistence::Ephemeral), ..StartOptions::with_id("brief") };
+        flovyn.start(&Walker, &21, options).await.unwrap();
+        flovyn.close().await.unwrap();
+    });
+    let shown = world.flovyn(&["runs", "show", "brief"]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.status.success() && text.contains("ephemeral"), "{text}");
+    assert!(world.flovyn(&["runs", "show", "brief", "--json"]).status.success());
+    let refused = world.flovyn(&["runs", "entries", "brief"]);
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("NotPersisted"));
 }

@@ -31,8 +31,11 @@ pub(super) async fn show(args: Show, out: &mut Output) -> Result {
     let sum = run.handle.roll_up().await?;
     let unserved = run.handle.unserved().await?;
     let machine = run.handle.machine(&described).await?;
-    let tasks = read_all(async |page| run.handle.tasks(page).await).await?;
-    let checkpoints = read_all(async |page| run.handle.checkpoints(page).await).await?;
+    let (mut tasks, mut checkpoints) = (Vec::new(), Vec::new());
+    if described.new.persistence.keeps_journal() {
+        tasks = read_all(async |page| run.handle.tasks(page).await).await?;
+        checkpoints = read_all(async |page| run.handle.checkpoints(page).await).await?;
+    }
     let events = last_events(&run, args.events).await?;
     let asks = described.wait.iter().any(|wait| wait.signals.iter().any(|signal| signal == APPROVAL));
     let approvals = if asks { open_approvals(&run).await? } else { Vec::new() };
