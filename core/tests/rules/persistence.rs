@@ -71,6 +71,17 @@ fn serves(body: Agent, echo: &Job, gate: &Gate) -> NativeHost {
     body.host().task(echo.clone()).unwrap().task(gate.task()).unwrap()
 }
 
+/// Does one thing, then waits at the gate.
+fn walk() -> Agent {
+    agent("walk", |ctx| {
+        Box::pin(async move {
+            let first = say(ctx, "first").await?;
+            pass(ctx).await?;
+            Ok(first)
+        })
+    })
+}
+
 rule!(family_13_of_an_ephemeral_run_its_end_is_kept, world, {
     let quick = agent("quick", |ctx| {
         Box::pin(async move {
@@ -98,13 +109,7 @@ rule!(family_13_of_an_ephemeral_run_its_end_is_kept, world, {
 
 rule!(family_13_a_crash_starts_it_from_the_beginning, world, {
     let (echo, gate) = (echo(), Gate::default());
-    let body = agent("walk", |ctx| {
-        Box::pin(async move {
-            let first = say(ctx, "first").await?;
-            pass(ctx).await?;
-            Ok(first)
-        })
-    });
+    let body = walk();
     let worker = world.worker(serves(body.clone(), &echo, &gate)).await;
     let handle = begin(&world, "walk", StartLimits::default()).await;
     gate.begun(1).await;
@@ -180,13 +185,7 @@ rule!(family_13_enabling_persistence_keeps_all_so_far, world, {
 
 rule!(family_13_a_draining_worker_keeps_what_is_done, world, {
     let (echo, gate) = (echo(), Gate::default());
-    let body = agent("walk", |ctx| {
-        Box::pin(async move {
-            let first = say(ctx, "first").await?;
-            pass(ctx).await?;
-            Ok(first)
-        })
-    });
+    let body = walk();
     let worker = world.worker(serves(body.clone(), &echo, &gate)).await;
     let handle = begin(&world, "walk", StartLimits::default()).await;
     gate.begun(1).await;

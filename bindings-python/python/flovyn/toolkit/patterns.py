@@ -11,9 +11,9 @@ from ..context import AgentContext
 from ..declared import listed
 from ..errors import InvalidArgument, NoParent
 from ..inputs import NOT_GIVEN
-from ..serde import Signature
 from .delegates import Delegate, DelegateLike, delegate, made_delegates
 from .kit import Provider
+from .native_agent import NativeAgent
 from .react import Budget, Decided, Mode, ReactAgent, ToolLike, react_agent
 
 REQUEST = "escalate"
@@ -109,34 +109,13 @@ class PlanInput:
         return {"task": self.task, "criteria": listed("criteria", self.criteria)}
 
 
-class PlanAgent(Agent["str | PlanInput | Mapping[str, Any]", PlanOutcome]):
+class PlanAgent(NativeAgent["str | PlanInput | Mapping[str, Any]", PlanOutcome]):
     """An agent that has a model plan what others do; ``plan_and_execute`` makes one."""
-
-    is_native = True
 
     def __init__(
         self, kind: str, described: Mapping[str, Any], agents: Sequence[Agent[Any, Any]], told: str | None
     ) -> None:
-        async def native(_: Any, input: Any = "") -> Any:
-            raise NotImplementedError(f"agent {kind!r} is native; its worker runs it")
-
-        super().__init__(
-            native,
-            kind=kind,
-            version=None,
-            state=None,
-            migrate=None,
-            on_divergence="continue",
-            on_error=None,
-            replay_timeout=None,
-            signals=None,
-            timeout=None,
-            name=None,
-            description=told,
-            tags=(),
-            cancellable=True,
-            signature=Signature(native, "AgentContext", first_is_context=True),
-        )
+        super().__init__(kind, told)
         self._described = dict(described)
         self._agents = tuple(agents)
 

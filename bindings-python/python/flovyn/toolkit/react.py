@@ -11,11 +11,11 @@ from ..agent import Agent
 from ..declared import listed
 from ..errors import InvalidArgument
 from ..inputs import NOT_GIVEN
-from ..serde import Signature
 from ..task import Task
 from .approvals import ApprovalPolicy
 from .delegates import Delegate, DelegateLike, made_delegates
 from .kit import Provider, Toolkit, absolute
+from .native_agent import NativeAgent
 from .output import RETRIES, spec_of, value_of
 from .tool import Tool, made_tool
 
@@ -270,32 +270,11 @@ class _Declared:
     """Those that its model may give work to."""
 
 
-class ReactAgent(Agent["str | RunInput | Mapping[str, Any] | None", RunOutcome[T]]):
+class ReactAgent(NativeAgent["str | RunInput | Mapping[str, Any] | None", RunOutcome[T]]):
     """An agent of the built-in kind; ``react_agent`` makes one."""
 
-    is_native = True
-
     def __init__(self, kind: str, declared: _Declared, description: str | None, output: Any = None) -> None:
-        async def native(_: Any, input: Any = "") -> Any:
-            raise NotImplementedError(f"agent {kind!r} is native; its worker runs it")
-
-        super().__init__(
-            native,
-            kind=kind,
-            version=None,
-            state=None,
-            migrate=None,
-            on_divergence="continue",
-            on_error=None,
-            replay_timeout=None,
-            signals=None,
-            timeout=None,
-            name=None,
-            description=description,
-            tags=(),
-            cancellable=True,
-            signature=Signature(native, "AgentContext", first_is_context=True),
-        )
+        super().__init__(kind, description)
         self._declared = declared
         self._output = output
 
