@@ -7,10 +7,11 @@ use super::outcome::clean;
 use super::roots::Roots;
 use super::sampling::Sampler;
 use super::secrets::Secrets;
-use super::stdio::{StderrTail, StdioTransport};
+use super::stdio::StdioTransport;
 use super::tool_list::ToolList;
 use super::transport::{ClientTransport, Discovery, http};
 use crate::tools::excerpt;
+use crate::tools::process::StderrTail;
 use flovyn_core::error::Error;
 use rmcp::model::{ProtocolVersion, SubscriptionFilter, Tool};
 use rmcp::service::{

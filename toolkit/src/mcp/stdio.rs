@@ -4,24 +4,21 @@
 use super::lines::Lines;
 use super::parsing::{stray, unreadable};
 use super::secrets::Secrets;
+use crate::tools::process::{ProcessGroup, StderrTail};
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::sync::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{ClientNotification, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, Empty};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::io::Empty;
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::time::{Instant, sleep_until};
 
 /// The variables that a server inherits. It must not get the keys of this process for other services.
 const INHERITED: &[&str] = &[
@@ -40,41 +37,10 @@ const INHERITED: &[&str] = &[
 ];
 /// How long a server may take to end after its input was closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often it is checked whether the server has ended.
-const TICK: Duration = Duration::from_millis(10);
-/// How long to wait for the last lines of standard error.
-const STDERR_WAIT: Duration = Duration::from_millis(500);
 /// How long the answer to a request is waited for after one came under an unknown id.
 const STRAY_WAIT: Duration = Duration::from_secs(2);
 /// How many bytes of the end of standard error are kept.
 const MAX_STDERR_TAIL: usize = 2 * 1024;
-
-/// The end of a server's standard error. Cheap to clone.
-#[derive(Clone, Default)]
-pub(super) struct StderrTail(Arc<StderrBuffer>);
-
-#[derive(Default)]
-struct StderrBuffer {
-    text: Mutex<String>,
-    is_complete: CancellationToken,
-}
-
-impl StderrTail {
-    /// Waits a moment for the end of standard error, and returns its last lines, if there are any.
-    pub(super) async fn get(&self) -> Option<String> {
-        let _ = timeout(STDERR_WAIT, self.0.is_complete.cancelled()).await;
-        let stderr_tail = self.0.text.lock().trim().to_owned();
-        (!stderr_tail.is_empty()).then_some(stderr_tail)
-    }
-
-    fn push(&self, text: &str) {
-        let mut stderr_tail = self.0.text.lock();
-        stderr_tail.push_str(text);
-        if stderr_tail.len() > MAX_STDERR_TAIL {
-            *stderr_tail = crate::tools::excerpt::suffix(&stderr_tail, MAX_STDERR_TAIL).to_owned();
-        }
-    }
-}
 
 /// The pipes to the process of a server. When this is dropped, the process group is killed.
 pub(super) struct StdioTransport {
@@ -85,7 +51,7 @@ pub(super) struct StdioTransport {
     /// The highest number that a request has had.
     last: i64,
     stray: Option<StrayAnswer>,
-    process: Process,
+    process: ProcessGroup,
 }
 
 /// An answer under an id that no request has ever had, when one request only waited for an answer.
@@ -94,13 +60,6 @@ struct StrayAnswer {
     request: RequestId,
     until: Instant,
     why: String,
-}
-
-struct Process {
-    child: Child,
-    /// The process group, until the child is reaped. After that, the system may give its id to another group, which
-    /// must not be killed.
-    group: Option<Pid>,
 }
 
 impl StdioTransport {
@@ -126,69 +85,17 @@ impl StdioTransport {
             Error::new(Code::TaskFailed, message)
         };
         let mut child = prepared.spawn().map_err(|error| failed(error.to_string()))?;
-        let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let process = Process { child, group };
+        let process = ProcessGroup::of(child);
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(failed("it has no pipes".into()));
         };
-        let stderr_tail = StderrTail::default();
-        tokio::spawn(collect_stderr(stderr, stderr_tail.clone(), secrets.clone()));
+        let stderr_tail = StderrTail::new(MAX_STDERR_TAIL);
+        let secrets = secrets.clone();
+        tokio::spawn(stderr_tail.clone().collect(stderr, move |text| secrets.hide(text)));
         let input = AsyncRwTransport::new_client(tokio::io::empty(), stdin);
         let output = Lines::new(stdout);
         Ok((Self { input, output, open: Vec::new(), last: -1, stray: None, process }, stderr_tail))
-    }
-}
-
-/// Collects standard error until the server closes it.
-async fn collect_stderr(mut stderr: ChildStderr, stderr_tail: StderrTail, secrets: Secrets) {
-    let mut buffer = vec![0; 4 * 1024];
-    while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
-        stderr_tail.push(&secrets.hide(&String::from_utf8_lossy(&buffer[..read])));
-    }
-    stderr_tail.0.is_complete.cancel();
-}
-
-impl Process {
-    /// Whether the server has ended. It is not reaped here, so that the system cannot give the id of its group to
-    /// another one.
-    fn has_ended(&self) -> bool {
-        let Some(pid) = self.group else { return true };
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
-    }
-
-    async fn ends(&self) -> bool {
-        let ended = async {
-            while !self.has_ended() {
-                sleep(TICK).await;
-            }
-        };
-        timeout(GRACE, ended).await.is_ok()
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(group) = self.group {
-            let _ = kill_process_group(group, signal);
-        }
-    }
-
-    /// Ends the server as the protocol says: its input was already closed, then it gets SIGTERM, then the whole group
-    /// gets SIGKILL.
-    async fn end(&mut self) {
-        if !self.ends().await {
-            self.signal(Signal::TERM);
-            self.ends().await;
-        }
-        self.signal(Signal::KILL);
-        self.group = None;
-        let _ = self.child.wait().await;
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.signal(Signal::KILL);
     }
 }
 
@@ -241,7 +148,7 @@ impl Transport<RoleClient> for StdioTransport {
 
     async fn close(&mut self) -> io::Result<()> {
         self.input.close().await?;
-        self.process.end().await;
+        self.process.end(GRACE).await;
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ mod guarded;
 pub(crate) mod image;
 mod outcome;
 mod preview;
-mod process;
+pub(crate) mod process;
 mod read;
 mod record;
 mod run_sandbox;

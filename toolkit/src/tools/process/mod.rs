@@ -5,12 +5,14 @@
 mod capture;
 mod confine;
 mod family;
+mod group;
 mod visible;
 
 pub(crate) use capture::{Capture, Captured};
 pub use confine::Availability;
 pub(crate) use confine::{Confined, Confinement, program, shell};
 pub(crate) use family::{MARK, end_marked};
+pub(crate) use group::{ProcessGroup, StderrTail};
 
 use super::fault::Fault;
 use super::{StopSignal, Stream, TerminalSink};
