@@ -13,6 +13,7 @@ PYTHON_BUILD := bindings-python/pyproject.toml bindings-python/requirements-dev.
 NODE := bindings-node
 NODE_LTS := 26
 MCP_SERVERS := toolkit/tests/mcp/reference
+EXTERNAL_AGENTS := toolkit/tests/external/reference
 NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; process.platform + "-" + process.arch + (process.platform !== "linux" ? "" : r?.glibcVersionRuntime ? "-gnu" : "-musl")')
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
@@ -55,6 +56,12 @@ $(MCP_SERVERS)/node_modules/.installed: $(MCP_SERVERS)/package-lock.json
 	@cd $(MCP_SERVERS) && npm ci --silent
 	@touch $@
 
+# Published external agents, with the Node that they need.
+$(EXTERNAL_AGENTS)/node_modules/.installed: $(EXTERNAL_AGENTS)/package-lock.json
+	@echo "==> external agents into $(EXTERNAL_AGENTS)/node_modules"
+	@cd $(EXTERNAL_AGENTS) && npm ci --silent
+	@touch $@
+
 $(NODE)/native/.built: $(RUST_SOURCES)
 	@echo "==> building the Node addon"
 	@cargo build --quiet -p flovyn-node $(SHARED)
@@ -88,7 +95,7 @@ system: | $(VENV)/.tools
 	{ [ "$$(id -u)" = 0 ] && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 "$${missing[@]}" >/dev/null; } \
 	  || { echo "The tests need what is not here: apt-get install $${missing[*]}"; exit 1; }
 
-setup: system $(VENV)/.flovyn $(NODE)/dist/.built $(MCP_SERVERS)/node_modules/.installed ## Install what a fresh machine needs and build the packages
+setup: system $(VENV)/.flovyn $(NODE)/dist/.built $(MCP_SERVERS)/node_modules/.installed $(EXTERNAL_AGENTS)/node_modules/.installed ## Install what a fresh machine needs and build the packages
 
 # ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -134,7 +141,7 @@ rust-build:
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run
 
 # Many suites wait more than they compute, so two of them run at a time.
-rust-test: system $(MCP_SERVERS)/node_modules/.installed
+rust-test: system $(MCP_SERVERS)/node_modules/.installed $(EXTERNAL_AGENTS)/node_modules/.installed
 	@echo "==> Rust suites"
 	$(call beside,rust-test-to-f,rust-test-from-g)
 

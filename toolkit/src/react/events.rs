@@ -107,6 +107,9 @@ pub struct ToolCallStart<'a> {
     pub name: &'a str,
     /// The arguments.
     pub arguments: &'a Value,
+    /// Whether an external agent runs it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub external: bool,
 }
 
 /// A call.
@@ -116,6 +119,9 @@ pub struct ToolCallRef<'a> {
     pub id: &'a str,
     /// The tool.
     pub name: &'a str,
+    /// Whether an external agent has run it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub external: bool,
 }
 
 /// The result of a call, in the form in which it is shown.
@@ -129,14 +135,14 @@ pub struct ToolCallEnd<'a> {
 
 impl AgentEvent<'_> {
     /// Streams the event as a preview of a run.
-    pub(super) fn emit(&self, ctx: &dyn AgentContext) {
+    pub(crate) fn emit(&self, ctx: &dyn AgentContext) {
         if let Ok(json) = serde_json::to_string(self) {
             ctx.stream(ChunkKind::Data, &json);
         }
     }
 
     /// Streams the event as a preview of a task.
-    pub(super) fn emit_from_task(&self, ctx: &TaskContext) {
+    pub(crate) fn emit_from_task(&self, ctx: &TaskContext) {
         if let Ok(json) = serde_json::to_string(self) {
             ctx.stream(ChunkKind::Data, &json);
         }

@@ -101,7 +101,7 @@ impl UserMessage {
 
     /// Reads the payload of a signal. A payload that is not such an object becomes a message with the payload as its
     /// text.
-    pub(super) fn read(payload: &Payload) -> Self {
+    pub(crate) fn read(payload: &Payload) -> Self {
         let value: Value = payload.parse().unwrap_or_default();
         match value {
             Value::String(text) => Self::new(text),

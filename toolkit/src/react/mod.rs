@@ -84,6 +84,7 @@ pub use output::{CheckedOutput, OutputSpec};
 pub use questions::AskedByChild;
 pub(crate) use questions::{REQUEST, answer_of, question_of, questions};
 pub use state::{Phase, ReactState};
+pub(crate) use transcript::entry_type;
 pub use transcript::{AgentBegin, LlmCall, Transcript};
 
 /// The kind of the agent.

@@ -116,7 +116,8 @@ impl AgentRun<'_> {
                 self.read_result(&call).await?;
             } else if call.name == questions::ANSWER && self.answers_agents() {
                 let ToolCall { id, name, arguments, .. } = &call;
-                AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments } }.emit(self.ctx);
+                AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments, external: false } }
+                    .emit(self.ctx);
                 self.answer_agent(tool_calls, call).await?;
             } else {
                 self.admit(tool_calls, call)?;
@@ -204,7 +205,8 @@ impl AgentRun<'_> {
         for ReadyCall { call: ToolCall { id, name, arguments, .. }, .. } in
             starting.iter().filter(|ready| ready.given.is_none())
         {
-            AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments } }.emit(self.ctx);
+            AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments, external: false } }
+                .emit(self.ctx);
         }
         for ReadyCall { call, given } in starting {
             let tool = self.tools.get(&call.name);
@@ -358,7 +360,7 @@ impl AgentRun<'_> {
     /// Answers a call that reads more of an earlier result. The agent has the text itself, so no task is needed.
     async fn read_result(&mut self, call: &ToolCall) -> Result<()> {
         let ToolCall { id, name, arguments, .. } = call;
-        AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments } }.emit(self.ctx);
+        AgentEvent::ToolCallStart { tool_call: ToolCallStart { id, name, arguments, external: false } }.emit(self.ctx);
         let outcome = match results::parse(arguments) {
             Ok(input) => match self.kept_result(&input.call_id).await? {
                 Some(text) => self.input.config.results.read(&input, &text),
@@ -407,7 +409,7 @@ impl AgentRun<'_> {
     }
 
     fn show_end(&self, call: &ToolCall, content: &str, is_error: bool) {
-        let tool_call = ToolCallRef { id: &call.id, name: &call.name };
+        let tool_call = ToolCallRef { id: &call.id, name: &call.name, external: false };
         AgentEvent::ToolCallEnd { tool_call, result: ToolCallEnd { content, is_error } }.emit(self.ctx);
     }
 }

@@ -9,8 +9,8 @@
 //! | `context_edit` | replaces the message of one entry, or removes it |
 //! | `agent_begin` | an agent that goes on with a conversation begins: what models are told and may call is its own from here |
 //!
-//! The other types (`agent_spawn`, `approval_request`, `approval`, `input_request`, `input`, `input_refused`, `budget_low`, `answer_end`)
-//! are for people. No model gets them. A `tool_output` is the whole text of a long result, on a thread of
+//! The other types (`agent_spawn`, `approval_request`, `approval`, `input_request`, `input`, `input_refused`, `budget_low`, `answer_end`,
+//! `warning`) are for people. No model gets them. A `tool_output` is the whole text of a long result, on a thread of
 //! its own.
 
 use super::{Compacted, ModelChoice};
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The types of entries that the agent writes.
-pub(super) mod entry_type {
+pub(crate) mod entry_type {
     pub(crate) const MESSAGE: &str = "message";
     pub(crate) const TOOLS: &str = "tools";
     pub(crate) const LLM_CALL: &str = "llm_call";
@@ -38,6 +38,7 @@ pub(super) mod entry_type {
     pub(crate) const INPUT: &str = "input";
     pub(crate) const INPUT_REFUSED: &str = "input_refused";
     pub(crate) const ANSWER_END: &str = "answer_end";
+    pub(crate) const WARNING: &str = "warning";
     pub(crate) const BUDGET_LOW: &str = "budget_low";
     pub(crate) const TOOL_OUTPUT: &str = "tool_output";
 }
@@ -48,7 +49,7 @@ pub(super) mod entry_type {
 pub struct LlmCall {
     /// The model that was asked.
     pub model: ModelChoice,
-    /// `turn`, `compaction`, or `sampling` for the call of an MCP server.
+    /// `turn`, `compaction`, `sampling` for the call of an MCP server, or `external` for those of an external agent.
     pub purpose: String,
     /// Tokens and cost; an estimate if the call ended before the provider gave them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +65,7 @@ pub struct LlmCall {
 
 impl LlmCall {
     /// The call that an answer came from.
-    pub(super) fn of(model: &ModelChoice, purpose: &str, meta: &AssistantMeta) -> Self {
+    pub(crate) fn of(model: &ModelChoice, purpose: &str, meta: &AssistantMeta) -> Self {
         Self {
             model: model.clone(),
             purpose: purpose.to_owned(),

@@ -1,0 +1,107 @@
+//! What an agent says becomes the run's: tokens, entries, events, what was used, turns of a chat.
+
+use super::*;
+use flovyn_core::payload::Payload;
+use flovyn_toolkit::react::{ModelChoice, StopReason};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_turn_is_a_conversation() {
+    let lab = Lab::new().await;
+    let run = lab.start(&ask("say Hello; tool read; say Done")).await;
+    let outcome = outcome(&run).await;
+    assert_eq!((outcome.text.as_str(), outcome.stop_reason, outcome.turns), ("Done", StopReason::End, 1));
+    let expected = [
+        "user: say Hello; tool read; say Done",
+        "assistant: Hello",
+        "assistant: call read",
+        "tool_result: read = read is done",
+        "assistant: Done",
+    ];
+    assert_eq!(told(&run).await, expected);
+    let entries = run.messages().await.expect("the conversation");
+    assert!(
+        entries
+            .iter()
+            .all(|entry| entry.new.role == "user" || entry.new.metadata.as_deref() == Some(r#"{"external":true}"#))
+    );
+    let id = run.id().to_string();
+    let (tokens, data) = shown(run).await;
+    assert_eq!(tokens, "HelloDone");
+    let ends: Vec<_> = data.iter().filter(|event| event["type"] == "tool_call_end").collect();
+    assert_eq!(
+        (ends.len(), &ends[0]["tool_call"]["external"], &ends[0]["result"]["content"]),
+        (1, &json!(true), &json!("read is done"))
+    );
+    assert_eq!(data.iter().filter(|event| event["type"] == "tool_call_start").count(), 1);
+    is_gone(&id).await;
+}
+
+#[tokio::test]
+async fn a_text_alone_is_a_prompt() {
+    let lab = Lab::new().await;
+    let prompt = Payload::of("say Hello").expect("JSON");
+    let run = lab.flovyn.client().start("external-acp", prompt, StartOptions::default()).await.expect("it starts");
+    assert_eq!(outcome(&run).await.text, "Hello");
+}
+
+#[tokio::test]
+async fn a_record_ends_at_newlines_only() {
+    let lab = Lab::new().await;
+    let (outcome, _) = lab.ends("garbage; separators").await;
+    assert_eq!(outcome.text, "a\u{2028}b\u{2029}c\u{85}d");
+}
+
+#[tokio::test]
+async fn a_chat_has_turns() {
+    let lab = Lab::new().await;
+    let run = lab.start(&chat("")).await;
+    for said in ["say One", "say Two"] {
+        waits_for(&run, USER_MESSAGE).await;
+        say(&run, UserMessage::new(said)).await;
+        lab.logged("prompt", if said == "say One" { 1 } else { 2 }).await;
+    }
+    waits_for(&run, USER_MESSAGE).await;
+    assert_eq!(told(&run).await, ["user: say One", "assistant: One", "user: say Two", "assistant: Two"]);
+    assert_eq!(of_type::<Value>(&run, "answer_end").await.len(), 2);
+    assert_eq!(lab.log("new").len(), 1, "one process and one session for all turns");
+}
+
+#[tokio::test]
+async fn what_it_has_used_is_booked() {
+    let lab = Lab::new().await;
+    let (outcome, run) = lab.ends("spend 0.5; say Done").await;
+    let total = run.describe().await.expect("it is there").usage;
+    assert_eq!(total.0["acp fake 1.0"].cost_micros, Some(500_000));
+    assert_eq!(outcome.usage, total);
+    let (outcome, _) = lab.ends("say Done").await;
+    assert!(outcome.usage.is_empty(), "what is not known is not booked");
+}
+
+#[tokio::test]
+async fn a_turn_that_fails_is_said() {
+    let lab = Lab::new().await;
+    let error = lab.fails("say Hello; fail the key is wrong").await;
+    assert!(error.message().contains("the key is wrong"), "{error}");
+    let run = lab.start(&chat("fail the key is wrong")).await;
+    waits_for(&run, USER_MESSAGE).await;
+    say(&run, UserMessage::new("say Better")).await;
+    lab.logged("prompt", 3).await;
+    waits_for(&run, USER_MESSAGE).await;
+    assert_eq!(told(&run).await.last().expect("it says something"), "assistant: Better");
+}
+
+#[tokio::test]
+async fn what_a_driver_cannot_do_is_refused_by_name() {
+    let lab = Lab::new().await;
+    let input = AgentInput { system_prompt: Some("Be brief.".into()), tools: Some(vec![]), ..ask("say Hello") };
+    let run = lab.start(&input).await;
+    let error = run.result(Some(PATIENCE)).await.expect_err("it is refused");
+    assert!(error.message().contains("systemPrompt, tools"), "{error}");
+    let run = lab.start(&AgentInput { model: ModelChoice::parse("x/y"), ..ask("say Hello") }).await;
+    let error = run.result(Some(PATIENCE)).await.expect_err("it is refused");
+    assert!(error.message().contains("does not let others choose its model"), "{error}");
+    let outside = AgentInput { working_directory: Some("/etc".into()), ..ask("say Hello") };
+    let error = lab.start(&outside).await.result(Some(PATIENCE)).await.expect_err("it is refused");
+    assert!(error.message().contains("/etc"), "{error}");
+}
