@@ -1,6 +1,6 @@
 //! The toolkit as one configuration: what a worker of a host language, or of the command line, serves beside its own functions.
 //!
-//! [`ToolkitConfig`] is JSON: agents of the built-in kind, the user's tasks that are their tools, host tools by name, MCP
+//! [`ToolkitConfig`] is JSON: agents of the built-in kind and of others, the user's tasks that are their tools, host tools by name, MCP
 //! servers, providers, the place where tools work. [`Toolkit::open`] makes native definitions of it; a worker serves
 //! [`Toolkit::host`], alone or in a [`CompositeHost`](flovyn_core::host::CompositeHost). Every model call and every tool is a
 //! task (`llm.generate`, `tool.NAME`) that agents of any language schedule with [`Toolkit::options`].
@@ -35,6 +35,7 @@
 //! ```
 
 mod delegates;
+mod external;
 mod folders;
 mod hooks;
 mod providers;
@@ -44,6 +45,7 @@ mod toolkit;
 mod toolkits;
 
 pub use delegates::{DelegateConfig, PlannerConfig};
+pub use external::{Driver, ExternalAgentConfig};
 pub use folders::{home, records_of};
 pub use hooks::{Hook, HookEnd, ToolHook, ToolHooks};
 pub use providers::{ProviderDescription, registry};

@@ -1,6 +1,6 @@
 //! The JSON of the configuration, in camelCase. Unknown fields are errors, so that a misspelled one is not silently a default.
 
-use super::{DelegateConfig, PlannerConfig, ProviderDescription, ToolHooks};
+use super::{DelegateConfig, ExternalAgentConfig, PlannerConfig, ProviderDescription, ToolHooks};
 use crate::mcp::McpConfig;
 use crate::provider::ToolSpec;
 use crate::react::{AgentConfig, AgentTool, Budget, KIND, ModelChoice, OutputSpec};
@@ -24,6 +24,8 @@ pub struct ToolkitConfig {
     pub agents: Vec<ReactAgentConfig>,
     /// Agents that have a model plan what other agents do.
     pub planners: Vec<PlannerConfig>,
+    /// Agents of others, each under a kind of its own.
+    pub external_agents: Vec<ExternalAgentConfig>,
     /// Host and MCP tools that are served for agents of other kinds, by name; `mcp__server__*` is all of a server.
     pub tools: BTreeSet<String>,
     /// Where tools work; else the directory of the first agent that has one, else that of the process.
@@ -217,6 +219,7 @@ impl fmt::Debug for ToolkitConfig {
         f.debug_struct("ToolkitConfig")
             .field("agents", &self.agents)
             .field("planners", &self.planners)
+            .field("external_agents", &self.external_agents)
             .field("tools", &self.tools)
             .field("working_directory", &self.working_directory)
             .field("roots", &self.roots)
@@ -256,6 +259,11 @@ impl ToolkitConfig {
     pub fn joined(mut self, other: Self) -> Result<Self> {
         self.agents.extend(other.agents);
         self.planners.extend(other.planners);
+        for agent in other.external_agents {
+            if !self.external_agents.contains(&agent) {
+                self.external_agents.push(agent);
+            }
+        }
         self.tools.extend(other.tools);
         self.roots.extend(other.roots);
         self.fetch.allowed_hosts.extend(other.fetch.allowed_hosts);

@@ -3,6 +3,7 @@
 use super::schema::{Caches, ReactAgentConfig, ToolConfig, ToolkitConfig};
 use super::served::{Followers, Served};
 use super::{ToolHooks, home, records_of, registry};
+use crate::external::ExternalTurns;
 use crate::mcp::{McpInputTask, McpProblem, McpServers};
 use crate::patterns::{SUPERVISOR_PROMPT, SUPERVISOR_ROUNDS};
 use crate::provider::Registry;
@@ -149,6 +150,12 @@ impl Opening {
         }
         for planner in &description.planners {
             host = host.agent(planner.agent()?)?;
+        }
+        for given in &description.external_agents {
+            host = host.agent(given.agent(description)?)?;
+        }
+        if !description.external_agents.is_empty() {
+            host = host.task(ExternalTurns)?;
         }
         let generate = LlmGenerate::new(self.models.clone());
         let mut options = BTreeMap::from([(LlmGenerate::KIND.to_owned(), LlmGenerate::call_options())]);
@@ -297,7 +304,7 @@ fn pattern(name: &str) -> Result<GlobMatcher> {
 
 impl ToolkitConfig {
     /// Where tools work.
-    fn directory(&self) -> PathBuf {
+    pub(super) fn directory(&self) -> PathBuf {
         let of_agents = || self.agents.iter().find_map(|agent| agent.working_directory.clone());
         self.working_directory.clone().or_else(of_agents).unwrap_or_else(|| PathBuf::from("."))
     }
@@ -320,7 +327,7 @@ impl ToolkitConfig {
         shown
     }
 
-    fn environment(&self, directory: &Path) -> Result<ToolEnvironment> {
+    pub(super) fn environment(&self, directory: &Path) -> Result<ToolEnvironment> {
         let sandbox = if self.sandbox.unwrap_or(true) { Sandbox::Required } else { Sandbox::Off };
         let environment = ToolEnvironment::open(directory)?;
         let environment = environment.with_sandbox(sandbox).with_network(self.network.unwrap_or(false));

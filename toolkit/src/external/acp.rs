@@ -311,7 +311,12 @@ impl AcpSession {
 #[async_trait]
 impl ExternalSession for AcpSession {
     fn snapshot(&self) -> Snapshot {
-        Snapshot { session_id: self.id.clone(), cursor: Some(self.sent.to_string()), agent: self.agent.clone() }
+        Snapshot {
+            session_id: self.id.clone(),
+            cursor: Some(self.sent.to_string()),
+            agent: self.agent.clone(),
+            ..Snapshot::default()
+        }
     }
 
     fn peer(&mut self) -> &mut Peer {

@@ -1,6 +1,7 @@
 //! The definition of an external agent: its driver, where it works, who is asked, and how long anything may take.
 
 use super::acp::Acp;
+use super::claude::Claude;
 use super::pi::Pi;
 use super::protocol::ExternalAgentProtocol;
 use super::run::Run;
@@ -79,6 +80,11 @@ impl ExternalAgent {
     /// Pi, by its RPC mode.
     pub fn pi(working_dir: impl Into<PathBuf>) -> Self {
         Self::custom(Pi::default(), working_dir)
+    }
+
+    /// Claude Code, by its stream of JSON messages.
+    pub fn claude(working_dir: impl Into<PathBuf>) -> Self {
+        Self::custom(Claude::default(), working_dir)
     }
 
     /// Sets the kind, so that one worker can serve several agents.

@@ -8,6 +8,7 @@
 //! | driver | agents | messages while it works |
 //! | --- | --- | --- |
 //! | [`Acp`] | all that speak the Agent Client Protocol, and your own | end its turn and begin another |
+//! | [`Claude`] | Claude Code, by its stream of JSON messages | steer it |
 //! | [`Pi`] | Pi, by its RPC mode | steer it |
 //!
 //! A run takes an [`AgentInput`](crate::react::AgentInput), signals and approvals as the built-in agent does, and gives a
@@ -34,6 +35,7 @@
 mod acp;
 mod agent;
 mod bridge;
+mod claude;
 mod event;
 mod pi;
 mod process;
@@ -44,6 +46,7 @@ mod turns;
 
 pub use acp::Acp;
 pub use agent::ExternalAgent;
+pub use claude::Claude;
 pub use event::{Answer, ExternalEvent, Heard, Permission, Spent, ToolEnded, ToolStarted, TurnEnd, TurnEndReason};
 pub use pi::Pi;
 pub use process::{Launch, Outbox, Peer};

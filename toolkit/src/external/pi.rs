@@ -295,7 +295,12 @@ impl PiSession {
 #[async_trait]
 impl ExternalSession for PiSession {
     fn snapshot(&self) -> Snapshot {
-        Snapshot { session_id: self.id.clone(), cursor: self.cursor.clone(), agent: "pi".to_owned() }
+        Snapshot {
+            session_id: self.id.clone(),
+            cursor: self.cursor.clone(),
+            agent: "pi".to_owned(),
+            ..Snapshot::default()
+        }
     }
 
     fn peer(&mut self) -> &mut Peer {

@@ -24,6 +24,16 @@ pub struct SessionConfig {
     pub environment: ToolEnvironment,
     /// How long it may take until the agent speaks its protocol.
     pub start_timeout: Duration,
+    /// Variables that the agent gets beside those that it inherits.
+    pub env: Vec<(String, String)>,
+}
+
+impl SessionConfig {
+    /// A variable as the agent sees it.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        let own = self.env.iter().rev().find(|(own, _)| own == name);
+        own.map(|(_, value)| value.clone()).or_else(|| std::env::var(name).ok())
+    }
 }
 
 /// What is kept of a session to resume it.
@@ -37,6 +47,8 @@ pub struct Snapshot {
     pub cursor: Option<String>,
     /// The driver, and the agent with its version, as far as it says.
     pub agent: String,
+    /// Names the processes of the run; drivers leave it empty.
+    pub mark: String,
 }
 
 /// What the agent's own records say of a turn that was cut.

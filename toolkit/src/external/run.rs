@@ -64,13 +64,13 @@ impl<'a> Run<'a> {
         let config = SessionConfig {
             working_dir,
             model: agent.model_of(&input),
-            new_id: run.clone(),
+            new_id: uuid::Uuid::new_v4().to_string(),
             environment,
             start_timeout: agent.start_timeout,
+            env: agent.env.clone(),
         };
         let options = SlotOptions {
             variables: agent.variables.clone(),
-            env: agent.env.clone(),
             inactivity: agent.inactivity,
             abort_grace: agent.abort_grace,
         };

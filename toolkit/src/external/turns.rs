@@ -103,7 +103,6 @@ pub(super) struct Slot {
     driver: Arc<dyn ExternalAgentProtocol>,
     config: SessionConfig,
     variables: Vec<String>,
-    env: Vec<(String, String)>,
     inactivity: Duration,
     /// How long an agent may take to end its turn after it was asked to.
     abort_grace: Duration,
@@ -118,7 +117,6 @@ pub(super) struct Slot {
 /// Timeouts and variables of an agent's process.
 pub(super) struct SlotOptions {
     pub variables: Vec<String>,
-    pub env: Vec<(String, String)>,
     pub inactivity: Duration,
     pub abort_grace: Duration,
 }
@@ -138,6 +136,7 @@ struct Live {
     session: Option<Box<dyn ExternalSession>>,
     stderr: Option<StderrTail>,
     version: Option<String>,
+    mark: String,
     text: String,
     thinking: String,
     records: Vec<Record>,
@@ -179,13 +178,12 @@ impl Slot {
         config: SessionConfig,
         options: SlotOptions,
     ) -> SlotGuard {
-        let SlotOptions { variables, env, inactivity, abort_grace } = options;
+        let SlotOptions { variables, inactivity, abort_grace } = options;
         let slot = Arc::new(Self {
             run: run.clone(),
             driver,
             config,
             variables,
-            env,
             inactivity,
             abort_grace,
             live: tokio::sync::Mutex::default(),
@@ -238,8 +236,11 @@ impl Slot {
             live.flush();
         }
         let mut snapshot = live.session.as_ref().map(|session| session.snapshot());
-        if let (Some(snapshot), Some(version)) = (&mut snapshot, &live.version) {
-            snapshot.agent = format!("{} {version}", snapshot.agent);
+        if let Some(snapshot) = &mut snapshot {
+            snapshot.mark.clone_from(&live.mark);
+            if let Some(version) = &live.version {
+                snapshot.agent = format!("{} {version}", snapshot.agent);
+            }
         }
         let mut pulled = Pulled { records: std::mem::take(&mut live.records), snapshot, lost: None };
         if let Err(lost) = listened {
@@ -363,9 +364,12 @@ impl Slot {
     ) -> Spoken<(Box<dyn ExternalSession>, CatchUp)> {
         let mut launch = self.driver.launch(&self.config, snapshot);
         launch.directory.clone_from(&self.config.working_dir);
-        launch.mark = format!("external-{}", self.run);
+        // Runs of two stores may have the same id, so the run's own is not enough to find its processes by.
+        let known = snapshot.map(|snapshot| snapshot.mark.clone()).filter(|mark| !mark.is_empty());
+        launch.mark = known.unwrap_or_else(|| format!("external-{}-{}", self.run, uuid::Uuid::new_v4().simple()));
+        live.mark.clone_from(&launch.mark);
         launch.variables.extend(self.variables.iter().cloned());
-        launch.env.extend(self.env.iter().cloned());
+        launch.env.extend(self.config.env.iter().cloned());
         let peer = Peer::start(&launch)?;
         live.stderr = Some(peer.stderr_tail());
         let (session, caught) = match snapshot {

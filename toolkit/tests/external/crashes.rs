@@ -50,6 +50,11 @@ fn external_a_killed_worker_of_pi_bridges_nothing_twice() {
     bridges_nothing_twice("pi");
 }
 
+#[test]
+fn external_a_killed_worker_of_claude_bridges_nothing_twice() {
+    bridges_nothing_twice("claude");
+}
+
 fn bridges_nothing_twice(driver: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("driver"), driver).expect("it is written");

@@ -376,6 +376,93 @@ class Pi(Agent):
             self.answers[record["id"]] = record
 
 
+class Claude(Agent):
+    """`claude -p --input-format stream-json … --session-id ID | --resume ID`."""
+
+    def __init__(self):
+        super().__init__()
+        resumed = "--resume" in sys.argv
+        self.session = Session(sys.argv[sys.argv.index("--resume" if resumed else "--session-id") + 1])
+        if resumed and not self.session.exists():
+            sys.exit(f"No conversation found with session ID: {self.session.id}")
+        log(event="resumed" if resumed else "new", session=self.session.id)
+        self.cost = 0
+        # Its own records are where Claude Code keeps them.
+        project = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in str(pathlib.Path.cwd()))
+        kept = pathlib.Path(os.environ["CLAUDE_CONFIG_DIR"]) / "projects" / project
+        kept.mkdir(parents=True, exist_ok=True)
+        self.kept = kept / f"{self.session.id}.jsonl"
+
+    def keep(self, type, content, **fields):
+        with self.kept.open("a") as file:
+            file.write(json.dumps({"type": type, "message": {"role": type, "content": content, **fields}}) + "\n")
+
+    def prompt(self, text):
+        self.keep("user", text)
+        super().prompt(text)
+
+    def say(self, type, **fields):
+        # The id of one process: not that of the session.
+        put({"type": type, "session_id": "another", "parent_tool_use_id": None, **fields})
+
+    def piece(self, **delta):
+        self.say("stream_event", event={"type": "content_block_delta", "index": 0, "delta": delta})
+
+    def text(self, text):
+        self.piece(type="text_delta", text=text)
+
+    def thought(self, text):
+        self.piece(type="thinking_delta", thinking=text)
+
+    def message_end(self, text):
+        content = [{"type": "text", "text": text}]
+        self.keep("assistant", content, stop_reason="end_turn" if self.is_last else "tool_use")
+        self.say("assistant", message={"role": "assistant", "content": content})
+        self.say("stream_event", event={"type": "message_start"})
+
+    def tool_start(self, id, name, args):
+        content = [{"type": "tool_use", "id": id, "name": name, "input": args}]
+        self.keep("assistant", content, stop_reason="tool_use")
+        self.say("assistant", message={"role": "assistant", "content": content})
+
+    def tool_end(self, id, name, content, failed):
+        content = [{"type": "tool_result", "tool_use_id": id, "content": content, "is_error": failed}]
+        self.keep("user", content)
+        self.say("user", message={"role": "user", "content": content})
+
+    def permission(self, id, command):
+        request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": command}, "tool_use_id": id}
+        put({"type": "control_request", "request_id": id, "request": request})
+        answer = self.wait_for(id)
+        return bool(answer) and answer["response"]["behavior"] == "allow"
+
+    def end(self, reason, message=None):
+        self.cost += 0.25
+        usage = {"input_tokens": 10, "output_tokens": 2}
+        subtype = {"end": "success", "cancelled": "error_during_execution", "error": "error_during_execution"}[reason]
+        errors = [message] if message else []
+        self.say("result", subtype=subtype, is_error=reason != "end", errors=errors, usage=usage, total_cost_usd=self.cost)
+
+    def on(self, record):
+        request = record.get("request", {})
+        if record["type"] == "control_response":
+            response = record["response"]
+            self.answers[response["request_id"]] = response
+        elif record["type"] == "control_request":
+            put({"type": "control_response", "response": {"subtype": "success", "request_id": record["request_id"], "response": {}}})
+            if request["subtype"] == "interrupt":
+                log(event="cancel")
+                self.cancelled.set()
+        elif record["type"] == "user":
+            text = record["message"]["content"][0]["text"]
+            if record.get("priority") == "next":
+                log(event="steer", text=text)
+                self.steered.append(text)
+            else:
+                self.say("system", subtype="init", model="claude-otter")
+                self.prompt(text)
+
+
 def main():
     if "--version" in sys.argv:
         return print("1.0.0-fake")
@@ -389,7 +476,7 @@ def main():
     if mode == "brief":
         print("usage: fake [options]", flush=True)
         sys.exit("it cannot be used so")
-    agent = {"acp": Acp, "pi": Pi}[mode]()
+    agent = {"acp": Acp, "claude": Claude, "pi": Pi}[mode]()
     for line in sys.stdin.buffer:
         agent.on(json.loads(line))
 

@@ -1,5 +1,6 @@
 //! External agents against scripted programs that speak their protocols, with the faults that agents have, under kills.
 
+mod claude;
 mod crashes;
 mod faults;
 mod permissions;
@@ -15,7 +16,7 @@ use flovyn_core::error::Error;
 use flovyn_core::model::{ChunkKind, Entry, Status};
 use flovyn_core::runtime::FlovynClient;
 use flovyn_core::worker::Worker;
-use flovyn_toolkit::external::{ExternalAgent, Pi};
+use flovyn_toolkit::external::{Claude, ExternalAgent, Pi};
 use flovyn_toolkit::message::Message;
 use flovyn_toolkit::react::{AgentConfig, AgentInput, Mode, RunOutcome, USER_MESSAGE, UserMessage};
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
@@ -40,11 +41,13 @@ fn agent(folder: &Path, words: &[&str]) -> ExternalAgent {
     fs::create_dir_all(&work).expect("a folder");
     let environment = ToolEnvironment::open(&work).expect("it opens").with_sandbox(Sandbox::Off);
     let agent = match words[0] {
+        "claude" => ExternalAgent::custom(Claude::new("python3", args), work),
         "pi" => ExternalAgent::custom(Pi::new("python3", args), work),
         _ => ExternalAgent::acp("python3", args, work),
     };
     agent
         .with_value("FAKE_DIR", folder.to_string_lossy())
+        .with_value("CLAUDE_CONFIG_DIR", folder.join("claude").to_string_lossy())
         .with_approvals(ApprovalPolicy::allow_all())
         .with_environment(environment)
         .with_abort_grace(Duration::from_secs(2))
@@ -214,7 +217,7 @@ fn living(mark: &str) -> Vec<PathBuf> {
     let folders = fs::read_dir("/proc").expect("a /proc").flatten().map(|entry| entry.path());
     let carries = |path: &PathBuf| {
         let environment = fs::read(path.join("environ")).unwrap_or_default();
-        environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
+        environment.split(|&byte| byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
     };
     folders.filter(carries).collect()
 }
