@@ -378,6 +378,10 @@ impl ExternalSession for AcpSession {
         }
     }
 
+    fn waits_for_host(&self) -> bool {
+        self.host.is_busy()
+    }
+
     fn controls(&self) -> Controls {
         let cancel = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": self.id } });
         Controls { outbox: self.peer.outbox().clone(), interrupt: vec![cancel], steer: None }

@@ -1,12 +1,13 @@
 //! What an external agent says, as the run keeps it: entries of the conversation, events of the stream, what was used, and
 //! permissions as approvals.
 
-use super::event::{Answer, Permission, Record, ToolEnded};
-use super::run::{Heard2, Run};
+use super::event::{Answer, Permission, Record, ToolEnded, ToolStarted, TurnEndReason};
+use super::run::{Came, Run};
 use super::turns::Pulled;
 use crate::message::{AssistantMeta, Message, Part, Role, Thinking, ToolCall, ToolResult};
 use crate::react::{
-    APPROVAL, AgentEvent, LlmCall, ModelChoice, ToolCallEnd, ToolCallRef, ToolCallStart, UserMessage, entry_type,
+    APPROVAL, AgentEvent, Delivery, LlmCall, ModelChoice, ToolCallEnd, ToolCallRef, ToolCallStart, UserMessage,
+    entry_type,
 };
 use crate::tools::approval::{ApprovalAnswer, ApprovalRequest, Decision, Verdict};
 use crate::tools::excerpt;
@@ -62,7 +63,7 @@ impl Run<'_> {
                     self.state.model = Some(spent.model.clone());
                 }
                 Record::TurnEnd(end) => {
-                    if let Some(message) = end.message.as_ref().filter(|_| end.reason != super::TurnEndReason::Error) {
+                    if let Some(message) = end.message.as_ref().filter(|_| end.reason != TurnEndReason::Error) {
                         self.warn(message)?;
                     }
                 }
@@ -93,9 +94,9 @@ impl Run<'_> {
         Ok(asked)
     }
 
-    fn on_start(&self, started: &mut Vec<&super::event::ToolStarted>) {
+    fn on_start(&self, started: &mut Vec<&ToolStarted>) {
         for tool in started.drain(..) {
-            let super::event::ToolStarted { id, name, arguments } = tool;
+            let ToolStarted { id, name, arguments } = tool;
             let tool_call = ToolCallStart { id, name, arguments, external: true };
             AgentEvent::ToolCallStart { tool_call }.emit(self.ctx);
         }
@@ -217,9 +218,9 @@ impl Run<'_> {
         let mut approval = self.ctx.wait_raw(APPROVAL, None)?;
         loop {
             let outcome = match self.next(&mut approval).await? {
-                Heard2::Step(outcome) => outcome,
-                Heard2::Message(message) => {
-                    let waits = message.delivery == crate::react::Delivery::NextTurn;
+                Came::Step(outcome) => outcome,
+                Came::Message(message) => {
+                    let waits = message.delivery == Delivery::NextTurn;
                     self.on_message(message).await?;
                     match waits {
                         true => continue,

@@ -43,6 +43,8 @@ const STDERR: usize = 64 * 1024;
 const PRINTED: usize = 2 * 1024;
 /// After so many lines without a single record, the program speaks no protocol.
 const STRANGE: usize = 1_000;
+/// How many such lines are told of; one that prints its log there would fill ours.
+const TOLD: usize = 20;
 /// How long the process may take to end once its output has.
 const LINGER: Duration = Duration::from_secs(1);
 /// How long a program may take to say its version.
@@ -247,8 +249,11 @@ impl Peer {
     fn pass_over(&mut self, line: &[u8]) -> Spoken<()> {
         let text = String::from_utf8_lossy(line);
         let shown = excerpt::prefix(&text, 200);
-        tracing::warn!("a line of the external agent {:?} is no record: {shown}", self.name);
         self.strange += 1;
+        match self.strange {
+            ..=TOLD => tracing::warn!("a line of the external agent {:?} is no record: {shown}", self.name),
+            _ => tracing::debug!("a line of the external agent {:?} is no record: {shown}", self.name),
+        }
         if !self.has_spoken && self.printed.len() < PRINTED {
             self.printed.push_str(excerpt::prefix(&text, PRINTED - self.printed.len()));
             self.printed.push('\n');

@@ -152,6 +152,11 @@ pub trait ExternalSession: Send {
     /// Answers a permission. One that the process does not know, since it was asked by another one, changes nothing.
     async fn answer(&mut self, id: &str, answer: &Answer) -> Spoken<()>;
 
+    /// Whether it is silent because something that its host does for it takes long.
+    fn waits_for_host(&self) -> bool {
+        false
+    }
+
     /// What may be sent while [`next`](Self::next) waits.
     fn controls(&self) -> Controls;
 }

@@ -200,8 +200,8 @@ impl<'a> Run<'a> {
             let mut listening = self.act(act)?;
             let outcome = loop {
                 match self.next(&mut listening).await? {
-                    Heard2::Step(outcome) => break outcome,
-                    Heard2::Message(message) => self.on_message(message).await?,
+                    Came::Step(outcome) => break outcome,
+                    Came::Message(message) => self.on_message(message).await?,
                 }
             };
             let pulled = pulled(outcome)?;
@@ -234,20 +234,20 @@ impl<'a> Run<'a> {
     }
 
     /// Waits for a step, or for a message of the user.
-    pub(super) async fn next(&mut self, step: &mut Step) -> Result<Heard2> {
+    pub(super) async fn next(&mut self, step: &mut Step) -> Result<Came> {
         if self.message.is_none() {
             self.message = Some(self.ctx.wait_raw(USER_MESSAGE, None)?);
         }
         let message = &mut self.message;
         let heard = poll_fn(|cx| {
             if let Poll::Ready(outcome) = Pin::new(&mut *step).poll(cx) {
-                return Poll::Ready(outcome.map(Heard2::Step));
+                return Poll::Ready(outcome.map(Came::Step));
             }
             match message.as_mut().map(|message| Pin::new(message).poll(cx)) {
                 Some(Poll::Ready(outcome)) => {
                     *message = None;
                     Poll::Ready(outcome.map(|outcome| {
-                        Heard2::Message(outcome.payload().map_or_else(UserMessage::default, UserMessage::read))
+                        Came::Message(outcome.payload().map_or_else(UserMessage::default, UserMessage::read))
                     }))
                 }
                 _ => Poll::Pending,
@@ -434,7 +434,7 @@ impl<'a> Run<'a> {
 }
 
 /// What came first.
-pub(super) enum Heard2 {
+pub(super) enum Came {
     Step(Outcome),
     Message(UserMessage),
 }

@@ -215,8 +215,8 @@ impl Slot {
             Act::Steer { text } => {
                 let controls = self.controls.lock().clone();
                 // Where nothing lives, the message is part of what the next process is told.
-                if let Some(controls) = controls {
-                    controls.steer(&text)?;
+                if let Some(Err(error)) = controls.map(|controls| controls.steer(&text)) {
+                    tracing::debug!(%error, "an external agent could not be steered; its next process is told");
                 }
                 return Ok(Pulled::default());
             }
@@ -283,6 +283,7 @@ impl Slot {
             match next {
                 Some(Ok(event)) => self.hear(ctx, live, event?),
                 Some(Err(_)) if !live.records.is_empty() => return Ok(()),
+                Some(Err(_)) if session.waits_for_host() => {}
                 Some(Err(_)) => return Err(session.peer().silent(self.inactivity)),
                 None => {
                     // It does not stop when it is asked to, so it is made to.

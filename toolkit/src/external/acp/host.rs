@@ -83,6 +83,11 @@ impl Host {
         Self { environment, outbox, terminals: BTreeMap::new(), last: 0 }
     }
 
+    /// Whether a command runs.
+    pub(super) fn is_busy(&self) -> bool {
+        self.terminals.values().any(|terminal| terminal.exit.borrow().is_none())
+    }
+
     /// Reads a file of the workspace.
     pub(super) fn read(&self, request: Value, params: Value) {
         let (directory, outbox) = (self.environment.directory().clone(), self.outbox.clone());
