@@ -241,11 +241,9 @@ mod tests {
 
     #[test]
     fn a_character_is_never_torn() {
-        let mut heard = Heard::default();
-        heard.text_bytes = 3;
-        assert_eq!(heard.news(vec![text("aé🦦")]), [text("🦦")]);
-        heard.text_bytes = 4;
-        assert_eq!(heard.news(vec![text("aé🦦")]), [text("🦦")], "half of it was never recorded");
+        let heard = |text_bytes| Heard { text_bytes, ..Heard::default() };
+        assert_eq!(heard(3).news(vec![text("aé🦦")]), [text("🦦")]);
+        assert_eq!(heard(4).news(vec![text("aé🦦")]), [text("🦦")], "half of it was never recorded");
     }
 
     #[test]

@@ -41,17 +41,17 @@ fn wait_for_log(folder: &Path, event: &str, times: usize) {
 }
 
 #[test]
-fn external_a_killed_worker_bridges_nothing_twice() {
+fn family_15_a_killed_worker_bridges_nothing_twice() {
     bridges_nothing_twice("acp");
 }
 
 #[test]
-fn external_a_killed_worker_of_pi_bridges_nothing_twice() {
+fn family_15_a_killed_worker_of_pi_bridges_nothing_twice() {
     bridges_nothing_twice("pi");
 }
 
 #[test]
-fn external_a_killed_worker_of_claude_bridges_nothing_twice() {
+fn family_15_a_killed_worker_of_claude_bridges_nothing_twice() {
     bridges_nothing_twice("claude");
 }
 
@@ -89,7 +89,7 @@ fn bridges_nothing_twice(driver: &str) {
 }
 
 #[test]
-fn external_a_killed_worker_asks_once() {
+fn family_15_a_killed_worker_asks_once() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("prompt"), "say One; ask rm build; say Two").expect("it is written");
     let worker = start(folder.path());

@@ -48,7 +48,7 @@ async fn a_record_that_is_too_long_ends_the_process() {
 }
 
 #[tokio::test]
-async fn external_an_agent_that_dies_is_resumed() {
+async fn family_15_an_agent_that_dies_is_resumed() {
     let lab = Lab::new().await;
     let (outcome, run) = lab.ends("say Hello; tool read; die once; say Done").await;
     assert_eq!(outcome.text, "Done");
@@ -66,7 +66,7 @@ async fn external_an_agent_that_dies_is_resumed() {
 }
 
 #[tokio::test]
-async fn external_an_agent_that_keeps_dying_fails_the_run() {
+async fn family_15_an_agent_that_keeps_dying_fails_the_run() {
     let lab = Lab::new().await;
     let error = lab.fails("say Hello; die").await;
     assert!(error.message().contains("4 processes in a row"), "{error}");
@@ -77,7 +77,7 @@ async fn external_an_agent_that_keeps_dying_fails_the_run() {
 }
 
 #[tokio::test]
-async fn external_an_agent_that_cannot_be_resumed_says_so() {
+async fn family_15_an_agent_that_cannot_be_resumed_says_so() {
     let lab = Lab::of(&["acp", "forgetful"], |agent| agent).await;
     let error = lab.fails("say Hello; tool read; die once").await;
     assert!(error.message().contains("can neither load nor resume a session"), "{error}");
@@ -87,7 +87,7 @@ async fn external_an_agent_that_cannot_be_resumed_says_so() {
 }
 
 #[tokio::test]
-async fn external_silence_is_watched() {
+async fn family_15_silence_is_watched() {
     let lab = Lab::of(&["acp"], |agent| agent.with_inactivity(Duration::from_millis(300))).await;
     let error = lab.fails("say Hello; hang").await;
     assert!(error.message().contains("has said nothing for 0.3 s"), "{error}");

@@ -70,7 +70,7 @@ impl Lab {
         let folder = tempfile::tempdir().expect("a folder");
         let agent = with(agent(folder.path(), words));
         let flovyn = FlovynClient::builder().storage("memory:").agent(agent.clone()).task(agent.turns());
-        let flovyn = flovyn.build().await.expect("a backend");
+        let flovyn = flovyn.agent(talk::Lead).build().await.expect("a backend");
         let worker = flovyn.worker().await.expect("a worker");
         Self { folder, flovyn, agent, _worker: worker }
     }

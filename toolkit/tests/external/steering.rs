@@ -71,7 +71,7 @@ async fn an_agent_that_does_not_stop_is_stopped() {
 }
 
 #[tokio::test]
-async fn external_a_graceful_cancel_keeps_what_was_said() {
+async fn family_15_a_graceful_cancel_keeps_what_was_said() {
     let lab = Lab::new().await;
     let run = lab.start(&ask("say Hello; open build; say Never")).await;
     lab.logged("open", 1).await;
@@ -87,7 +87,7 @@ async fn external_a_graceful_cancel_keeps_what_was_said() {
 }
 
 #[tokio::test]
-async fn external_a_hard_cancel_leaves_no_process() {
+async fn family_15_a_hard_cancel_leaves_no_process() {
     let lab = Lab::new().await;
     let run = lab.start(&ask("say Hello; hang")).await;
     lab.logged("hang", 1).await;
@@ -97,7 +97,7 @@ async fn external_a_hard_cancel_leaves_no_process() {
 }
 
 #[tokio::test]
-async fn external_a_budget_ends_the_turn() {
+async fn family_15_a_budget_ends_the_turn() {
     let lab = Lab::of(&["acp"], |agent| agent.with_budget(Budget { max_calls: Some(1), ..Budget::default() })).await;
     let run = lab.start(&chat("spend 0.5; say One")).await;
     waits_for(&run, USER_MESSAGE).await;

@@ -1,6 +1,11 @@
 //! What an agent says becomes the run's: tokens, entries, events, what was used, turns of a chat.
 
 use super::*;
+use async_trait::async_trait;
+use flovyn_core::agent::AgentDefinition;
+use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::error::{Code, Result};
+use flovyn_core::model::ChildEvent;
 use flovyn_core::payload::Payload;
 use flovyn_toolkit::react::{ModelChoice, StopReason};
 use serde_json::json;
@@ -104,4 +109,40 @@ async fn what_a_driver_cannot_do_is_refused_by_name() {
     let outside = AgentInput { working_directory: Some("/etc".into()), ..ask("say Hello") };
     let error = lab.start(&outside).await.result(Some(PATIENCE)).await.expect_err("it is refused");
     assert!(error.message().contains("/etc"), "{error}");
+}
+
+/// Hands its task to an external agent, and keeps what that tells.
+#[derive(Clone)]
+pub(super) struct Lead;
+
+#[async_trait]
+impl AgentDefinition for Lead {
+    type State = ();
+    type Input = String;
+    type Output = Vec<Value>;
+
+    fn kind(&self) -> &str {
+        "lead"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, task: String) -> Result<Vec<Value>> {
+        let child = ctx.spawn_agent::<Value>("external-acp", &task)?;
+        let mut heard = Vec::new();
+        loop {
+            match ctx.wait_for_child_event(&child, None)?.await? {
+                ChildEvent::Signal { name, payload } => heard.push(json!([name, payload.parse::<Value>()?["text"]])),
+                ChildEvent::Completed { .. } => return Ok(heard),
+                other => return Err(Error::new(Code::AgentFailed, format!("the child has ended with {other:?}"))),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn family_15_a_child_tells_its_turns() {
+    let lab = Lab::new().await;
+    let run =
+        lab.flovyn.start(&Lead, &"say Hello; say Done".to_owned(), StartOptions::default()).await.expect("it starts");
+    let heard: Vec<Value> = run.result(Some(PATIENCE)).await.expect("it completes").parse().expect("JSON");
+    assert_eq!(heard, [json!(["turn", "HelloDone"])]);
 }
