@@ -18,7 +18,7 @@ use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 use futures::future::{BoxFuture, Either, select, select_all};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 /// An event of a chat.
@@ -94,6 +94,8 @@ pub(super) struct Feed {
     /// Running calls, by their op.
     running: HashMap<(u32, u32), String>,
     since: HashMap<String, Timestamp>,
+    /// Calls of an agent of others that run and whose message has not come yet.
+    external: HashSet<String>,
 }
 
 impl Feed {
@@ -134,6 +136,7 @@ impl Feed {
             answering: None,
             running: HashMap::new(),
             since: HashMap::new(),
+            external: HashSet::new(),
         }
     }
 
@@ -242,6 +245,16 @@ impl Feed {
                     self.push(ChatEvent::ToolOutput { call, text: text(&event["data"]) });
                 }
             }
+            Some("tool_call_start") if event["tool_call"]["external"] == true => {
+                let call = text(&event["tool_call"]["id"]);
+                match self.tools.contains_key(&call) {
+                    true => self.push(ChatEvent::ToolStarted(call)),
+                    // The message that has it is on its way.
+                    false => {
+                        self.external.insert(call);
+                    }
+                }
+            }
             Some("retrying") => {
                 let seconds = event["delay_ms"].as_u64().unwrap_or_default() as f64 / 1_000.0;
                 let reason = text(&event["reason"]);
@@ -323,7 +336,11 @@ impl Feed {
                             self.tools.insert(call.id.clone(), call.name.clone());
                             self.allowed.push(call.id.clone());
                         }
+                        let started: Vec<_> =
+                            message.tool_calls().filter_map(|call| self.external.take(&call.id)).collect();
+                        started.iter().for_each(|call| drop(self.since.insert(call.clone(), event.at)));
                         self.push(ChatEvent::AssistantMessage(message));
+                        started.into_iter().for_each(|call| self.push(ChatEvent::ToolStarted(call)));
                     }
                     Role::Tool => {
                         for result in message.tool_results() {
@@ -387,6 +404,7 @@ impl Feed {
                 self.push(ChatEvent::Notice(format!("{tokens} tokens of the conversation were summarised.")));
             }
             Some("answer_end") => self.queue.extend(read(content).map(ChatEvent::AnswerEnded)),
+            Some("warning") => self.push(ChatEvent::Notice(content["text"].as_str().unwrap_or_default().to_owned())),
             Some("budget_low") => self.push(ChatEvent::Notice("Little is left of the budget.".into())),
             _ => {}
         }

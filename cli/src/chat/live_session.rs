@@ -2,6 +2,7 @@
 
 use super::agents::addressed;
 use super::approval_rules::ApprovalRules;
+use super::external::ExternalAgent;
 use super::feed::Feed;
 use super::history::History;
 use super::local_agents::LocalAgents;
@@ -35,6 +36,8 @@ pub(super) struct SessionOptions {
     pub instructions: String,
     /// More of the system prompt.
     pub system_prompt: Option<String>,
+    /// The agent of others that sessions begin with; the built-in one unless given.
+    pub agent: Option<ExternalAgent>,
 }
 
 /// An open session.
@@ -97,7 +100,8 @@ impl LiveSession {
             config: AgentConfig { thinking, ..AgentConfig::default() },
             ..AgentInput::default()
         };
-        let session = store.start(directory, input.chat()).await?;
+        let input = if options.agent.is_some() { ExternalAgent::input(input) } else { input };
+        let session = store.start(directory, input.chat(), options.agent.clone()).await?;
         let feed = Feed::new(store.client(), session.handle.id());
         Ok(Self {
             session,
@@ -119,7 +123,11 @@ impl LiveSession {
         chat: &Chat,
         session: Session,
     ) -> Result<(Self, History)> {
-        let model = model_of(store, models, chat, Some(&session.input.model), None)?;
+        let model = match &session.agent {
+            // An agent of others is told of its model when it is started.
+            Some(_) => session.input.model.clone(),
+            None => model_of(store, models, chat, Some(&session.input.model), None)?,
+        };
         let history = History::of(store, &session).await?;
         let feed = Feed::resumed(store.client(), session.handle.id(), &history);
         let model = (model != session.input.model).then_some(model);

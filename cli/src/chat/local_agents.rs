@@ -5,7 +5,9 @@ use super::models::Models;
 use super::options::Confinement;
 use crate::Result;
 use flovyn_core::error::{Code, Error};
-use flovyn_toolkit::config::{Approval, Caches, ReactAgentConfig, ToolConfig, ToolHooks, Toolkit, ToolkitConfig};
+use flovyn_toolkit::config::{
+    Approval, Caches, ExternalAgentConfig, ReactAgentConfig, ToolConfig, ToolHooks, Toolkit, ToolkitConfig,
+};
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +35,8 @@ pub(crate) struct WorkerSetup<'a> {
     pub kinds: Vec<String>,
     /// What confined commands see of the machine beside programs and where they work; all of it but keys where nothing is said.
     pub readable: Option<Vec<PathBuf>>,
+    /// Agents of others.
+    pub external: Vec<ExternalAgentConfig>,
 }
 
 /// What settings say of tools.
@@ -117,6 +121,7 @@ impl WorkerSetup<'_> {
         ToolkitConfig {
             agents,
             readable: self.readable,
+            external_agents: self.external,
             working_directory: Some(self.directory.to_owned()),
             roots: self.roots,
             sandbox: Some(!self.confinement.unsandboxed),

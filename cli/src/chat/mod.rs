@@ -14,6 +14,7 @@ mod completion;
 mod cost;
 mod elicitation;
 mod exit;
+mod external;
 mod feed;
 mod field;
 mod given_text;
@@ -56,6 +57,7 @@ use approval_rules::ApprovalRules;
 use clap::ValueEnum;
 use comfy_table::Cell;
 use exit::Ending;
+use external::ExternalAgent;
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::config::home;
 use flovyn_toolkit::react::{Delivery, ModelChoice};
@@ -187,10 +189,22 @@ async fn open(
     let of_settings: Vec<_> = settings.rules.iter().filter(asks).cloned().collect();
     let rules = ApprovalRules::read(chat.policy())?.with_rules(&of_settings)?;
     let rules = rules.with_options(&chat.allowed_tools, &chat.disallowed_tools)?;
+    let agent = match (&session, &chat.agent) {
+        (Some(session), Some(named)) if session.agent.as_ref().map(ExternalAgent::text) != Some(named.trim()) => {
+            let with = session.agent.as_ref().map_or("the built-in agent", ExternalAgent::text);
+            let message = format!("the session {} is one with {with}; resume it without --agent", session.name());
+            return Err(Failed::Usage(message));
+        }
+        (Some(session), _) => session.agent.clone(),
+        (None, named) => named.as_deref().map(ExternalAgent::named).transpose()?,
+    };
     let models = Models::open(chat.fake.as_ref().map(Option::as_deref))?.with_aliases(settings.model_aliases.clone());
     let servers = servers(store, chat, &settings, &mut notices)?;
     let of_session = session.as_ref().map(|session| &session.input.model);
-    let model = live_session::model_of(store, &models, chat, of_session, settings.model.as_deref())?;
+    let model = match &agent {
+        Some(agent) => agent.shown(chat),
+        None => live_session::model_of(store, &models, chat, of_session, settings.model.as_deref())?,
+    };
     *local_agents = servers.map(|servers| {
         let confinement = Confinement {
             unsandboxed: chat.confinement.unsandboxed || settings.sandbox == Some(false),
@@ -204,8 +218,10 @@ async fn open(
             hooks: settings.hooks.of_tools(),
         };
         let (roots, store) = (Vec::new(), store.url());
+        let external = agent.iter().map(|agent| agent.config(&directory, chat, rules.agent_policy())).collect();
         let (kinds, readable) = (Vec::new(), None);
-        let setup = WorkerSetup { directory: &directory, roots, store, confinement, servers, tools, kinds, readable };
+        let setup =
+            WorkerSetup { directory: &directory, roots, store, confinement, servers, tools, kinds, readable, external };
         // The policy of the session decides what is asked, the approval rules of this process answer.
         LocalAgents::open(setup, &models, rules.agent_policy())
     });
@@ -216,6 +232,7 @@ async fn open(
         thinking: chat.thinking.or(thinking).map(Into::into),
         instructions,
         system_prompt: chat.append_system_prompt.clone(),
+        agent,
     };
     let hooks = TurnHooks::new(settings.hooks, directory);
     Ok(Opened { rules, models, session, model, options, commands, hooks, notices })
@@ -368,6 +385,10 @@ fn servers(
 async fn existing_session(store: &Store, chat: &Chat, directory: &Path) -> Result<Option<Session>> {
     if let Some(id) = &chat.fork {
         let session = store.find(Some(id), directory).await?;
+        if let Some(agent) = &session.agent {
+            let message = format!("a session with {} cannot be forked; begin another one", agent.text());
+            return Err(Failed::Usage(message));
+        }
         return store.fork(&session).await.map(Some);
     }
     match chat.resumed() {

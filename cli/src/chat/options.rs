@@ -41,6 +41,9 @@ pub(crate) struct Chat {
     /// The model, or a short name such as sonnet, opus or gpt; without one, that of the session or the usual one of the first key
     #[arg(long, value_name = "MODEL", env = "FLOVYN_MODEL")]
     pub model: Option<String>,
+    /// Talk with an agent of others: pi, claude, codex, or a command that speaks ACP, such as "gemini --experimental-acp"
+    #[arg(long, value_name = "AGENT|COMMAND", conflicts_with_all = ["output_schema", "thinking", "fake", "fork", "max_turns", "max_cost", "append_system_prompt", "mcp"])]
+    pub agent: Option<String>,
     /// How long the model thinks, from the next message on
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub thinking: Option<Thinking>,

@@ -1,5 +1,6 @@
 //! Sessions: durable runs of the built-in agent, each in a queue of its own so that two terminals do not share their work.
 
+use super::external::{self, ExternalAgent, is_external};
 use crate::print::short;
 use crate::target::is_url;
 use crate::{Failed, Result};
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// The metadata that has the directory of a session.
 const DIRECTORY: &str = "directory";
+/// The metadata that has the agent of others that it is with.
+const AGENT: &str = "agent";
 /// The metadata that has its first prompt.
 const TITLE: &str = "title";
 /// Letters of a session's name.
@@ -38,6 +41,8 @@ pub(super) struct Session {
     pub input: AgentInput,
     /// The queue of its workers.
     pub queue: String,
+    /// The agent of others that it is with; the built-in one where there is none.
+    pub agent: Option<ExternalAgent>,
 }
 
 impl Store {
@@ -82,16 +87,23 @@ impl Store {
     }
 
     /// Starts a session.
-    pub(super) async fn start(&self, directory: &Path, input: AgentInput) -> Result<Session> {
+    pub(super) async fn start(
+        &self,
+        directory: &Path,
+        input: AgentInput,
+        agent: Option<ExternalAgent>,
+    ) -> Result<Session> {
         let name = fresh_name();
         let queue = if self.served_here { format!("chat-{name}") } else { "default".to_owned() };
-        let metadata = BTreeMap::from([
+        let mut metadata = BTreeMap::from([
             (DIRECTORY.to_owned(), directory.display().to_string()),
             (TITLE.to_owned(), short(&input.user_prompt, TITLE_LENGTH)),
         ]);
+        metadata.extend(agent.as_ref().map(|agent| (AGENT.to_owned(), agent.text().to_owned())));
+        let kind = agent.as_ref().map_or_else(|| KIND.to_owned(), ExternalAgent::kind);
         let options = StartOptions { id: Some(name), queue: Some(queue.clone()), metadata, ..StartOptions::default() };
-        let handle = self.client().start(KIND, Payload::of(&input)?, options).await?;
-        Ok(Session { handle, input, queue })
+        let handle = self.client().start(&kind, Payload::of(&input)?, options).await?;
+        Ok(Session { handle, input, queue, agent })
     }
 
     /// Finds the session of an id, else the last one of a directory.
@@ -118,13 +130,15 @@ impl Store {
 
     async fn open_session(&self, handle: Handle) -> Result<Session> {
         let run = handle.describe().await?;
-        if run.new.kind != KIND {
+        let named = run.new.metadata.get(AGENT).filter(|_| is_external(&run.new.kind));
+        if run.new.kind != KIND && named.is_none() {
             let message = format!("{} is a run of the agent {:?} and no chat", name_of(&run), run.new.kind);
             return Err(Failed::Usage(format!("{message}; `flovyn chat --list` shows those")));
         }
         let storage = self.runtime.storage();
         let input = flovyn_core::storage::stored::fetch(storage, self.client().org(), &run.new.input).await?.parse()?;
-        Ok(Session { handle, input, queue: run.new.queue })
+        let agent = named.map(|named| ExternalAgent::named(named)).transpose()?;
+        Ok(Session { handle, input, queue: run.new.queue, agent })
     }
 
     /// Starts a session that shares another's conversation.
@@ -141,12 +155,17 @@ impl Store {
     /// Sessions, newest first: those of a directory, or all.
     pub(super) async fn list(&self, directory: Option<&Path>, limit: usize) -> Result<Vec<Execution>> {
         let metadata = directory.map(|directory| (DIRECTORY.to_owned(), directory.display().to_string()));
-        let filter = ExecutionFilter {
-            kind: Some(KIND.to_owned()),
-            metadata: metadata.into_iter().collect(),
-            ..ExecutionFilter::default()
-        };
-        Ok(self.client().runs(filter, PageRequest { limit, after: None }).await?.items)
+        let mut runs = Vec::new();
+        for kind in std::iter::once(KIND.to_owned()).chain(external::kinds()) {
+            let metadata = metadata.clone().into_iter().collect();
+            let filter = ExecutionFilter { kind: Some(kind.clone()), metadata, ..ExecutionFilter::default() };
+            let found = self.client().runs(filter, PageRequest { limit, after: None }).await?.items;
+            // Runs of such agents that no chat has started are none of its sessions.
+            runs.extend(found.into_iter().filter(|run| kind == KIND || run.new.metadata.contains_key(AGENT)));
+        }
+        runs.sort_by_key(|run| std::cmp::Reverse(run.created_at));
+        runs.truncate(limit);
+        Ok(runs)
     }
 }
 

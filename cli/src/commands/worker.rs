@@ -68,6 +68,7 @@ pub(crate) async fn worker(args: Worker, out: &mut Output) -> Result {
         tools: ToolSettings::default(),
         kinds: Vec::new(),
         readable: None,
+        external: Vec::new(),
     };
     let approvals = if args.yes { ApprovalPolicy::allow_all() } else { ApprovalPolicy::default() };
     let mut local_agents = LocalAgents::open(setup, &models, approvals);

@@ -4,6 +4,7 @@ mod agents;
 mod clipboard;
 mod commands;
 mod conversation;
+mod external;
 mod headless;
 mod input;
 mod mcp;
