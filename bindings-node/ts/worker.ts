@@ -345,9 +345,14 @@ export class Worker {
 
   /** @internal Serves the agent of a child that an agent has started, unless another has its kind. */
   meetAgent(agent: AnyAgent): void {
-    if (this.native === undefined || agent.toolkit !== undefined || this.agents.has(agent.kind)) return;
+    if (this.native === undefined || this.agents.has(agent.kind)) return;
     for (const name of agent.names) if (!this.agents.has(name)) this.agents.set(name, agent);
-    declare(this.native, agent);
+    if (agent.toolkit === undefined) return declare(this.native, agent);
+    if (this.toolkit === false) return;
+    this.openToolkit([agent.toolkit], false).catch((error: unknown) => {
+      if (this.native === undefined) return;
+      process.emitWarning(`agent "${agent.kind}" cannot be served here: ${messageOf(error)}`, "FlovynToolkit");
+    });
   }
 
   /** @internal The task of a kind; one that runs elsewhere if none is served here. */

@@ -5,6 +5,7 @@
 
 export { ApprovalRequest, type ApprovalPolicy, type Decision, type Rule } from "./approvals.js";
 export { type AnyDelegate, Delegate, delegate, type DelegateOptions } from "./delegates.js";
+export { External, type ExternalOptions } from "./external.js";
 export type { Api, McpServer, Provider, Toolkit } from "./kit.js";
 export {
   type About,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .events import Data, Entry, Event, Gap, Lifecycle, Retract, Token, Usage
     from .message import Message
     from .sharing import shared
+    from .toolkit import External
 
 __version__: str = _native.__version__
 
@@ -48,6 +49,7 @@ __all__ = [
     "Data",
     "Entry",
     "Event",
+    "External",
     "Gap",
     "Handle",
     "Lifecycle",
@@ -85,6 +87,7 @@ _LATER = {
     "Data": "events",
     "Entry": "events",
     "Event": "events",
+    "External": "toolkit",
     "Gap": "events",
     "Lifecycle": "events",
     "Message": "message",

@@ -112,6 +112,9 @@ class Worker:
         }
         self.queue = queue
         self._toolkit = toolkit
+        self._kit_lock = asyncio.Lock()
+        self._serving: set[asyncio.Future[None]] = set()
+        """What makes agents of the toolkit served that code has handed over."""
         self._kit: _native.Toolkit | None = None
         self._specs: dict[str, _native.TaskSpec] = {}
         self._agents: dict[str, Agent[Any, Any]] = {}
@@ -329,11 +332,29 @@ class Worker:
 
     def meet_agent(self, agent: Agent[Any, Any]) -> None:
         """Serve the agent of a child that an agent starts, unless another has its kind."""
-        if self._native is None or agent.is_native or agent.kind in self._agents:
+        if self._native is None or agent.kind in self._agents:
             return
         for name in (agent.kind, *agent.aliases):
             self._agents.setdefault(name, agent)
+        if agent.is_native:
+            serving = asyncio.ensure_future(self._serve_met())
+            self._serving.add(serving)
+            serving.add_done_callback(self._serving.discard)
+            return
         _declare(self._native, agent)
+
+    async def _serve_met(self) -> None:
+        """Serve agents of the toolkit that code has handed over; what cannot be served is said, and waits."""
+        try:
+            async with self._kit_lock:
+                if self._kit is not None:
+                    await self._serve_kit(self._kit, self._agents, self._tasks, self._lent)
+            if self._native is not None:
+                self._native.nudge()
+        except Exception as error:
+            import warnings
+
+            warnings.warn(f"an agent that was handed over cannot be served: {error}", RuntimeWarning, stacklevel=2)
 
     def meet(self, task: Task[..., Any]) -> None:
         """Serve a task that an agent called, so that its later attempts find it here."""

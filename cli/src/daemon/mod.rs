@@ -115,6 +115,7 @@ async fn serve(settings: &Settings, key: &Key, options: &Options, out: &mut Outp
         tools: ToolSettings::default(),
         kinds: settings.kinds.clone(),
         readable: Some(settings.readable.clone()),
+        external: Vec::new(),
     };
     let mut local_agents = LocalAgents::open(setup, &models, approvals);
     let toolkit = local_agents.wait_open().await?;

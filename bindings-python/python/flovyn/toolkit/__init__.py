@@ -9,6 +9,7 @@ from __future__ import annotations
 from . import llm, tools
 from .approvals import ApprovalPolicy, ApprovalRequest, Decision, Rule
 from .delegates import Delegate, DelegateLike, delegate
+from .external import External
 from .kit import Api, Provider, Toolkit
 from .llm import ModelError, Reply, TokenUsage, ToolCall, tool_result
 from .output import InvalidOutput
@@ -41,6 +42,7 @@ __all__ = [
     "Delegate",
     "DelegateLike",
     "Effect",
+    "External",
     "InvalidOutput",
     "Mode",
     "ModelError",

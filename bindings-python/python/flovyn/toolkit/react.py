@@ -260,7 +260,7 @@ def _config(
 
 
 @dataclass
-class _Declared:
+class Declared:
     """An agent as the kit reads it, and what its worker has to serve beside it."""
 
     agent: dict[str, Any]
@@ -273,7 +273,7 @@ class _Declared:
 class ReactAgent(NativeAgent["str | RunInput | Mapping[str, Any] | None", RunOutcome[T]]):
     """An agent of the built-in kind; ``react_agent`` makes one."""
 
-    def __init__(self, kind: str, declared: _Declared, description: str | None, output: Any = None) -> None:
+    def __init__(self, kind: str, declared: Declared, description: str | None, output: Any = None) -> None:
         super().__init__(kind, description)
         self._declared = declared
         self._output = output
@@ -433,4 +433,4 @@ def react_agent(
         records=records,
     )
     given_work = [one.agent for one in (*helpers, *successors) if one.agent is not None]
-    return ReactAgent(name, _Declared(agent, toolkit, own, given_work), description, output)
+    return ReactAgent(name, Declared(agent, toolkit, own, given_work), description, output)
