@@ -173,6 +173,39 @@ pub async fn what_is_in_flight_is_left_out(factory: &dyn Factory) {
     assert_eq!(segment.high, rig.high(forked.id).await);
 }
 
+/// A signal that the parent gives back later, or hands to another op, is still the outcome of the op that had it then.
+pub async fn a_fork_keeps_what_its_parent_gives_back(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let taken = rig.signal(holder.id, "s").await.id;
+    let ops = vec![holder.wait("s", None), holder.wait("s", None), holder.wait("s", None)];
+    holder.commit(ops).await;
+    let mut forks = Vec::new();
+    for (sequence, orphan) in [(0, None), (1, Some(0)), (2, Some(1))] {
+        let mut batch = holder.batch(vec![], BatchEnd::Continue);
+        batch.orphaned.extend(orphan);
+        holder.commit_batch(batch).await;
+        let between = fork(&rig, holder.id, ForkFrom::Latest).await;
+        let mut batch = holder.batch(vec![], BatchEnd::Continue);
+        batch.consumed.push(Consumed { signal: taken, by: holder.slot(sequence) });
+        holder.commit_batch(batch).await;
+        forks.push((fork(&rig, holder.id, ForkFrom::Latest).await, vec![sequence]));
+        forks.push((between, vec![]));
+    }
+    let mut batch = holder.batch(vec![], BatchEnd::Continue);
+    batch.orphaned.push(2);
+    holder.commit_batch(batch).await;
+    for (fork, expected) in forks {
+        let (_, segment) = load(&rig, &fork).await;
+        assert_eq!(sequences(&segment), expected);
+        let told = segment.facts.iter().map(|fact| match &fact.kind {
+            FactKind::Signal(signal) => signal.consumed_by.map(|by| by.sequence),
+            other => panic!("a fork has {other:?}"),
+        });
+        assert_eq!(told.collect::<Vec<_>>(), expected.into_iter().map(Some).collect::<Vec<_>>());
+    }
+}
+
 /// What ops that are left out had seen goes to the next op that is kept: replay hands outcomes over as the parent was told.
 pub async fn what_was_seen_is_kept_in_its_order(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;

@@ -167,7 +167,7 @@ macro_rules! conformance_cases {
             }
             forks {
                 a_fork_at_a_checkpoint state_and_input_may_be_replaced a_fork_at_an_op what_is_in_flight_is_left_out
-                what_was_seen_is_kept_in_its_order what_was_cancelled_later_is_open
+                what_was_seen_is_kept_in_its_order what_was_cancelled_later_is_open a_fork_keeps_what_its_parent_gives_back
                 what_was_done_for_a_stop_is_left_out
                 a_fork_at_an_entry forks_may_be_nested a_fork_of_nothing an_ended_run_may_be_forked
                 a_repeated_fork_is_one impossible_forks_are_refused ended_detached_tasks_go_with_a_fork

@@ -21,6 +21,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0007_start_timeouts.sql"),
     include_str!("migrations/0008_persistence.sql"),
     include_str!("migrations/0009_machines.sql"),
+    include_str!("migrations/0010_returned_signals.sql"),
 ];
 
 /// Begins a step and takes the lock. The number is "FLVN".

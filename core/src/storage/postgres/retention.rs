@@ -82,6 +82,7 @@ fn remove(tx: &Tx, keys: &[Key]) -> Done<()> {
         delete!("agent_entry"),
         delete!("task_execution"),
         delete!("agent_checkpoint"),
+        delete!("signal_return"),
         delete!("agent_signal"),
         delete!("commit_request"),
         delete!("event"),

@@ -404,6 +404,19 @@ CREATE TABLE schedule (
 CREATE INDEX schedule_due ON schedule USING btree (next_at) WHERE (next_at IS NOT NULL);
 ALTER TABLE schedule FORCE ROW LEVEL SECURITY;
 
+CREATE TABLE signal_return (
+    org_id uuid NOT NULL,
+    run bigint NOT NULL,
+    number bigint NOT NULL,
+    returned_commit bigint NOT NULL,
+    segment integer NOT NULL,
+    sequence integer NOT NULL,
+    consumed_commit bigint NOT NULL,
+    FOREIGN KEY (org_id, run, number) REFERENCES agent_signal(org_id, run, number),
+    PRIMARY KEY (org_id, run, number, returned_commit)
+);
+ALTER TABLE signal_return FORCE ROW LEVEL SECURITY;
+
 CREATE TABLE task_execution (
     org_id uuid NOT NULL,
     run bigint NOT NULL,

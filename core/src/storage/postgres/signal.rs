@@ -117,7 +117,11 @@ impl Signals for Tx<'_> {
     fn consumed_until(&self, parent: &Run, point: &Point) -> Done<Vec<Signal>> {
         let sql = concat!(
             select_signal!(),
-            "WHERE org_id = $1 AND run = $2 AND consumed_segment <= $3 AND consumed_commit <= $4 ORDER BY number"
+            "WHERE org_id = $1 AND run = $2 AND consumed_segment <= $3 AND consumed_commit <= $4 UNION ALL \
+             SELECT s.number, s.id, s.name, s.delivery, r.segment, r.sequence, s.created_at, s.payload \
+             FROM signal_return r JOIN agent_signal s USING (org_id, run, number) \
+             WHERE r.org_id = $1 AND r.run = $2 AND r.segment <= $3 AND r.consumed_commit <= $4 \
+             AND r.returned_commit > $4 ORDER BY number"
         );
         self.all(sql, row![parent.home.key.org.0, parent.home.key.run, point.segment, point.base], signal)
     }
@@ -135,11 +139,16 @@ impl Signals for Tx<'_> {
         Ok(())
     }
 
-    fn give_back(&self, run: &Run, by: Slot) -> Done<()> {
+    fn give_back(&self, run: &Run, by: Slot, commit: u64) -> Done<()> {
+        // Both parts see the rows as they were before.
         self.execute(
-            "UPDATE agent_signal SET consumed_segment = NULL, consumed_sequence = NULL, consumed_commit = NULL \
+            "WITH kept AS (\
+             INSERT INTO signal_return (org_id, run, number, returned_commit, segment, sequence, consumed_commit) \
+             SELECT org_id, run, number, $5, consumed_segment, consumed_sequence, consumed_commit FROM agent_signal \
+             WHERE org_id = $1 AND run = $2 AND consumed_segment = $3 AND consumed_sequence = $4) \
+             UPDATE agent_signal SET consumed_segment = NULL, consumed_sequence = NULL, consumed_commit = NULL \
              WHERE org_id = $1 AND run = $2 AND consumed_segment = $3 AND consumed_sequence = $4",
-            row![run.home.key.org.0, run.home.key.run, by.segment, by.sequence],
+            row![run.home.key.org.0, run.home.key.run, by.segment, by.sequence, commit],
         )
     }
 }

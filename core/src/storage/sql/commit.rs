@@ -359,7 +359,7 @@ impl<'a, T: Statements> Writing<'a, T> {
     fn orphan(&mut self, sequence: u32) -> Result<(), T::Fault> {
         let place = T::place(&self.run, sequence)?;
         self.tx.disarm(place)?;
-        self.tx.give_back(&self.run, self.slot(sequence))?;
+        self.tx.give_back(&self.run, self.slot(sequence), self.number)?;
         if let Some(mut task) = self.tx.task_at(place)?.filter(|task| !task.task.status.is_terminal()) {
             task.cancel(&mut self.run, &mut self.log)?;
             self.found.extend(task.fact());

@@ -341,8 +341,9 @@ pub(in crate::storage) trait Signals: Dialect {
     fn consumer(&self, run: &RunOf<Self>, signal: SignalId) -> Result<Option<Option<Slot>>, Self::Fault>;
     /// Notes that an op has consumed a signal, in the commit of this number.
     fn consume(&self, run: &RunOf<Self>, signal: SignalId, by: Slot, commit: u64) -> Result<(), Self::Fault>;
-    /// Makes the signals pending again that an op has consumed.
-    fn give_back(&self, run: &RunOf<Self>, by: Slot) -> Result<(), Self::Fault>;
+    /// Makes the signals pending again that an op has consumed, in the commit of this number. Forks that were made before
+    /// it keep them.
+    fn give_back(&self, run: &RunOf<Self>, by: Slot, commit: u64) -> Result<(), Self::Fault>;
 }
 
 /// The columns of a checkpoint.

@@ -19,6 +19,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0006_start_timeouts.sql"),
     include_str!("migrations/0007_persistence.sql"),
     include_str!("migrations/0008_machines.sql"),
+    include_str!("migrations/0009_returned_signals.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

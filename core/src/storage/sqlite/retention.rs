@@ -72,6 +72,7 @@ fn remove(tx: &Tx, run: i64) -> Done<()> {
         "DELETE FROM task_execution WHERE place BETWEEN ?1 AND ?2",
         "DELETE FROM agent_checkpoint WHERE key BETWEEN ?1 AND ?2",
         "DELETE FROM agent_signal WHERE key BETWEEN ?1 AND ?2",
+        "DELETE FROM signal_return WHERE key BETWEEN ?1 AND ?2",
         "DELETE FROM commit_request WHERE key BETWEEN ?1 AND ?2",
         "DELETE FROM event WHERE key BETWEEN ?1 AND ?2",
     ] {

@@ -313,6 +313,15 @@ CREATE TABLE schedule (
     PRIMARY KEY (org_id, id)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE signal_return (
+    key INTEGER NOT NULL,               -- of the signal
+    returned_commit INTEGER NOT NULL,
+    segment INTEGER NOT NULL,           -- of the op
+    sequence INTEGER NOT NULL,
+    consumed_commit INTEGER NOT NULL,
+    PRIMARY KEY (key, returned_commit)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE task_execution (
     place INTEGER PRIMARY KEY,
     run INTEGER GENERATED ALWAYS AS (place >> 31) VIRTUAL,

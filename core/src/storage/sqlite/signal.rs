@@ -3,7 +3,7 @@
 use super::fault::Done;
 use super::run::Run;
 use super::tx::Tx;
-use super::values::{Cell, blob, id, key, number_of, one_of, payload};
+use super::values::{Cell, blob, id, key, number_of, one_of, payload, span};
 use crate::clock::Timestamp;
 use crate::id::{SignalId, Slot};
 use crate::model::{Delivery, NewSignal, Signal};
@@ -88,12 +88,16 @@ impl Signals for Tx<'_> {
     }
 
     fn consumed_until(&self, parent: &Run, point: &Point) -> Done<Vec<Signal>> {
+        let (first, last) = span(parent.home.run);
         self.all(
             concat!(
                 select_signal!(),
-                "WHERE run = ?1 AND consumed_segment <= ?2 AND consumed_commit <= ?3 ORDER BY key"
+                "WHERE run = ?1 AND consumed_segment <= ?2 AND consumed_commit <= ?3 UNION ALL \
+                 SELECT s.key, s.id, s.name, s.delivery, r.segment, r.sequence, s.created_at, s.payload \
+                 FROM signal_return r JOIN agent_signal s ON s.key = r.key WHERE r.key BETWEEN ?4 AND ?5 \
+                 AND r.segment <= ?2 AND r.consumed_commit <= ?3 AND r.returned_commit > ?3 ORDER BY key"
             ),
-            params![parent.home.run, point.segment, point.base],
+            params![parent.home.run, point.segment, point.base, first, last],
             signal,
         )
     }
@@ -116,7 +120,13 @@ impl Signals for Tx<'_> {
         Ok(())
     }
 
-    fn give_back(&self, run: &Run, by: Slot) -> Done<()> {
+    fn give_back(&self, run: &Run, by: Slot, commit: u64) -> Done<()> {
+        self.execute(
+            "INSERT INTO signal_return (key, returned_commit, segment, sequence, consumed_commit) \
+             SELECT key, ?4, consumed_segment, consumed_sequence, consumed_commit FROM agent_signal \
+             WHERE run = ?1 AND consumed_segment = ?2 AND consumed_sequence = ?3",
+            params![run.home.run, by.segment, by.sequence, commit],
+        )?;
         self.execute(
             "UPDATE agent_signal SET consumed_segment = NULL, consumed_sequence = NULL, consumed_commit = NULL \
              WHERE run = ?1 AND consumed_segment = ?2 AND consumed_sequence = ?3",
