@@ -338,7 +338,7 @@ impl Feed {
                         }
                         let started: Vec<_> =
                             message.tool_calls().filter_map(|call| self.external.take(&call.id)).collect();
-                        started.iter().for_each(|call| drop(self.since.insert(call.clone(), event.at)));
+                        self.since.extend(started.iter().map(|call| (call.clone(), event.at)));
                         self.push(ChatEvent::AssistantMessage(message));
                         started.into_iter().for_each(|call| self.push(ChatEvent::ToolStarted(call)));
                     }

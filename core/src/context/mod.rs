@@ -77,6 +77,10 @@ pub trait AgentContext: Send + Sync {
     fn agent_execution_id(&self) -> ExecutionId;
     /// The tenant.
     fn org_id(&self) -> OrgId;
+    /// What tells this activation of the run from all others that live in this process, also from those of runs of the
+    /// same id in other stores. Inline tasks of it have the same
+    /// ([`TaskContext::activation`](crate::task::TaskContext::activation)). Other activations, of this run too, have others.
+    fn activation(&self) -> usize;
     /// The user's own name for the run.
     fn key(&self) -> Option<&str>;
     /// The queue on which its workers poll.
@@ -243,6 +247,10 @@ impl AgentContext for Context {
 
     fn org_id(&self) -> OrgId {
         self.shared.session.org()
+    }
+
+    fn activation(&self) -> usize {
+        self.shared.session.activation()
     }
 
     fn key(&self) -> Option<&str> {

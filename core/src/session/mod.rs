@@ -439,6 +439,11 @@ impl Session {
     // ── who and where ───────────────────────────────────────────────────────────────────────────────────────────
 
     /// The run.
+    /// Its address: no other session that lives has the same.
+    pub fn activation(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     pub fn execution_id(&self) -> ExecutionId {
         self.execution
     }

@@ -87,6 +87,15 @@ impl TaskContext {
         self.attempt
     }
 
+    /// What [`AgentContext::activation`](crate::context::AgentContext::activation) is for the run that runs it inline. None
+    /// where it runs off a queue.
+    pub fn activation(&self) -> Option<usize> {
+        match &self.holder {
+            Holder::Inline(session, _) => Some(session.activation()),
+            Holder::Queue(_) => None,
+        }
+    }
+
     /// The entries that a context reference of the task's own run refers to, from the root on, with their contents. A
     /// task takes the reference as its argument instead of the messages, so that a run of n turns stores n messages and
     /// not n² (rule 15).

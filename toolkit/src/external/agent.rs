@@ -244,6 +244,6 @@ impl AgentDefinition for ExternalAgent {
 
     async fn execute(&self, ctx: &dyn AgentContext, _: AgentInput) -> Result<RunOutcome> {
         let input = self.checked(ctx)?;
-        Run::new(self, ctx, input)?.to_end().await
+        Run::new(self, ctx, input)?.finish().await
     }
 }

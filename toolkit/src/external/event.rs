@@ -1,7 +1,7 @@
 //! What external agents say: events as drivers hear them, and records as the run keeps them.
 
 use crate::message::Usage;
-use crate::tools::Effect;
+use crate::tools::{Effect, excerpt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -199,7 +199,7 @@ impl Heard {
 
 /// What of a text lies beyond so many bytes that were heard before; those of it count as heard.
 fn unheard(text: String, heard: &mut usize) -> Option<String> {
-    let known = text.floor_char_boundary((*heard).min(text.len()));
+    let known = excerpt::prefix(&text, *heard).len();
     *heard -= known.min(*heard);
     if known == text.len() {
         return None;

@@ -76,12 +76,12 @@ impl<'a> Run<'a> {
         };
         let policies = std::iter::once(&agent.approvals).chain(&input.approvals);
         let approvals = policies.map(|policy| policy.compile()).collect::<Result<_>>()?;
-        let guard = Slot::enter(run, agent.driver.clone(), config, options);
+        let guard = Slot::enter(ctx.activation(), run, agent.driver.clone(), config, options);
         Ok(Self { ctx, agent, input, state: ctx.state()?, approvals, guard, message: None, exchanges: 0 })
     }
 
     /// Runs turns until the run ends.
-    pub(super) async fn to_end(mut self) -> Result<RunOutcome> {
+    pub(super) async fn finish(mut self) -> Result<RunOutcome> {
         match self.turns().await {
             // The agent gets time to stop, and what it has said is kept.
             Err(error) if error.code() == Code::Cancelled && self.ctx.check_cancellation()? => {

@@ -99,6 +99,7 @@ pub(super) struct LostPeer {
 
 /// The agent of one run in this process.
 pub(super) struct Slot {
+    activation: usize,
     run: String,
     driver: Arc<dyn ExternalAgentProtocol>,
     config: SessionConfig,
@@ -142,8 +143,9 @@ struct Live {
     records: Vec<Record>,
 }
 
-/// The slots of this process, by the ids of their runs.
-static SLOTS: LazyLock<Mutex<BTreeMap<String, Arc<Slot>>>> = LazyLock::new(Mutex::default);
+/// The slots of this process, by the activations of their runs: a run's id would not do, since two stores may have a run of
+/// the same one, and since a worker that has lost a run may still listen while the next one begins.
+static SLOTS: LazyLock<Mutex<BTreeMap<usize, Arc<Slot>>>> = LazyLock::new(Mutex::default);
 
 /// Keeps the agent of a run for as long as the run's code is in memory. Then its process ends; it is resumed when it is
 /// needed again.
@@ -158,11 +160,7 @@ impl SlotGuard {
 impl Drop for SlotGuard {
     fn drop(&mut self) {
         let slot = self.0.clone();
-        let mut slots = SLOTS.lock();
-        if slots.get(&slot.run).is_some_and(|now| Arc::ptr_eq(now, &slot)) {
-            slots.remove(&slot.run);
-        }
-        drop(slots);
+        SLOTS.lock().remove(&slot.activation);
         slot.closing.cancel();
         // Without a runtime the process is killed where its last owner lets go of it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -173,6 +171,7 @@ impl Drop for SlotGuard {
 
 impl Slot {
     pub(super) fn enter(
+        activation: usize,
         run: String,
         driver: Arc<dyn ExternalAgentProtocol>,
         config: SessionConfig,
@@ -180,7 +179,8 @@ impl Slot {
     ) -> SlotGuard {
         let SlotOptions { variables, inactivity, abort_grace } = options;
         let slot = Arc::new(Self {
-            run: run.clone(),
+            activation,
+            run,
             driver,
             config,
             variables,
@@ -193,7 +193,7 @@ impl Slot {
             news: Notify::new(),
             closing: CancellationToken::new(),
         });
-        SLOTS.lock().insert(run, slot.clone());
+        SLOTS.lock().insert(activation, slot.clone());
         SlotGuard(slot)
     }
 
@@ -202,10 +202,10 @@ impl Slot {
         *self.point.lock() = point;
     }
 
-    fn find(run: &str) -> Result<Arc<Self>> {
-        SLOTS.lock().get(run).cloned().ok_or_else(|| {
-            let message =
-                format!("no run {run} has an external agent in this process; only its own code schedules this task");
+    fn of(ctx: &TaskContext, run: &str) -> Result<Arc<Self>> {
+        let slot = ctx.activation().and_then(|activation| SLOTS.lock().get(&activation).cloned());
+        slot.filter(|slot| slot.run == run).ok_or_else(|| {
+            let message = format!("only the run of an external agent schedules this task, and inline; {run} is none");
             Error::new(Code::NonRetryable, message)
         })
     }
@@ -523,6 +523,6 @@ impl TaskDefinition for ExternalTurns {
     }
 
     async fn execute(&self, ctx: &TaskContext, input: TurnInput) -> Result<Pulled> {
-        Slot::find(&input.run)?.exchange(ctx, input.act).await
+        Slot::of(ctx, &input.run)?.exchange(ctx, input.act).await
     }
 }

@@ -43,6 +43,25 @@ async fn a_turn_is_a_conversation() {
 }
 
 #[tokio::test]
+async fn family_15_runs_of_one_id_in_two_stores_have_agents_of_their_own() {
+    let labs = [Lab::new().await, Lab::new().await];
+    let mut runs = Vec::new();
+    for (lab, word) in labs.iter().zip(["One", "Two"]) {
+        let input = ask(&format!("say Hello; wait go; say {word}"));
+        let run = lab.flovyn.start(&lab.agent, &input, StartOptions::with_id("same")).await.expect("it starts");
+        lab.logged("wait", 1).await;
+        runs.push(run);
+    }
+    assert_eq!(runs[0].id(), runs[1].id());
+    for lab in &labs {
+        lab.release("go");
+    }
+    for (run, word) in runs.iter().zip(["One", "Two"]) {
+        assert_eq!(outcome(run).await.text, format!("Hello{word}"));
+    }
+}
+
+#[tokio::test]
 async fn a_text_alone_is_a_prompt() {
     let lab = Lab::new().await;
     let prompt = Payload::of("say Hello").expect("JSON");
