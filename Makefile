@@ -56,8 +56,13 @@ $(MCP_SERVERS)/node_modules/.installed: $(MCP_SERVERS)/package-lock.json
 	@cd $(MCP_SERVERS) && npm ci --silent
 	@touch $@
 
-# Published external agents, with the Node that they need.
-$(EXTERNAL_AGENTS)/node_modules/.installed: $(EXTERNAL_AGENTS)/package-lock.json
+# The newest Node with long-term support. Published external agents need it too.
+target/node-lts/.installed-$(NODE_LTS):
+	@echo "==> Node $(NODE_LTS) into target/node-lts"
+	@npm install --silent --no-audit --no-fund --prefix $(@D) node@$(NODE_LTS)
+	@touch $@
+
+$(EXTERNAL_AGENTS)/node_modules/.installed: $(EXTERNAL_AGENTS)/package-lock.json target/node-lts/.installed-$(NODE_LTS)
 	@echo "==> external agents into $(EXTERNAL_AGENTS)/node_modules"
 	@cd $(EXTERNAL_AGENTS) && npm ci --silent
 	@touch $@
@@ -167,10 +172,9 @@ node-suites:
 # What touches the addon, again on the newest Node with long-term support.
 LTS_SUITES := agents aliases calls cancels durable ends families inline kill recipes retry shared threads toolkit values
 
-node-lts: system $(NODE)/dist/.built
+node-lts: system $(NODE)/dist/.built target/node-lts/.installed-$(NODE_LTS)
 	@echo "==> TypeScript suites on Node $(NODE_LTS)"
-	@[ -x target/node-$(NODE_LTS)/node_modules/.bin/node ] || npm install --silent --no-audit --no-fund --prefix target/node-$(NODE_LTS) node@$(NODE_LTS)
-	@cd $(NODE) && PATH=$(CURDIR)/target/node-$(NODE_LTS)/node_modules/.bin:$$PATH npx vitest run $(LTS_SUITES:%=tests/%.test.ts)
+	@cd $(NODE) && PATH=$(CURDIR)/target/node-lts/node_modules/.bin:$$PATH npx vitest run $(LTS_SUITES:%=tests/%.test.ts)
 
 scenarios: system $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> one truth in every language"

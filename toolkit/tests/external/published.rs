@@ -33,9 +33,13 @@ fn turns() -> Script {
 }
 
 fn with_settings(agent: ExternalAgent, folder: &Path) -> ExternalAgent {
-    let programs = PathBuf::from(format!("{}/tests/external/reference/node_modules/.bin", env!("CARGO_MANIFEST_DIR")));
+    let root = env!("CARGO_MANIFEST_DIR");
+    let programs = [
+        PathBuf::from(format!("{root}/tests/external/reference/node_modules/.bin")),
+        PathBuf::from(format!("{root}/../target/node-lts/node_modules/.bin")),
+    ];
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let path = std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&path))).expect("a path");
+    let path = std::env::join_paths(programs.into_iter().chain(std::env::split_paths(&path))).expect("a path");
     let folder = folder.to_string_lossy();
     let agent = agent.with_value("PATH", path.to_string_lossy()).with_value("PI_CODING_AGENT_DIR", &*folder);
     agent.with_value("PI_OFFLINE", "1").with_approvals(ApprovalPolicy::allow_all())
