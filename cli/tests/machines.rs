@@ -109,7 +109,7 @@ impl Computer {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = flovyn(&self.folder, args);
         command.env("FLOVYN_HOME", self.folder.join("home")).env_remove("FLOVYN_URL").env_remove("FLOVYN_TOKEN");
-        command.env("OF_THE_USER", HIDDEN);
+        command.env("OF_THE_USER", HIDDEN).env("FAKE_DIR", &self.folder);
         command
     }
 
@@ -239,7 +239,11 @@ async fn machines_survive_what_computers_do() {
     let (network, cut) = network(office.server.grpc.replace("http://", "").parse().unwrap()).await;
     let (direct, through) = (office.server.grpc.clone(), format!("http://{network}"));
     let file = "approve = \"all\"\nenv = [\"FOR_COMMANDS\"]\n";
-    let alpha = Computer::new(root.path(), "alpha", &direct, file);
+    let external = format!(
+        "{file}[[external]]\ndriver = \"acp\"\nenv = [\"FAKE_DIR\"]\ncommand = [\"python3\", \"{}\", \"acp\"]\n",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../toolkit/tests/external/fake_agent.py")
+    );
+    let alpha = Computer::new(root.path(), "alpha", &direct, &external);
     let beta = Computer::new(root.path(), "beta", &direct, file);
     let gamma = Computer::new(root.path(), "gamma", &through, file);
     let key = alpha.folder.join("home/daemon.key");
@@ -284,6 +288,17 @@ async fn machines_survive_what_computers_do() {
     let outside = client.start("react-agent", Payload::of(&outside).unwrap(), options).await.unwrap();
     let failed = outside.result(Some(PATIENCE)).await;
     assert!(!root.path().join("out.txt").exists(), "{failed:?}");
+
+    // An agent of others works there as well, where the file names it.
+    let asked = Payload::of("say Hello; tool read; say Done").unwrap();
+    let other = client.start("external-acp", asked, StartOptions::on_machine(Some("alpha"))).await.unwrap();
+    let done: Value =
+        other.result(Some(PATIENCE)).await.unwrap_or_else(|e| panic!("{e}\n{}", alpha.log())).parse().unwrap();
+    assert_eq!(done["text"], "Done", "{done}");
+    let listed = office.json(&["machines", "list"]);
+    let offered = &listed["items"][0]["offers"];
+    assert_eq!(offered["externalAgents"][0]["kind"], "external-acp", "{listed}");
+    assert_eq!(offered["kinds"], value!(["react-agent", "external-acp"]), "{listed}");
 
     // A name is of one machine; another computer takes another name.
     let (asking, code, _) = beta.ask("alpha");

@@ -1,9 +1,10 @@
 //! `flovyn daemon`: this computer as a machine of a server. It serves the built-in agent and its tools on the queue
 //! `machine/NAME`, by connections that it opens itself, within what its own file allows.
 //!
-//! `settings` is what the file and the options allow, `pairing` how the machine gets its key and where that is kept, `offers`
+//! `settings` is what the file and the options allow, `external` the agents of others among it, `pairing` how the machine gets its key and where that is kept, `offers`
 //! what the server is told, `service` the units that start it with the computer.
 
+mod external;
 mod offers;
 mod pairing;
 mod service;
@@ -115,7 +116,7 @@ async fn serve(settings: &Settings, key: &Key, options: &Options, out: &mut Outp
         tools: ToolSettings::default(),
         kinds: settings.kinds.clone(),
         readable: Some(settings.readable.clone()),
-        external: Vec::new(),
+        external: settings.external.iter().map(|agent| agent.config(directory, &approvals)).collect(),
     };
     let mut local_agents = LocalAgents::open(setup, &models, approvals);
     let toolkit = local_agents.wait_open().await?;
@@ -129,7 +130,7 @@ async fn serve(settings: &Settings, key: &Key, options: &Options, out: &mut Outp
     };
     let (storage, org) = (Arc::new(storage), key.org()?);
     let runtime = Runtime::over(storage.clone());
-    let offered = offers::of(settings, sandbox);
+    let offered = offers::of(settings, sandbox).await?;
     storage.announce_machine(org, &key.name, Some(&offered.to_string())).await.map_err(|error| key.explain(error))?;
     let options = WorkerOptions {
         queue: machine_queue(&key.name),
@@ -145,7 +146,7 @@ async fn serve(settings: &Settings, key: &Key, options: &Options, out: &mut Outp
         for workspace in &settings.workspaces {
             out.line(&format!("  workspace  {}", workspace.display()))?;
         }
-        out.line(&format!("  agents     {}", settings.kinds.join(", ")))?;
+        out.line(&format!("  agents     {}", settings.all_kinds().join(", ")))?;
         out.line(&format!("  sandbox    {sandbox}"))?;
         out.line("Ctrl-C ends it.")?;
     }

@@ -1,6 +1,7 @@
 //! What this computer allows: `daemon.toml` in the daemon's home, and the options of the command line in place of it. The
 //! server can ask for less, never for more.
 
+use super::external::External;
 use super::{Options, invalid};
 use crate::{Failed, Result};
 use serde::Deserialize;
@@ -33,6 +34,8 @@ pub(super) struct Settings {
     pub readable: Vec<PathBuf>,
     /// Files with MCP servers, which run with all rights of the daemon's user.
     pub mcp: Vec<PathBuf>,
+    /// Agents of others that runs may be of.
+    pub external: Vec<External>,
     /// Runs that advance at the same time.
     pub max_agents: usize,
 }
@@ -50,6 +53,7 @@ impl Default for Settings {
             sandbox: true,
             readable: Vec::new(),
             mcp: Vec::new(),
+            external: Vec::new(),
             max_agents: 100,
         }
     }
@@ -102,6 +106,11 @@ impl Settings {
         }
         Ok(settings)
     }
+
+    /// The kinds of the built-in agent and of agents of others.
+    pub(super) fn all_kinds(&self) -> Vec<String> {
+        self.kinds.iter().cloned().chain(self.external.iter().map(External::kind)).collect()
+    }
 }
 
 /// The error where no workspace is named.
@@ -139,6 +148,8 @@ mod tests {
             ("aprove = \"all\"", "unknown field `aprove`"),
             ("kinds = []", "kinds in daemon.toml is empty"),
             ("workspaces = 1", "invalid type"),
+            ("[[external]]\ndriver = \"telepathy\"", "unknown variant `telepathy`"),
+            ("[[external]]\ndriver = \"pi\"\nmodle = \"m\"", "unknown field `modle`"),
         ] {
             let error = read(file, &[folder.path()]).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");

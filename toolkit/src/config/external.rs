@@ -53,6 +53,17 @@ pub enum Driver {
     Pi,
 }
 
+impl Driver {
+    /// Its name in configurations, which is the usual program's as well.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Acp => "acp",
+            Self::Claude => "claude",
+            Self::Pi => "pi",
+        }
+    }
+}
+
 impl fmt::Debug for ExternalAgentConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExternalAgentConfig")
@@ -75,11 +86,10 @@ impl ExternalAgentConfig {
         self.approvals.0.compile()?;
         let (program, args) = match (self.command.split_first(), self.driver) {
             (Some((program, args)), _) => (program.clone(), args.to_vec()),
-            (None, Driver::Pi) => ("pi".to_owned(), Vec::new()),
-            (None, Driver::Claude) => ("claude".to_owned(), Vec::new()),
             (None, Driver::Acp) => {
                 return Err(refuse("the driver \"acp\" needs a command, such as [\"codex-acp\"]".to_owned()));
             }
+            (None, driver) => (driver.name().to_owned(), Vec::new()),
         };
         let mut agent = match self.driver {
             Driver::Acp => ExternalAgent::custom(Acp::new(program, args), directory),
