@@ -49,6 +49,11 @@ fn research_team() {
 }
 
 #[test]
+fn other_agents() {
+    runs(env!("CARGO_BIN_EXE_other-agents"), &[], 2);
+}
+
+#[test]
 fn coding_agent() {
     runs(env!("CARGO_BIN_EXE_coding-agent"), &[], 2);
 }
