@@ -65,8 +65,9 @@ rule!(family_11_a_handoff_gives_the_run_away, world, {
     let seen: Vec<String> = seen.iter().map(|entry| entry.new.content.parse().unwrap()).collect();
     assert_eq!(seen, ["hello", "there you are"], "one transcript");
     let events = world.storage.events(world::ORG, handle.id(), 0, 1_000).await.unwrap();
-    let ends: Vec<_> = events.iter().rev().take(2).map(|event| event.kind).collect();
-    assert_eq!(ends, [EventKind::Completed, EventKind::HandedOff]);
+    // The child that was left behind may have been at work: then its end comes in between.
+    let kinds = events.iter().rev().map(|event| event.kind).filter(|kind| *kind != EventKind::Signal);
+    assert_eq!(kinds.take(2).collect::<Vec<_>>(), [EventKind::Completed, EventKind::HandedOff]);
 });
 
 rule!(family_11_a_cycle_of_handoffs_ends_at_the_limit_of_depth, world, {
