@@ -78,11 +78,11 @@ impl fmt::Debug for ExternalAgentConfig {
 
 impl ExternalAgentConfig {
     /// The agent that it describes.
-    pub(super) fn agent(&self, kit: &ToolkitConfig) -> Result<ExternalAgent> {
+    pub(super) fn agent(&self, toolkit: &ToolkitConfig) -> Result<ExternalAgent> {
         let refuse =
             |why: String| Error::new(Code::InvalidArgument, format!("an external agent cannot be used: {why}"));
-        let directory = self.working_directory.clone().unwrap_or_else(|| kit.directory());
-        let environment = kit.environment(&directory)?;
+        let directory = self.working_directory.clone().unwrap_or_else(|| toolkit.directory());
+        let environment = toolkit.environment(&directory)?;
         self.approvals.0.compile()?;
         let (program, args) = match (self.command.split_first(), self.driver) {
             (Some((program, args)), _) => (program.clone(), args.to_vec()),

@@ -7,7 +7,7 @@ mod history;
 mod host;
 mod updates;
 
-use super::event::{Answer, ExternalEvent, Heard, Permission, TurnEnd, TurnEndReason};
+use super::event::{Answer, ExternalEvent, Permission, TurnEnd, TurnEndReason, TurnLog};
 use super::process::{Launch, Peer};
 use super::protocol::{
     CatchUp, Controls, ExternalAgentProtocol, ExternalSession, Lost, SessionConfig, Snapshot, Spoken,
@@ -72,7 +72,7 @@ impl ExternalAgentProtocol for Acp {
         peer: Peer,
         config: &SessionConfig,
         snapshot: &Snapshot,
-        heard: Option<&Heard>,
+        heard: Option<&TurnLog>,
     ) -> Spoken<(Box<dyn ExternalSession>, CatchUp)> {
         let mut session = AcpSession::greet(peer, config).await?;
         session.id.clone_from(&snapshot.session_id);
@@ -128,11 +128,11 @@ struct AcpSession {
     /// Where the past of a session that is loaded goes.
     history: Option<History>,
     /// What waits for a permission, by its id.
-    asked: BTreeMap<String, Asked>,
+    asked: BTreeMap<String, OpenRequest>,
 }
 
 /// What waits for a permission.
-enum Asked {
+enum OpenRequest {
     /// The agent asks for one of its tool calls.
     Tool { request: Value, call: String, options: Vec<Value> },
     /// It wants the host to change something.
@@ -283,7 +283,7 @@ impl AcpSession {
         self.ready.extend(events);
         let options = params["options"].as_array().cloned().unwrap_or_default();
         let id = request.to_string();
-        let kept = Asked::Tool { request, call: asked.id.clone(), options };
+        let kept = OpenRequest::Tool { request, call: asked.id.clone(), options };
         self.asked.insert(id.clone(), kept);
         self.ready.push_back(ExternalEvent::Permission(Permission {
             id,
@@ -302,7 +302,7 @@ impl AcpSession {
         }
         let (name, effect, arguments) = host::as_tool(&method, &params);
         let id = format!("host-{request}");
-        self.asked.insert(id.clone(), Asked::Host { request, method, params });
+        self.asked.insert(id.clone(), OpenRequest::Host { request, method, params });
         self.ready.push_back(ExternalEvent::Permission(Permission { id, name: name.to_owned(), effect, arguments }));
         Ok(())
     }
@@ -343,7 +343,7 @@ impl ExternalSession for AcpSession {
     async fn answer(&mut self, id: &str, answer: &Answer) -> Spoken<()> {
         match self.asked.remove(id) {
             None => Ok(()),
-            Some(Asked::Tool { request, call, options }) => {
+            Some(OpenRequest::Tool { request, call, options }) => {
                 let kinds: &[&str] = match answer {
                     Answer::Allow => &["allow_once", "allow_always"],
                     Answer::Deny(_) => &["reject_once", "reject_always"],
@@ -359,7 +359,7 @@ impl ExternalSession for AcpSession {
                 };
                 self.reply(&request, json!({ "outcome": outcome }))
             }
-            Some(Asked::Host { request, method, params }) => match answer {
+            Some(OpenRequest::Host { request, method, params }) => match answer {
                 Answer::Allow => {
                     self.host.change(request, &method, params);
                     Ok(())

@@ -161,7 +161,7 @@ impl Run<'_> {
     }
 
     /// Appends messages of the user, and gives them as one text. What no external agent can be told is named.
-    pub(super) fn say(&mut self, messages: &[UserMessage]) -> Result<String> {
+    pub(super) fn append_prompt(&mut self, messages: &[UserMessage]) -> Result<String> {
         let mut texts = Vec::with_capacity(messages.len());
         for message in messages {
             let refused = [

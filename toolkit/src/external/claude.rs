@@ -4,7 +4,7 @@
 //! session's. A resumed process does not tell what was said before; the transcript that Claude Code keeps of each session
 //! does, where it is found.
 
-use super::event::{Answer, ExternalEvent, Heard, Permission, Spent, ToolEnded, ToolStarted, TurnEnd, TurnEndReason};
+use super::event::{Answer, ExternalEvent, Permission, Spent, ToolEnded, ToolStarted, TurnEnd, TurnEndReason, TurnLog};
 use super::process::{Launch, Peer};
 use super::protocol::{
     CatchUp, Controls, ExternalAgentProtocol, ExternalSession, Lost, SessionConfig, Snapshot, Spoken,
@@ -80,7 +80,7 @@ impl ExternalAgentProtocol for Claude {
         peer: Peer,
         config: &SessionConfig,
         snapshot: &Snapshot,
-        heard: Option<&Heard>,
+        heard: Option<&TurnLog>,
     ) -> Spoken<(Box<dyn ExternalSession>, CatchUp)> {
         // Before the process begins, which adds to it.
         let caught = match (heard, transcript(config, &snapshot.session_id).await) {
@@ -327,8 +327,8 @@ async fn transcript(config: &SessionConfig, id: &str) -> Option<Vec<Value>> {
 }
 
 /// What a transcript says of the turn that was cut.
-fn catch_up(lines: &[Value], heard: &Heard) -> CatchUp {
-    let told = heard.told.first().map_or("", |told| told.trim());
+fn catch_up(lines: &[Value], heard: &TurnLog) -> CatchUp {
+    let first = heard.sent.first().map_or("", |text| text.trim());
     let own = lines.iter().filter(|line| line["isSidechain"] != true && line["isMeta"] != true);
     let own: Vec<_> = own.filter(|line| line["type"] == "user" || line["type"] == "assistant").collect();
     let is_said = |line: &Value| {
@@ -337,7 +337,7 @@ fn catch_up(lines: &[Value], heard: &Heard) -> CatchUp {
         line["type"] == "user" && !blocks.into_iter().any(|block| block["type"] == "tool_result")
     };
     let said = |line: &Value| words(&line["message"]["content"]);
-    let Some(place) = own.iter().rposition(|line| is_said(line) && said(line).trim() == told) else {
+    let Some(place) = own.iter().rposition(|line| is_said(line) && said(line).trim() == first) else {
         return CatchUp::Unheard;
     };
     let (mut known, mut events, mut is_over) = (Vec::new(), VecDeque::new(), false);

@@ -133,9 +133,9 @@ pub(super) enum Record {
 /// How far the current turn was recorded. After a crash, what the agent's own records say beyond it is news.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Heard {
+pub struct TurnLog {
     /// What the agent was told in this turn: the message, then those that steered it.
-    pub told: Vec<String>,
+    pub sent: Vec<String>,
     /// Bytes of its answer.
     pub text_bytes: usize,
     /// Bytes of its thinking.
@@ -146,10 +146,10 @@ pub struct Heard {
     pub spent: usize,
 }
 
-impl Heard {
+impl TurnLog {
     /// A turn that begins with a message.
     pub(super) fn of(message: String) -> Self {
-        Self { told: vec![message], ..Self::default() }
+        Self { sent: vec![message], ..Self::default() }
     }
 
     /// Takes note of a record.
@@ -179,9 +179,10 @@ impl Heard {
     }
 
     /// What of the events of this turn, as the agent's own records tell them from its beginning, is news.
-    pub(super) fn news(&self, told: Vec<ExternalEvent>) -> Vec<ExternalEvent> {
+    pub(super) fn news(&self, events: Vec<ExternalEvent>) -> Vec<ExternalEvent> {
         let (mut text, mut thinking, mut spent) = (self.text_bytes, self.thinking_bytes, self.spent);
-        told.into_iter()
+        events
+            .into_iter()
             .filter_map(|event| match event {
                 ExternalEvent::Text(more) => unheard(more, &mut text).map(ExternalEvent::Text),
                 ExternalEvent::Thinking(more) => unheard(more, &mut thinking).map(ExternalEvent::Thinking),
@@ -227,13 +228,13 @@ mod tests {
 
     #[test]
     fn only_what_was_not_recorded_is_news() {
-        let mut heard = Heard::of("go".into());
+        let mut heard = TurnLog::of("go".into());
         assert!(heard.is_silent());
         heard.note(&Record::Text { text: "Otters".into() });
         heard.note(&Record::ToolStart(ToolStarted { id: "a".into(), name: "read".into(), arguments: json!({}) }));
         assert!(heard.has_open_tools() && !heard.is_silent());
-        let told = vec![text("Ott"), text("ers hold"), start("a"), ExternalEvent::ToolEnd(end("a")), start("b")];
-        assert_eq!(heard.news(told), [text(" hold"), ExternalEvent::ToolEnd(end("a")), start("b")]);
+        let events = vec![text("Ott"), text("ers hold"), start("a"), ExternalEvent::ToolEnd(end("a")), start("b")];
+        assert_eq!(heard.news(events), [text(" hold"), ExternalEvent::ToolEnd(end("a")), start("b")]);
         heard.note(&Record::ToolEnd(end("a")));
         assert_eq!(heard.news(vec![text("Otters"), start("a"), ExternalEvent::ToolEnd(end("a"))]), []);
         assert!(!heard.has_open_tools());
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_character_is_never_torn() {
-        let heard = |text_bytes| Heard { text_bytes, ..Heard::default() };
+        let heard = |text_bytes| TurnLog { text_bytes, ..TurnLog::default() };
         assert_eq!(heard(3).news(vec![text("aé🦦")]), [text("🦦")]);
         assert_eq!(heard(4).news(vec![text("aé🦦")]), [text("🦦")], "half of it was never recorded");
     }
@@ -249,7 +250,7 @@ mod tests {
     #[test]
     fn what_was_used_counts_once() {
         let spent = || ExternalEvent::Spent(Spent { model: "m".into(), usage: Usage::default() });
-        let mut heard = Heard::default();
+        let mut heard = TurnLog::default();
         heard.note(&Record::Spent(Spent { model: "m".into(), usage: Usage::default() }));
         assert_eq!(heard.news(vec![spent(), spent()]), [spent()]);
     }

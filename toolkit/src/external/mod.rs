@@ -47,7 +47,7 @@ mod turns;
 pub use acp::Acp;
 pub use agent::ExternalAgent;
 pub use claude::Claude;
-pub use event::{Answer, ExternalEvent, Heard, Permission, Spent, ToolEnded, ToolStarted, TurnEnd, TurnEndReason};
+pub use event::{Answer, ExternalEvent, Permission, Spent, ToolEnded, ToolStarted, TurnEnd, TurnEndReason, TurnLog};
 pub use pi::Pi;
 pub use process::{Launch, Outbox, Peer};
 pub use protocol::{CatchUp, Controls, ExternalAgentProtocol, ExternalSession, Lost, SessionConfig, Snapshot, Spoken};

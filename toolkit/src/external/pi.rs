@@ -3,7 +3,7 @@
 //! A session has the id that we choose, in a file of Pi's. After a crash `get_entries` tells what came after the last turn,
 //! by the id of the entry at which that ended.
 
-use super::event::{Answer, ExternalEvent, Heard, Permission, Spent, ToolEnded, ToolStarted, TurnEnd, TurnEndReason};
+use super::event::{Answer, ExternalEvent, Permission, Spent, ToolEnded, ToolStarted, TurnEnd, TurnEndReason, TurnLog};
 use super::process::{Launch, Peer};
 use super::protocol::{
     CatchUp, Controls, ExternalAgentProtocol, ExternalSession, Lost, SessionConfig, Snapshot, Spoken,
@@ -87,7 +87,7 @@ impl ExternalAgentProtocol for Pi {
         peer: Peer,
         config: &SessionConfig,
         snapshot: &Snapshot,
-        heard: Option<&Heard>,
+        heard: Option<&TurnLog>,
     ) -> Spoken<(Box<dyn ExternalSession>, CatchUp)> {
         let mut session = PiSession::open(peer, config, snapshot.cursor.clone()).await?;
         let caught = match heard {
@@ -386,9 +386,9 @@ fn said(message: &Value) -> Vec<ExternalEvent> {
 
 /// What a message has used.
 fn spent(message: &Value) -> Option<ExternalEvent> {
-    let told = message["usage"].as_object()?;
-    let count = |name: &str| told.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let cost = told.get("cost").and_then(|cost| cost["total"].as_f64());
+    let usage = message["usage"].as_object()?;
+    let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let cost = usage.get("cost").and_then(|cost| cost["total"].as_f64());
     let mut usage = Usage {
         input: count("input"),
         cache_read: count("cacheRead"),
@@ -424,11 +424,11 @@ fn end_of(message: &Value) -> TurnEnd {
 }
 
 /// What the entries since the last turn say of the one that was cut.
-fn catch_up(entries: &[Value], heard: &Heard) -> CatchUp {
-    let told = heard.told.first().map_or("", |told| told.trim());
+fn catch_up(entries: &[Value], heard: &TurnLog) -> CatchUp {
+    let first = heard.sent.first().map_or("", |text| text.trim());
     let messages = entries.iter().filter(|entry| entry["type"] == "message").map(|entry| &entry["message"]);
     let mut messages =
-        messages.skip_while(|message| message["role"] != "user" || words(&message["content"]).trim() != told);
+        messages.skip_while(|message| message["role"] != "user" || words(&message["content"]).trim() != first);
     let (mut known, mut events, mut is_over) = (Vec::new(), Vec::new(), false);
     let Some(first) = messages.next() else { return CatchUp::Unheard };
     known.push(words(&first["content"]));
@@ -475,7 +475,7 @@ mod tests {
     #[test]
     fn entries_tell_whether_a_turn_is_over() {
         let user = |text: &str| json!({"type": "message", "message": {"role": "user", "content": text}});
-        let heard = Heard::of("go".into());
+        let heard = TurnLog::of("go".into());
         assert_eq!(catch_up(&[], &heard), CatchUp::Unheard);
         assert_eq!(catch_up(&[user("other")], &heard), CatchUp::Unheard);
         let known = vec!["go".to_owned()];

@@ -1,6 +1,6 @@
 //! The trait of drivers: what each has to know about its agent, and nothing that all of them need.
 
-use super::event::{Answer, ExternalEvent, Heard};
+use super::event::{Answer, ExternalEvent, TurnLog};
 use super::process::{Launch, Outbox, Peer};
 use crate::tools::ToolEnvironment;
 use async_trait::async_trait;
@@ -130,7 +130,7 @@ pub trait ExternalAgentProtocol: Send + Sync + 'static {
         peer: Peer,
         config: &SessionConfig,
         snapshot: &Snapshot,
-        heard: Option<&Heard>,
+        heard: Option<&TurnLog>,
     ) -> Spoken<(Box<dyn ExternalSession>, CatchUp)>;
 }
 

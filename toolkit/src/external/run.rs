@@ -1,7 +1,7 @@
 //! The run of an external agent: its session, one turn after another, messages of the user, and its end.
 
 use super::agent::ExternalAgent;
-use super::event::{Heard, Record, TurnEnd, TurnEndReason};
+use super::event::{Record, TurnEnd, TurnEndReason, TurnLog};
 use super::protocol::SessionConfig;
 use super::state::{ExternalState, TurnState};
 use super::turns::{Act, ExternalTurns, LostPeer, Point, Pulled, Slot, SlotGuard, SlotOptions, TurnInput};
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
             let followed = match self.state.turn.is_none() && self.is_over_budget()? {
                 // What the user has said is kept for whoever gives the run more.
                 true => {
-                    self.say(&std::mem::take(&mut next))?;
+                    self.append_prompt(&std::mem::take(&mut next))?;
                     Next::Stopped(StopReason::Budget, String::new())
                 }
                 false => {
@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
     /// Tells the process how far the run has come.
     fn note(&self) {
         let heard = self.state.turn.as_ref().map(|turn| turn.heard.clone());
-        let is_fresh = self.state.turns == 0 && heard.as_ref().is_none_or(Heard::is_silent);
+        let is_fresh = self.state.turns == 0 && heard.as_ref().is_none_or(TurnLog::is_silent);
         self.guard.slot().note(Point { snapshot: self.state.session.clone(), heard, is_fresh });
     }
 
@@ -190,8 +190,8 @@ impl<'a> Run<'a> {
         let mut act = match messages.is_empty() {
             true => Act::Listen,
             false => {
-                let text = self.say(&messages)?;
-                self.state.turn = Some(TurnState { heard: Heard::of(text.clone()), ..TurnState::default() });
+                let text = self.append_prompt(&messages)?;
+                self.state.turn = Some(TurnState { heard: TurnLog::of(text.clone()), ..TurnState::default() });
                 Act::Prompt { text }
             }
         };
@@ -261,8 +261,8 @@ impl<'a> Run<'a> {
         match message.delivery {
             Delivery::NextTurn => self.state.queue.push(message),
             Delivery::NextStep if self.agent.driver.steers() => {
-                let text = self.say(&[message])?;
-                self.turn_state().heard.told.push(text.clone());
+                let text = self.append_prompt(&[message])?;
+                self.turn_state().heard.sent.push(text.clone());
                 self.note();
                 self.act(Act::Steer { text })?.await?;
             }
@@ -384,12 +384,12 @@ impl<'a> Run<'a> {
             "session": self.state.session,
             "usage": self.state.usage,
         });
-        let told = match self.ctx.signal_parent("turn", &news)?.await {
+        let sent = match self.ctx.signal_parent("turn", &news)?.await {
             Ok(()) => true,
             Err(error) if matches!(error.code(), Code::NoParent | Code::ExecutionClosed) => false,
             Err(error) => return Err(error),
         };
-        self.state.has_parent = Some(told);
+        self.state.has_parent = Some(sent);
         Ok(())
     }
 

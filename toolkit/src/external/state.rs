@@ -1,6 +1,6 @@
 //! What the checkpoints of an external agent's run save.
 
-use super::event::{Answer, Heard};
+use super::event::{Answer, TurnLog};
 use super::protocol::Snapshot;
 use crate::react::{Budget, UserMessage};
 use flovyn_core::agent::AgentState;
@@ -41,7 +41,7 @@ pub struct ExternalState {
 #[serde(rename_all = "camelCase", default)]
 pub struct TurnState {
     /// What was recorded of it.
-    pub heard: Heard,
+    pub heard: TurnLog,
     /// The names of its tool calls that have not ended.
     pub open: BTreeMap<String, String>,
     /// The text of the agent's last message.

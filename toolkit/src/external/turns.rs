@@ -4,7 +4,7 @@
 //! attempt is in another one: it resumes the agent's session there and takes from the agent's own records what is beyond
 //! the last result.
 
-use super::event::{Answer, ExternalEvent, Heard, Record, TurnEnd, TurnEndReason};
+use super::event::{Answer, ExternalEvent, Record, TurnEnd, TurnEndReason, TurnLog};
 use super::process::Peer;
 use super::protocol::{
     CatchUp, Controls, ExternalAgentProtocol, ExternalSession, Lost, SessionConfig, Snapshot, Spoken,
@@ -127,7 +127,7 @@ pub(super) struct SlotOptions {
 pub(super) struct Point {
     pub snapshot: Option<Snapshot>,
     /// What was recorded of the turn that runs.
-    pub heard: Option<Heard>,
+    pub heard: Option<TurnLog>,
     /// Whether the session has come to nothing yet, so that another one would do as well.
     pub is_fresh: bool,
 }
@@ -244,7 +244,7 @@ impl Slot {
         }
         let mut pulled = Pulled { records: std::mem::take(&mut live.records), snapshot, lost: None };
         if let Err(lost) = listened {
-            pulled.lost = Some(self.bury(live, lost).await);
+            pulled.lost = Some(self.release_process(live, lost).await);
         }
         Ok(pulled)
     }
@@ -321,9 +321,9 @@ impl Slot {
             live.session = Some(session);
             return Ok(());
         };
-        let all = || heard.told.join("\n\n");
+        let all = || heard.sent.join("\n\n");
         let is_first = matches!(act, Act::Prompt { .. }) && ctx.attempt() == 1 && heard.is_silent();
-        let told = match caught {
+        let prompt = match caught {
             CatchUp::Unheard => Some(all()),
             CatchUp::Unknown if is_first => Some(all()),
             CatchUp::Unknown => Some(format!("{GO_ON}\n\nYou were asked:\n{}", all())),
@@ -334,8 +334,8 @@ impl Slot {
             CatchUp::Cut { heard: known, events } => {
                 heard.news(events).into_iter().for_each(|event| self.hear(ctx, live, event));
                 live.flush();
-                let missing = |told: &&String| !known.iter().any(|known| known.trim() == told.trim());
-                let missing: Vec<_> = heard.told.iter().filter(missing).map(String::as_str).collect();
+                let missing = |text: &&String| !known.iter().any(|known| known.trim() == text.trim());
+                let missing: Vec<_> = heard.sent.iter().filter(missing).map(String::as_str).collect();
                 match missing.is_empty() {
                     true => Some(GO_ON.to_owned()),
                     false => Some(format!("{GO_ON}\n\nMeanwhile the user has said:\n{}", missing.join("\n\n"))),
@@ -344,7 +344,7 @@ impl Slot {
         };
         // An interrupted turn is not gone on with.
         let is_interrupted = self.interrupted.lock().is_some();
-        match told {
+        match prompt {
             Some(_) if is_interrupted => {
                 let end = TurnEnd { reason: TurnEndReason::Interrupted, message: None };
                 self.hear(ctx, live, ExternalEvent::TurnEnd(end));
@@ -361,7 +361,7 @@ impl Slot {
         &self,
         live: &mut Live,
         snapshot: Option<&Snapshot>,
-        heard: Option<&Heard>,
+        heard: Option<&TurnLog>,
     ) -> Spoken<(Box<dyn ExternalSession>, CatchUp)> {
         let mut launch = self.driver.launch(&self.config, snapshot);
         launch.directory.clone_from(&self.config.working_dir);
@@ -463,7 +463,7 @@ impl Slot {
     }
 
     /// Puts away a process that is of no use any more.
-    async fn bury(&self, live: &mut Live, lost: Lost) -> LostPeer {
+    async fn release_process(&self, live: &mut Live, lost: Lost) -> LostPeer {
         *self.controls.lock() = None;
         if let Some(mut session) = live.session.take() {
             session.peer().end(Duration::from_millis(200)).await;

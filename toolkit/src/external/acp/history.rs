@@ -1,7 +1,7 @@
 //! The past of a session as `session/load` tells it again, and what of it is news.
 
 use super::updates::text_of;
-use crate::external::event::{ExternalEvent, Heard};
+use crate::external::event::{ExternalEvent, TurnLog};
 use crate::external::protocol::CatchUp;
 use serde_json::Value;
 
@@ -29,8 +29,8 @@ impl History {
 
     /// What it says of a turn, before which the agent was sent so many messages. A text that the user has said before may
     /// stand there twice; where nothing of the turn was recorded, only its own place counts.
-    pub(super) fn catch_up(self, heard: &Heard, sent: usize) -> CatchUp {
-        let told = heard.told.first().map_or("", |told| told.trim());
+    pub(super) fn catch_up(self, heard: &TurnLog, sent: usize) -> CatchUp {
+        let first = heard.sent.first().map_or("", |text| text.trim());
         let messages = self.0.iter().enumerate().filter_map(|(place, said)| match said {
             Said::User(text) => Some((place, text)),
             Said::Agent(_) => None,
@@ -40,7 +40,7 @@ impl History {
             return CatchUp::Unknown;
         }
         let is_place = |number: usize| number >= sent || !heard.is_silent();
-        let found = messages.iter().rev().find(|(number, (_, text))| text.trim() == told && is_place(*number));
+        let found = messages.iter().rev().find(|(number, (_, text))| text.trim() == first && is_place(*number));
         let Some((_, (place, _))) = found else { return CatchUp::Unheard };
         let (mut known, mut events) = (Vec::new(), Vec::new());
         let place = *place;

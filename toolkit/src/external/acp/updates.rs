@@ -119,8 +119,8 @@ impl Updates {
 
     /// What the turn has used, where the agent says it.
     pub(super) fn turn_usage(&mut self, result: &Value, agent: &str) -> Option<ExternalEvent> {
-        let told = &result["usage"];
-        let count = |name: &str| told[name].as_u64().unwrap_or(0);
+        let counts = &result["usage"];
+        let count = |name: &str| counts[name].as_u64().unwrap_or(0);
         let mut usage = Usage {
             input: count("inputTokens"),
             cache_read: count("cachedReadTokens"),
@@ -134,7 +134,7 @@ impl Updates {
             let currency = currency.clone();
             usage.cost = Some(Cost { amount_micros, currency, basis: CostBasis::Provider, table_version: None });
         }
-        let says = told.is_object() || usage.cost.is_some();
+        let says = counts.is_object() || usage.cost.is_some();
         says.then(|| ExternalEvent::Spent(Spent { model: agent.to_owned(), usage }))
     }
 }
