@@ -28,7 +28,7 @@ export {
   type ToolResult,
   type Usage,
 } from "./message.js";
-export type { NativeOptions } from "./native.js";
+export type { NativeOptions, Via } from "./native.js";
 export { InvalidOutput, type OutputOf, type OutputSchema } from "./output.js";
 export {
   escalate,

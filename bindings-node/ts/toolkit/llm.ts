@@ -16,7 +16,7 @@ import {
   type ToolCall,
   type Usage,
 } from "./message.js";
-import { inAgent, type NativeOptions, schedule } from "./native.js";
+import { inAgent, type NativeOptions, queueOf, schedule, type Via } from "./native.js";
 import {
   Asking,
   FINAL_ANSWER,
@@ -42,6 +42,11 @@ export type About = AgentContext<unknown> | ContextRef | string | readonly Messa
 
 /** How a model is asked. */
 export interface GenerateOptions extends NativeOptions {
+  /**
+   * With `"parent"` the workers of the run that has started this one make the call, with their providers and keys. What it
+   * used is this run's. `NoParent` where nobody has started it.
+   */
+  via?: Via;
   /** The model: `provider/model`. */
   model: ModelChoice;
   /** What is said after the conversation, for this call alone: it becomes no part of it. */
@@ -233,8 +238,9 @@ async function askAlone<O>(options: GenerateOptions, input: object): Promise<Rep
 }
 
 /** Schedules a model call, and where its answer has a form the calls that ask for another. */
-function scheduled<O>(activation: Activation, input: Record<string, unknown>, options: GenerateOptions): Step<Reply<O>> {
-  const { output, outputRetries = RETRIES } = options;
+function scheduled<O>(activation: Activation, input: Record<string, unknown>, given: GenerateOptions): Step<Reply<O>> {
+  const { output, outputRetries = RETRIES } = given;
+  const options = { ...given, queue: queueOf(given.via) ?? given.queue };
   const rebuild = (given: unknown): Reply<O> => replyOf<O>(given, output);
   const first = schedule(activation, "llm.generate", input, options, rebuild);
   if (output === undefined) return first;

@@ -9,9 +9,19 @@ import { Declared } from "../task.js";
 /** How a call of the toolkit is scheduled. */
 export interface NativeOptions {
   /** The queue whose workers run it; the agent's own unless given. */
-  queue?: string;
+  queue?: string | undefined;
   /** Names this call among identical ones. */
   key?: string;
+}
+
+/** Whose workers make a model call: those of the run that has started this one. */
+export type Via = "parent";
+
+/** The queue of whoever makes a call; undefined for that of the agent. */
+export function queueOf(via: Via | undefined): string | undefined {
+  if (via === undefined) return undefined;
+  if (via === "parent") return "parent/";
+  throw new InvalidArgument(`via: "${String(via)}" names nobody who can be asked; write "parent", or leave it out`);
 }
 
 /** The agent whose code runs; undefined outside of one. */

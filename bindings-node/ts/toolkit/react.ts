@@ -7,6 +7,7 @@ import { type AnyDelegate, Delegate, delegatesOf } from "./delegates.js";
 import { absolute, described, type Toolkit } from "./kit.js";
 import type { ModelChoice, Thinking } from "./llm.js";
 import type { Part } from "./message.js";
+import type { Via } from "./native.js";
 import { OutcomesOf, type OutputOf, type OutputSchema, formOf } from "./output.js";
 import { type AnyTool, made, Tool } from "./tool.js";
 
@@ -56,6 +57,8 @@ export interface AgentConfig {
   /** The most tokens of one answer; the model's own limit unless given. */
   maxTokens?: number;
   temperature?: number;
+  /** With `"parent"` the workers of the run that has started it make its model calls: it needs no key of its own. */
+  via?: Via;
   /** How long the model thinks: `off`. */
   thinking?: Thinking;
   /** What follows the model's last word: the run's end, or, in a chat, the wait for the next message. */
@@ -183,7 +186,7 @@ function descriptionOf(
   helpers: Delegate[],
   successors: Delegate[],
 ): object {
-  const { maxTurns, maxTokens, temperature, thinking, mode, fallback, parallelTools, budget } = options;
+  const { maxTurns, maxTokens, temperature, via, thinking, mode, fallback, parallelTools, budget } = options;
   const { compaction, results, retry, maxRounds, escalates } = options;
   const { supervises } = options as { supervises?: boolean };
   const agent = {
@@ -200,6 +203,7 @@ function descriptionOf(
       maxTurns,
       maxTokens,
       temperature,
+      via,
       thinking,
       mode,
       fallback,

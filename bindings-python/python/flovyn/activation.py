@@ -341,18 +341,19 @@ class Activation:
         kind: str,
         input: Any,
         *,
+        queue: str | None = None,
         key: str | None = None,
         rebuild: Rebuild | None = None,
         made: type[Step[Any]] = Step,
     ) -> Step[Any]:
-        """Schedule a task of the toolkit, which the worker runs beside its own. ``made`` is the class of its step."""
+        """Schedule a task of the toolkit, for other workers with ``queue``; ``made`` is the class of its step."""
         self.check_open()
         if self.sealed:
             return Step(self, 0)
         fake = self.worker.fakes.get(kind)
         if fake is not None:
             return self.schedule(Task(fake, kind, {}), (input,), {})
-        op, uuid = self.session.call_task(self.worker.spec_of(kind), input, key, once_name.get())
+        op, uuid = self.session.call_task(self.worker.spec_of(kind, queue), input, key, once_name.get())
         step = made(self, op, uuid, rebuild=rebuild)
         self._steps[op] = step
         self._called()

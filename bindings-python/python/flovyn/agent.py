@@ -37,6 +37,7 @@ from .serde import (
 from .signals import Signals
 
 if TYPE_CHECKING:
+    from . import _native
     from .blocking import SyncAgentContext
     from .context import AgentContext
     from .task import Task
@@ -234,6 +235,19 @@ class Agent(Generic[I, R]):
             )
         if self.state is not None and self._signature.own is None:
             self._codec_of_state().check_state(value)
+
+    def declare_to(self, worker: _native.Worker) -> None:
+        """Declare it to the engine, or again what it is by now."""
+        for name in () if self.is_native else (self.kind, *self.aliases):
+            worker.serve_agent(
+                name,
+                self.state is not None,
+                self.code,
+                self.on_divergence,
+                self.on_error,
+                self.cancellable,
+                self.replay_timeout,
+            )
 
     def own_tasks(self) -> Sequence[Task[..., Any]]:
         """Return the tasks that whoever serves it has to serve too."""

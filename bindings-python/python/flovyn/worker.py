@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import sys
 import weakref
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from . import _native
@@ -113,10 +113,8 @@ class Worker:
         self.queue = queue
         self._toolkit = toolkit
         self._kit_lock = asyncio.Lock()
-        self._serving: set[asyncio.Future[None]] = set()
-        """What makes agents of the toolkit served that code has handed over."""
         self._kit: _native.Toolkit | None = None
-        self._specs: dict[str, _native.TaskSpec] = {}
+        self._specs: dict[tuple[str, str], _native.TaskSpec] = {}
         self._agents: dict[str, Agent[Any, Any]] = {}
         self._tasks: dict[str, Task[..., Any]] = {}
         self._lent: dict[str, Task[..., Any]] = {}
@@ -193,7 +191,7 @@ class Worker:
         native = self._native = _native.Worker(self._client.native, self.hub.native)
         kit = self._kit = _native.Toolkit(self._client.native)
         for agent in self._served():
-            _declare(native, agent)
+            agent.declare_to(native)
         for agent in self._served():
             for task in agent.own_tasks():
                 if agent.is_native:
@@ -240,7 +238,8 @@ class Worker:
             served, known = self._agents | new._agents, self._tasks | new._tasks
             if lent or any(agent.is_native for agent in new._served()):
                 # It may be refused; then all stays as it is.
-                await self._serve_kit(self._kit, served, known, self._lent | lent)
+                async with self._kit_lock:
+                    await self._serve_kit(self._kit, served, known, self._lent | lent)
                 native = self._native
         if native is None:
             raise InvalidArgument("the worker was closed; ask for the client anew")
@@ -249,7 +248,7 @@ class Worker:
         self._given |= new._given
         self._agents |= new._agents
         for agent in new._served():
-            _declare(native, agent)
+            agent.declare_to(native)
         for name, task in new._tasks.items():
             if name in new._given or name not in self._given:
                 self._tasks[name] = task
@@ -336,25 +335,18 @@ class Worker:
             return
         for name in (agent.kind, *agent.aliases):
             self._agents.setdefault(name, agent)
-        if agent.is_native:
-            serving = asyncio.ensure_future(self._serve_met())
-            self._serving.add(serving)
-            serving.add_done_callback(self._serving.discard)
-            return
-        _declare(self._native, agent)
+        if not agent.is_native:
+            return agent.declare_to(self._native)
+        from .toolkit.native import serve_met
 
-    async def _serve_met(self) -> None:
-        """Serve agents of the toolkit that code has handed over; what cannot be served is said, and waits."""
-        try:
-            async with self._kit_lock:
-                if self._kit is not None:
-                    await self._serve_kit(self._kit, self._agents, self._tasks, self._lent)
-            if self._native is not None:
-                self._native.nudge()
-        except Exception as error:
-            import warnings
+        self._beside(serve_met(self._serve_kit_anew()))
 
-            warnings.warn(f"an agent that was handed over cannot be served: {error}", RuntimeWarning, stacklevel=2)
+    async def _serve_kit_anew(self) -> None:
+        async with self._kit_lock:
+            if self._kit is not None:
+                await self._serve_kit(self._kit, self._agents, self._tasks, self._lent)
+        if self._native is not None:
+            self._native.nudge()
 
     def meet(self, task: Task[..., Any]) -> None:
         """Serve a task that an agent called, so that its later attempts find it here."""
@@ -368,16 +360,17 @@ class Worker:
             for name in (task.kind, *task.aliases):
                 self._native.serve_task(name)
 
-    def spec_of(self, kind: str) -> _native.TaskSpec:
-        """Return how a task of the toolkit is scheduled."""
-        known = self._specs.get(kind)
+    def spec_of(self, kind: str, queue: str | None = None) -> _native.TaskSpec:
+        """Return how a task of the toolkit is scheduled, for this worker unless ``queue`` names others."""
+        queue = queue or self.queue
+        known = self._specs.get((kind, queue))
         if known is None:
-            known = None if self._kit is None else self._kit.spec(kind, self.queue)
+            known = None if self._kit is None else self._kit.spec(kind, queue)
             if known is None:
                 from .toolkit.native import not_served
 
                 raise not_served(kind, () if self._kit is None else self._kit.task_kinds())
-            self._specs[kind] = known
+            self._specs[kind, queue] = known
         return known
 
     def task_of(self, kind: str) -> Task[..., Any]:
@@ -409,10 +402,13 @@ class Worker:
     def tell_paused(self, run: str) -> None:
         """Say why a run was paused; who runs one alone says so himself."""
         if self._options["only"] is None and not self.hub.loop.is_closed():
-            # In a context of its own: it is no branch of the agent.
-            telling = contextvars.Context().run(self.hub.loop.create_task, stopped(self._client, run))
-            self._telling.add(telling)
-            telling.add_done_callback(self._telling.discard)
+            self._beside(stopped(self._client, run))
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> None:
+        # In a context of its own: it is no branch of the agent.
+        task = contextvars.Context().run(self.hub.loop.create_task, work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
 
     def closed(self, activation: Activation) -> None:
         """Forget an activation."""
@@ -573,20 +569,6 @@ class Worker:
             ticket.released()
         else:
             ticket.failed(*failure_of(error))
-
-
-def _declare(worker: _native.Worker, agent: Agent[Any, Any]) -> None:
-    """Declare an agent to the engine, or again what it is by now."""
-    for name in () if agent.is_native else (agent.kind, *agent.aliases):
-        worker.serve_agent(
-            name,
-            agent.state is not None,
-            agent.code,
-            agent.on_divergence,
-            agent.on_error,
-            agent.cancellable,
-            agent.replay_timeout,
-        )
 
 
 def _origin(agent: Agent[Any, Any]) -> str:

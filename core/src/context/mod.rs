@@ -52,7 +52,8 @@ pub struct TaskCall {
     pub input: Payload,
     /// How to run it; the registered task's own options where absent.
     pub options: Option<TaskOptions>,
-    /// Run it by a worker of this queue instead of here.
+    /// Run it by a worker of this queue instead of here; [`PARENT_QUEUE`](crate::model::PARENT_QUEUE) for that of the run that
+    /// has started this one.
     pub queue: Option<String>,
     /// Names this call among identical ones.
     pub key: Option<String>,

@@ -122,6 +122,22 @@ pub fn machine_of(queue: &str) -> Option<&str> {
     queue.strip_prefix(MACHINE_QUEUES)
 }
 
+/// Refuses a task of a run on one machine for another machine.
+///
+/// Errors: `PermissionDenied`.
+pub fn check_task(own: &str, queue: &str) -> Result<()> {
+    match (machine_of(own), machine_of(queue)) {
+        (Some(own), Some(named)) if own != named => Err(Error::new(
+            Code::PermissionDenied,
+            format!(
+                "a run of the machine {own:?} may have tasks done by {own:?} itself and by workers that are no machines, but not \
+                 by {named:?}"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// The code for what is wrong with a machine that was named, in words for who named it.
 ///
 /// Errors: `NotFound`, with the machines there are.

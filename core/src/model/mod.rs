@@ -73,8 +73,8 @@ pub use execution::{Claim, Created, Ends, ForkRequest, Lease, Until};
 pub use kin::Relative;
 #[doc(hidden)]
 pub use machine::{
-    Approval, Approved, MACHINE_QUEUES, MAX_OFFERS, Machine, PAIRING_TIME, Paired, Pairing, choose, machine_of,
-    machine_queue,
+    Approval, Approved, MACHINE_QUEUES, MAX_OFFERS, Machine, PAIRING_TIME, Paired, Pairing, check_task, choose,
+    machine_of, machine_queue,
 };
 #[doc(hidden)]
 pub use message::{MessageBody, NewMessage, SentMessage};
@@ -89,7 +89,7 @@ pub use signal::{NewSignal, SignalStored};
 #[doc(hidden)]
 pub use start::NewExecution;
 #[doc(hidden)]
-pub use task::{ClaimedTask, NewTask, TaskReport};
+pub use task::{ClaimedTask, NewTask, PARENT_QUEUE, TaskReport};
 
 pub(crate) use budget::Dimension;
 pub(crate) use child::{ChildEnd, Ended, handed_off, handed_signal, kept_signal, left_running, told_of};

@@ -300,6 +300,10 @@ mod code_word {
     }
 }
 
+/// Stands for the queue of the run that has started this one, in place of the queue of a task: its workers run the task,
+/// which stays this run's own. The store puts the parent's queue in its place when the task is stored.
+pub const PARENT_QUEUE: &str = "parent/";
+
 /// A task as the op that schedules it describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewTask {
@@ -307,7 +311,8 @@ pub struct NewTask {
     pub id: TaskId,
     /// The function's name.
     pub kind: String,
-    /// The queue from which it is claimed if it is not run inline, or if it is tried again.
+    /// The queue from which it is claimed if it is not run inline, or if it is tried again; [`PARENT_QUEUE`] for that of the
+    /// run's parent.
     pub queue: String,
     /// The argument.
     pub input: Payload,
@@ -317,6 +322,13 @@ pub struct NewTask {
     pub placement: Placement,
     /// The assistant entry that asked for it.
     pub entry: Option<EntryId>,
+}
+
+impl NewTask {
+    /// Whether the workers of its run's parent run it.
+    pub(crate) fn is_for_parent(&self) -> bool {
+        self.queue == PARENT_QUEUE
+    }
 }
 
 /// A stored task.

@@ -21,7 +21,9 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId};
 use crate::journal::{
     Answer, Call, Called, Ending, Handed, Machine, MachineConfig, OnceBegin, OpRef, Outside, Question, StartTask,
 };
-use crate::model::{Batch, Claim, ClaimedTask, Execution, Lease, MessageBody, Segment, Status};
+use crate::model::{
+    Batch, Claim, ClaimedTask, Execution, Lease, MessageBody, PARENT_QUEUE, Segment, Status, check_task,
+};
 use crate::payload::{Content, ContentHash, Digest, Payload, RowOf};
 use crate::storage::stored::Room;
 use crate::storage::{ClaimRequest, Storage};
@@ -290,8 +292,9 @@ impl Session {
             _ => None,
         };
         carried.map_or(Ok(()), |payload| payload.check_size(self.max_payload))?;
-        if let Call::Task { kind, options, .. } = &call {
+        if let Call::Task { kind, options, queue, .. } = &call {
             options.check(kind)?;
+            self.check_queue(queue, kind)?;
         }
         let entry = match &call {
             Call::Entry { role, entry_type, content, turn_id, metadata, thread } => Some(crate::model::NewEntry {
@@ -436,14 +439,25 @@ impl Session {
         Ok(self.call(Call::Flush, once)?.op)
     }
 
+    /// Whether a task may go to a queue: that of a parent where there is one, and that of a machine from anywhere but another
+    /// machine. What a run is never changes, so a replay is told the same.
+    fn check_queue(&self, queue: &str, kind: &str) -> Result<()> {
+        let run = self.execution();
+        if queue == PARENT_QUEUE && run.parent.is_none() && run.forked_from.is_none() {
+            let message = format!("the task {kind:?} is for the workers of this run's parent, and it has none");
+            return Err(Error::new(Code::NoParent, message));
+        }
+        check_task(&run.new.queue, queue)
+    }
+
     // ── who and where ───────────────────────────────────────────────────────────────────────────────────────────
 
-    /// The run.
     /// Its address: no other session that lives has the same.
     pub fn activation(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
+    /// The run.
     pub fn execution_id(&self) -> ExecutionId {
         self.execution
     }

@@ -3,8 +3,8 @@
 use crate::error::Result;
 use crate::id::OrgId;
 pub use crate::model::{
-    Approval, Approved, MACHINE_QUEUES, MAX_OFFERS, Machine, PAIRING_TIME, Paired, Pairing, choose, machine_of,
-    machine_queue,
+    Approval, Approved, MACHINE_QUEUES, MAX_OFFERS, Machine, PAIRING_TIME, Paired, Pairing, check_task, choose,
+    machine_of, machine_queue,
 };
 use async_trait::async_trait;
 

@@ -4,13 +4,13 @@ use crate::world::*;
 use crate::{rule, world};
 use flovyn_core::agent::NativeHost;
 use flovyn_core::client::{Handle, StartOptions};
-use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::context::{AgentContext, AgentContextExt, TaskCall};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::ChildOptions;
 use flovyn_core::model::{
-    CancelMode, Cancellation, EventKind, ExecutionFilter, OnParentEnd, PageRequest, ResumeRequest, SharedContext,
-    Status, child_signal,
+    CancelMode, Cancellation, EventKind, ExecutionFilter, OnParentEnd, PARENT_QUEUE, PageRequest, ResumeRequest,
+    SharedContext, Status, child_signal,
 };
 use flovyn_core::payload::Payload;
 use flovyn_core::worker::WorkerOptions;
@@ -430,4 +430,46 @@ rule!(family_10_a_conversation_is_shared_by_reference, world, {
 
 async fn said(ctx: &(impl AgentContext + ?Sized)) -> flovyn_core::Result<Vec<String>> {
     ctx.messages().await?.iter().map(|entry| entry.new.content.parse()).collect()
+}
+
+rule!(family_14_calls_go_by_way_of_the_parent, world, {
+    let parent = agent("parent", |ctx| {
+        Box::pin(async move {
+            let alone = by_parent(ctx, "mine")?.await.expect_err("it has no parent");
+            let far = ChildOptions { queue: Some("machine/far".into()), ..ChildOptions::default() };
+            let said = ctx.spawn_agent_with::<Value>("child", "otters", far)?.await?;
+            Ok(json!([alone.code().as_str(), said]))
+        })
+    });
+    let child = agent("child", |ctx| {
+        Box::pin(async move {
+            let said = by_parent(ctx, "hello")?.await?;
+            let other = TaskCall { queue: Some("machine/other".into()), ..call_of("echo", "hello") };
+            let refused = ctx.schedule_raw(other).err().expect("it is another machine's");
+            Ok(json!([said, refused.code().as_str()]))
+        })
+    });
+    // The worker of the child has no such task; that of the parent does it.
+    let options = WorkerOptions { queue: "machine/far".into(), ..WorkerOptions::default() };
+    let far = world.runtime.worker(Arc::new(child.clone().host()), options.clone()).await.unwrap();
+    let handle = world.start("parent").await;
+    world.forgetful(parent.clone().host().task(echo()).unwrap()).await;
+    assert_eq!(result(&handle).await, json!(["NoParent", ["hello", "PermissionDenied"]]));
+    let run = only_child(&world, &handle).await;
+    let tasks = run.tasks(PageRequest { limit: 10, after: None }).await.unwrap().items;
+    assert_eq!((tasks.len(), tasks[0].new.queue.as_str()), (1, "default"));
+    world.kill(&far).await;
+});
+
+fn call_of(kind: &str, input: &str) -> TaskCall {
+    TaskCall { kind: kind.into(), input: Payload::of(input).unwrap(), options: None, queue: None, key: None }
+}
+
+/// Has the workers of the parent say something.
+fn by_parent(
+    ctx: &dyn AgentContext,
+    what: &str,
+) -> flovyn_core::Result<impl Future<Output = flovyn_core::Result<Value>>> {
+    let step = ctx.schedule_raw(TaskCall { queue: Some(PARENT_QUEUE.into()), ..call_of("echo", what) });
+    Ok(async move { step?.await?.payload().expect("a value").parse() })
 }

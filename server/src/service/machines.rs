@@ -6,7 +6,9 @@ use crate::access::{Identity, KEY_TTL};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{CommitRequest, Failure, NewExecution, OpBody, PageRequest, Scopes};
-use flovyn_core::storage::machines::{Approval, Approved, Machine, Paired, Pairing, choose, machine_of, machine_queue};
+use flovyn_core::storage::machines::{
+    Approval, Approved, Machine, Paired, Pairing, check_task, choose, machine_of, machine_queue,
+};
 use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -165,6 +167,14 @@ impl Service {
     /// Finds the machines of a commit's children. One for which there is none is not let in: its op is told why, and its parent
     /// goes on.
     pub(crate) async fn route_children(&self, who: &Identity, commit: &mut CommitRequest) -> Result<()> {
+        if let Some(own) = who.machine().map(machine_queue) {
+            let tasks = commit.batch.ops.iter().filter_map(|op| match &op.body {
+                OpBody::Task(task) => Some(&task.queue),
+                _ => None,
+            });
+            // Its own code refuses such a task before: this one is not of ours.
+            tasks.into_iter().try_for_each(|queue| check_task(&own, queue))?;
+        }
         let of_machine = |body: &OpBody| matches!(body, OpBody::Child(child) if machine_of(&child.queue).is_some());
         if !commit.batch.ops.iter().any(|op| of_machine(&op.body)) {
             return Ok(());

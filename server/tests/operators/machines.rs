@@ -2,10 +2,18 @@
 
 use super::{ask, keyed};
 use crate::house::House;
-use flovyn_core::id::OrgId;
-use flovyn_core::storage::Storage;
+use flovyn_core::client::StartOptions;
+use flovyn_core::error::Code;
+use flovyn_core::id::{OpId, OrgId, RequestId, Slot, TaskId, WorkerId};
+use flovyn_core::model::{
+    Batch, BatchEnd, CommitRequest, Label, LabelKey, NewOp, NewTask, OpBody, OpKind, Placement, TaskOptions,
+};
+use flovyn_core::payload::{Digest, Payload};
 use flovyn_core::storage::machines::{Approval, machine_queue};
+use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
+use flovyn_core::storage::{AgentStorage, ClaimRequest, Storage, WorkSource};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// Asks as a machine that has no token.
 async fn request(house: &House, name: &str) -> (u16, Value) {
@@ -142,4 +150,54 @@ async fn a_run_is_started_on_a_machine() {
     assert_eq!(shown["machine"]["live"], json!(false), "{shown:#}");
     let (status, again) = start(json!({ "kind": "coder", "machine": "laptop", "id": "one" })).await;
     assert_eq!((status, &again["id"]), (200, &run["id"]), "{again:#}");
+}
+
+/// What a machine that does not run our code may try: a task of its run for another machine.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_has_no_other_machine_do_its_tasks() {
+    let (house, ..) = keyed(House::open().await, "admin").await;
+    let token = enrol(&**house.runtime.storage(), "laptop").await;
+    enrol(&**house.runtime.storage(), "desktop").await;
+    let options = StartOptions::on_machine(Some("laptop"));
+    let run = house.runtime.client().start("coder", Payload::null(), options).await.unwrap();
+    let options = RemoteOptions { token: Some(token) };
+    let laptop = RemoteStorage::connect(&house.serving.url(), options).await.unwrap();
+    let claim = ClaimRequest {
+        org: OrgId::DEFAULT,
+        worker: WorkerId::fresh(),
+        queue: machine_queue("laptop"),
+        kinds: ["coder".to_owned()].into(),
+        limit: 1,
+        ttl: Duration::from_secs(30),
+        only: None,
+    };
+    let claimed = laptop.claim_agents(claim).await.unwrap().remove(0);
+    let commit = |queue: &str| {
+        let (execution, slot) = (run.id(), Slot { segment: 0, sequence: 0 });
+        let task = NewTask {
+            id: TaskId(OpId { execution, slot, once: None }.uuid()),
+            kind: "tool.bash".into(),
+            queue: queue.into(),
+            input: Payload::null(),
+            options: TaskOptions::default(),
+            placement: Placement::Queue,
+            entry: None,
+        };
+        let label = Label { kind: OpKind::Task, name: "tool.bash".into(), key: LabelKey::Key("one".into()) };
+        let op = NewOp { sequence: 0, once: None, label, seen: Vec::new(), body: OpBody::Task(task) };
+        CommitRequest {
+            org: OrgId::DEFAULT,
+            execution,
+            lease: claimed.lease,
+            request_id: RequestId::fresh(),
+            digest: Digest::of_parts(&[queue.as_bytes()]),
+            base: 0,
+            known: claimed.high,
+            batch: Batch::new(0, vec![op], BatchEnd::Continue),
+            refused: Vec::new(),
+        }
+    };
+    let refused = laptop.commit(commit(&machine_queue("desktop"))).await.unwrap_err();
+    assert!(refused.code() == Code::PermissionDenied && refused.message().contains("desktop"), "{refused}");
+    laptop.commit(commit("default")).await.unwrap();
 }

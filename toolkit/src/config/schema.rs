@@ -3,7 +3,7 @@
 use super::{DelegateConfig, ExternalAgentConfig, PlannerConfig, ProviderDescription, ToolHooks};
 use crate::mcp::McpConfig;
 use crate::provider::ToolSpec;
-use crate::react::{AgentConfig, AgentTool, Budget, KIND, ModelChoice, OutputSpec};
+use crate::react::{AgentConfig, AgentTool, Budget, KIND, ModelChoice, OutputSpec, Via};
 use crate::tools::approval::{ApprovalPolicy, Decision, Otherwise};
 use crate::tools::{Effect, Fetch};
 use flovyn_core::error::{Code, Error, Result};
@@ -356,6 +356,7 @@ fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentConfig, D::
         max_turns,
         max_tokens: Some(1),
         temperature: Some(1.0),
+        via: Some(Via::Parent),
         thinking,
         mode,
         fallback: vec![ModelChoice::default()],

@@ -189,6 +189,7 @@ impl ExternalAgent {
             ("limits", !input.limits.is_none()),
             ("config.maxTokens", config.max_tokens.is_some()),
             ("config.temperature", config.temperature.is_some()),
+            ("config.via", config.via.is_some()),
             ("config.fallback", !config.fallback.is_empty()),
         ];
         let refused: Vec<_> = refused.into_iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name).collect();

@@ -5,6 +5,7 @@ use crate::message::Part;
 use crate::provider::ThinkingLevel;
 use crate::tools::approval::ApprovalPolicy;
 use crate::tools::excerpt;
+use flovyn_core::model::PARENT_QUEUE;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -69,6 +70,9 @@ pub struct AgentConfig {
     /// Sampling temperature; the model's own unless given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
+    /// Whose workers make the model calls; the run's own unless given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub via: Option<Via>,
     /// How long the model thinks.
     pub thinking: ThinkingLevel,
     /// What happens when the model has finished.
@@ -94,6 +98,23 @@ pub struct AgentConfig {
     /// The form that the run's answer has to have; in a chat, each answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputSpec>,
+}
+
+/// Whose workers make the model calls of a run. The conversation is read there, by reference; what a call used is the run's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// Those of the run that has started it, so that a child on a computer of somebody needs no key of a provider.
+    Parent,
+}
+
+impl Via {
+    /// The queue of these workers.
+    pub(super) fn queue(self) -> String {
+        match self {
+            Self::Parent => PARENT_QUEUE.to_owned(),
+        }
+    }
 }
 
 /// How much of the result of one tool call the model is shown: the first and the last lines. The rest is kept, and the
@@ -151,6 +172,7 @@ impl Default for AgentConfig {
             max_turns: 50,
             max_tokens: None,
             temperature: None,
+            via: None,
             thinking: ThinkingLevel::Off,
             mode: Mode::OneShot,
             fallback: Vec::new(),

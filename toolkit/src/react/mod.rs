@@ -74,7 +74,7 @@ pub use elicitation::{InputRefused, InputReply, InputRequest};
 pub use events::{AgentEvent, ToolCallEnd, ToolCallRef, ToolCallStart};
 pub use generate::{GenerateInput, Generated, LlmGenerate, OnFailure, Purpose, Reply};
 pub use inbox::{Delivery, UserMessage};
-pub use input::{AgentConfig, AgentInput, CompactionConfig, Mode, ModelChoice, ResultLimits};
+pub use input::{AgentConfig, AgentInput, CompactionConfig, Mode, ModelChoice, ResultLimits, Via};
 pub use ledger::{Budget, Ledger};
 pub use limits::AnswerLimits;
 pub(crate) use live_tools::{LiveTools, ToolsNow};

@@ -6,7 +6,7 @@ use super::ledger::{Reservation, answer_within};
 use super::run::{AgentRun, TurnEnd};
 use super::tool_calls::ToolCallsEnd;
 use super::transcript::LlmCall;
-use super::{AfterOutage, Mode, ModelChoice, StopReason};
+use super::{AfterOutage, Mode, ModelChoice, StopReason, Via};
 use crate::message::{AssistantMeta, ErrorKind, Message, ModelError, Origin, Part, Role, Stop, Usage};
 use crate::provider::ThinkingLevel;
 use flovyn_core::Payload;
@@ -231,7 +231,7 @@ impl AgentRun<'_> {
             kind: LlmGenerate::KIND.to_owned(),
             input: Payload::of(&input)?,
             options: Some(options),
-            queue: None,
+            queue: self.input.config.via.map(Via::queue),
             key: None,
         })
     }

@@ -1,8 +1,12 @@
 //! Agents that are tools of an agent: each call is a child, and its end is the result.
 
 use super::*;
+use flovyn_core::Payload;
+use flovyn_core::agent::NativeHost;
+use flovyn_core::model::PageRequest;
+use flovyn_core::worker::WorkerOptions;
 use flovyn_toolkit::fake_llm::{Outcome, When};
-use flovyn_toolkit::react::{AgentSpawn, Delegate, Delivery, Takes};
+use flovyn_toolkit::react::{AgentConfig, AgentSpawn, Delegate, Delivery, KIND, Takes, Via};
 
 pub(crate) fn asked(text: &str) -> When {
     When { last_user_contains: Some(text.into()), ..When::default() }
@@ -263,4 +267,38 @@ async fn a_question_that_nobody_below_can_answer_is_asked_of_a_person() {
     let said = told(&run).await.join("\n");
     assert!(said.contains("No agent waits for an answer to \"nobody\"."), "{said}");
     assert!(said.contains("answer_agent = Sea otters: All of them."), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn family_14_a_delegate_without_a_key_asks_by_way_of_its_boss() {
+    let script = Script::new([
+        Turn::call("note", json!({"text": "a"})).when(asked_with("Look at otters", false)),
+        Turn::text("They hold hands.").when(asked("Look at otters")),
+        Turn::call("otter", json!({"task": "Look at otters."})),
+        Turn::text("Done."),
+    ]);
+    let fake = FakeLlm::start(script).expect("a server");
+    let by_boss = AgentConfig { via: Some(Via::Parent), ..AgentConfig::default() };
+    let otter = named("otter").with_config(&by_boss);
+    let there = Delegate { queue: Some("far".into()), ..Delegate::of(&otter, "Knows otters.") };
+    let boss = agent().with_delegate(there).expect("a name of its own");
+    let near = NativeHost::default().agent(boss.clone()).and_then(|host| host.task(generate(&fake)));
+    // It has the tools, and neither the models nor a key.
+    let far = NativeHost::default().agent(otter).and_then(|host| host.task(Note)).expect("every kind once");
+    let runtime = flovyn_core::runtime::Runtime::open("memory:").await.expect("a store");
+    let options = WorkerOptions { queue: "far".into(), ..WorkerOptions::default() };
+    let _far = runtime.worker(Arc::new(far), options).await.expect("a worker");
+    let _near = runtime.worker(Arc::new(near.expect("every kind once")), Default::default()).await.expect("a worker");
+    let input = Payload::of(&ask("What is new?")).expect("JSON");
+    let run = runtime.client().start(KIND, input, StartOptions::default()).await.expect("it starts");
+    assert_eq!(outcome(&run).await.text, "Done.");
+    let spawned: Vec<AgentSpawn> = of_type(&run, "agent_spawn").await;
+    let child = runtime.client().handle(&spawned[0].child.to_string()).await.expect("the child");
+    let told = told(&child).await;
+    assert!(told.contains(&"tool_result: note = noted a".to_owned()), "{told:#?}");
+    let tasks = child.tasks(PageRequest { limit: 10, after: None }).await.expect("its tasks").items;
+    let calls: Vec<_> = tasks.iter().filter(|task| task.new.kind == LlmGenerate::KIND).collect();
+    assert!(calls.len() == 2 && calls.iter().all(|call| call.new.queue == "default"), "{calls:#?}");
+    let usage = child.describe().await.expect("it is there").usage;
+    assert_eq!(usage.0["fake/m"].calls, 2, "what its calls used is its own");
 }

@@ -12,6 +12,7 @@ from .delegates import Delegate, DelegateLike, delegate
 from .external import External
 from .kit import Api, Provider, Toolkit
 from .llm import ModelError, Reply, TokenUsage, ToolCall, tool_result
+from .native import Via
 from .output import InvalidOutput
 from .patterns import PlanAgent, PlanInput, PlanOutcome, TaskReport, escalate, plan_and_execute, supervisor
 from .react import (
@@ -68,6 +69,7 @@ __all__ = [
     "ToolLike",
     "ToolOutcome",
     "Toolkit",
+    "Via",
     "delegate",
     "escalate",
     "llm",

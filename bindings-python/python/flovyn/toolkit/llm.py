@@ -13,7 +13,7 @@ from ..hub import Hub
 from ..step import LocalStep, Step
 from ..task import Task
 from .kit import Toolkit
-from .native import GENERATE, NativeTask, scripted_providers
+from .native import GENERATE, NativeTask, Via, scripted_providers
 from .output import FINAL_ANSWER, RETRIES, Asking, invalid, spec_of, value_of
 from .react import Thinking
 from .tool import Tool, made_tool
@@ -120,6 +120,7 @@ def generate(
     output: type[O] | Mapping[str, Any] | None = None,
     output_retries: int = RETRIES,
     toolkit: Toolkit | None = None,
+    via: Via | None = None,
     key: str | None = None,
 ) -> Step[Reply[O]]:
     """Ask a model, and return a step that ends with its reply; readers of the run see nothing of it.
@@ -127,6 +128,9 @@ def generate(
     ``context`` is ``ctx.context_ref()``, the conversation so far, or a prompt alone; ``messages`` are said after it,
     for this call only. Inside an agent this is a durable step: recorded once, asked again only if it was lost. Outside
     of one it just asks, with the providers of ``toolkit`` or of the environment, and takes no context reference.
+
+    With ``via="parent"`` the workers of the run that has started this one make the call, with their providers and keys.
+    What it used is this run's. ``NoParent`` where nobody has started it.
 
     With ``output``, a type (pydantic model, dataclass, ``TypedDict``, ``list[int]``, …) or a JSON Schema, the answer is
     a value of it, ``reply.output``. An answer that does not fit is told what is wrong and asked for again, at most
@@ -137,7 +141,7 @@ def generate(
     """
     given = _input(context, model, messages, system, tools, tool_choice, max_tokens, temperature, thinking)
     given["quiet"] = True
-    scheduled = _scheduled(given, model, output, output_retries, key)
+    scheduled = _scheduled(given, model, output, output_retries, via, key)
     if scheduled is not None:
         return scheduled
     if "context" in given:
@@ -161,6 +165,7 @@ def stream(
     thinking: Thinking = "off",
     output: type[O] | Mapping[str, Any] | None = None,
     output_retries: int = RETRIES,
+    via: Via | None = None,
     key: str | None = None,
 ) -> Step[Reply[O]]:
     """Ask a model as ``generate`` does, and show the run's readers its words while they come.
@@ -169,27 +174,29 @@ def stream(
     entry that keeps the reply. Only an agent's run has readers: outside of one this raises ``OutsideAgent``.
     """
     given = _input(context, model, messages, system, tools, tool_choice, max_tokens, temperature, thinking)
-    scheduled = _scheduled(given, model, output, output_retries, key)
+    scheduled = _scheduled(given, model, output, output_retries, via, key)
     if scheduled is None:
         raise OutsideAgent("llm.stream shows an answer to the readers of a run; outside of an agent use llm.generate")
     return scheduled
 
 
 def _scheduled(
-    given: dict[str, Any], model: str, output: Any, retries: int, key: str | None
+    given: dict[str, Any], model: str, output: Any, retries: int, via: Via | None, key: str | None
 ) -> Step[Reply[Any]] | None:
     spec = spec_of(output, retries)
     if spec is None:
-        return _GENERATE.schedule(given, key=key, rebuild=_reply_of(model))
+        return _GENERATE.schedule(given, via=via, key=key, rebuild=_reply_of(model))
     asked: dict[str, Any] = {**given, "output": spec}
     messages: list[Mapping[str, Any]] = list(asked.get("messages") or ())
     rebuild = _reply_of(model, output)
 
     def again(reply: Reply[Any]) -> Step[Reply[Any]]:
         messages.extend((reply.message, *reply.again))
-        return cast("Step[Reply[Any]]", _GENERATE.schedule({**asked, "messages": messages}, key=key, rebuild=rebuild))
+        return cast(
+            "Step[Reply[Any]]", _GENERATE.schedule({**asked, "messages": messages}, via=via, key=key, rebuild=rebuild)
+        )
 
-    step = _GENERATE.schedule(asked, key=key, rebuild=rebuild, made=Asking)
+    step = _GENERATE.schedule(asked, via=via, key=key, rebuild=rebuild, made=Asking)
     if isinstance(step, Asking):
         step.asks_again(retries, again)
     return step

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _native
 from ..errors import InvalidArgument
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from .kit import Toolkit
 
 GENERATE = "llm.generate"
+PARENT_QUEUE = "parent/"
+"""Stands for the queue of the run that has started a run."""
+
+Via = Literal["parent"]
+"""Whose workers make a model call: those of the run that has started this one."""
 
 
 async def _elsewhere(input: Any = None) -> Any:
@@ -42,6 +47,7 @@ class NativeTask(Task[..., Any]):
         self,
         input: Any,
         *,
+        via: Via | None = None,
         key: str | None = None,
         rebuild: Rebuild | None = None,
         made: type[Step[Any]] = Step,
@@ -50,7 +56,10 @@ class NativeTask(Task[..., Any]):
         activation = current.get()
         if activation is None:
             return None
-        return activation.schedule_native(self.kind, input, key=key, rebuild=rebuild, made=made)
+        if via not in (None, "parent"):
+            raise InvalidArgument(f'via={via!r} names nobody who can be asked; write via="parent", or leave it out')
+        queue = None if via is None else PARENT_QUEUE
+        return activation.schedule_native(self.kind, input, queue=queue, key=key, rebuild=rebuild, made=made)
 
 
 async def serve_kit(
@@ -80,6 +89,16 @@ async def serve_kit(
 
         for problem in problems:
             warnings.warn(problem, RuntimeWarning, stacklevel=2)
+
+
+async def serve_met(serving: Awaitable[None]) -> None:
+    """Serve agents of the toolkit that code has handed over; what cannot be served is said, and waits."""
+    try:
+        await serving
+    except Exception as error:
+        import warnings
+
+        warnings.warn(f"an agent that was handed over cannot be served: {error}", RuntimeWarning, stacklevel=2)
 
 
 def scripted_providers() -> dict[str, dict[str, Any]]:

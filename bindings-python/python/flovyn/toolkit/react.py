@@ -15,6 +15,7 @@ from ..task import Task
 from .approvals import ApprovalPolicy
 from .delegates import Delegate, DelegateLike, made_delegates
 from .kit import Provider, Toolkit, absolute
+from .native import Via
 from .native_agent import NativeAgent
 from .output import RETRIES, spec_of, value_of
 from .tool import Tool, made_tool
@@ -179,6 +180,8 @@ class RunInput:
     max_turns: int | None = None
     max_tokens: int | None = None
     temperature: float | None = None
+    via: Via | None = None
+    """With ``"parent"``, the workers of the run that has started this one make its model calls: it needs no key."""
     thinking: Thinking | None = None
     fallback: Sequence[str] | None = None
     parallel_tools: int | None = None
@@ -207,6 +210,7 @@ class RunInput:
                 max_turns=self.max_turns,
                 max_tokens=self.max_tokens,
                 temperature=self.temperature,
+                via=self.via,
                 thinking=self.thinking,
                 fallback=self.fallback,
                 parallel_tools=self.parallel_tools,
@@ -232,6 +236,7 @@ def _config(
     max_turns: int | None,
     max_tokens: int | None,
     temperature: float | None,
+    via: Via | None,
     thinking: Thinking | None,
     fallback: Sequence[str] | None,
     parallel_tools: int | None,
@@ -247,6 +252,7 @@ def _config(
         maxTurns=max_turns,
         maxTokens=max_tokens,
         temperature=temperature,
+        via=via,
         thinking=thinking,
         fallback=None if fallback is None else listed("fallback", fallback),
         parallelTools=parallel_tools,
@@ -335,6 +341,7 @@ def react_agent(
     max_turns: int | None = None,
     max_tokens: int | None = None,
     temperature: float | None = None,
+    via: Via | None = None,
     thinking: Thinking = "off",
     fallback: Sequence[str] = (),
     parallel_tools: int | None = None,
@@ -373,6 +380,7 @@ def react_agent(
     With ``escalates`` it may ask whoever has given it its work: the run that has started it, else a person.
     ``approvals`` says which calls need a person: with ``"ask"`` those that change or run something, with ``"allow"``
     none; with ``"deny"`` such calls never run. With ``mode="chat"`` the run waits for the next ``userMessage`` signal.
+    With ``via="parent"`` the workers of the run that has started it make its model calls: it needs no key of its own.
     ``retry`` says how long an outage of the models is waited for, six hours unless given, and what follows then;
     ``results`` how much of a tool's result the model is shown, ``compaction`` how a full window is made room in.
     With ``output``, a type (pydantic model, dataclass, ``TypedDict``, ``list[int]``, …) or a JSON Schema, the run's
@@ -407,6 +415,7 @@ def react_agent(
             max_turns=max_turns,
             max_tokens=max_tokens,
             temperature=temperature,
+            via=via,
             thinking=thinking,
             fallback=fallback,
             parallel_tools=parallel_tools,

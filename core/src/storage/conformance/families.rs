@@ -1,15 +1,16 @@
 //! Runs of a family: births, ends, and what they tell each other.
 
 use super::Factory;
-use super::rig::{Holder, ORG, Rig, at_once, for_signal, gracefully, json, refused};
+use super::rig::{AGENT, Holder, ORG, Rig, at_once, for_signal, gracefully, json, refused};
 use crate::error::Code;
 use crate::id::{ExecutionId, SignalId};
 use crate::model::{
     BatchEnd, ChildEnd, ChildEvent, ChildRequest, CommitAnswer, Committed, Delivery, EventKind, FactKind, MessageBody,
-    NewOp, OnParentEnd, OpBody, RecordedBody, RecordedOp, ResumeRequest, Signal, Spent, Status, TaskOptions,
-    TaskStatus, Usage, Wait, WaitReason, answer_of, answer_signal, child_signal, event_signal, refused_op,
+    NewOp, OnParentEnd, OpBody, PARENT_QUEUE, RecordedBody, RecordedOp, ResumeRequest, Signal, Spent, Status,
+    TaskOptions, TaskStatus, Usage, Wait, WaitReason, answer_of, answer_signal, child_signal, event_signal, refused_op,
 };
 use crate::payload::Payload;
+use crate::storage::ClaimRequest;
 use std::time::Duration;
 
 /// A run with a child, both claimed.
@@ -514,4 +515,33 @@ pub async fn family_08_a_stranger_is_not_stopped(factory: &dyn Factory) {
     parent.commit_batch(batch).await;
     let run = rig.execution(stranger).await;
     assert_eq!((run.status, run.cancel), (Status::Pending, None));
+}
+
+/// A task for the workers of a run's parent has the queue of that one. What has no parent has its own workers do it.
+pub async fn family_14_a_task_goes_to_the_workers_of_the_parent(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut parent = rig.running().await;
+    let mut op = parent.child(json(&"otters"));
+    let OpBody::Child(new) = &mut op.body else { unreachable!() };
+    let id = new.id;
+    new.queue = "far".into();
+    parent.commit(vec![op]).await;
+    let elsewhere = ClaimRequest { queue: "far".into(), ..rig.asking(rig.worker(), AGENT) };
+    let claims = rig.storage.claim_agents(elsewhere).await.unwrap();
+    let mut child = Holder::of(&rig, &claims[0]);
+    assert_eq!(child.id, id);
+    let for_parent = |holder: &mut Holder<'_>| {
+        let mut op = holder.queued(TaskOptions::default());
+        if let OpBody::Task(task) = &mut op.body {
+            task.queue = PARENT_QUEUE.into();
+        }
+        op
+    };
+    let op = for_parent(&mut child);
+    child.commit(vec![op]).await;
+    let claimed = rig.claim_task().await.task;
+    assert_eq!((claimed.execution, claimed.new.queue.as_str()), (id, "default"));
+    let op = for_parent(&mut parent);
+    parent.commit(vec![op]).await;
+    assert_eq!(rig.claim_task().await.task.execution, parent.id);
 }

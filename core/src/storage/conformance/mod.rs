@@ -206,6 +206,7 @@ macro_rules! conformance_cases {
                 family_04_a_message_that_is_not_delivered_is_told family_05_a_request_has_one_answer
                 family_07_a_detached_child_goes_on family_08_a_stranger_is_not_stopped family_08_a_child_is_stopped_alone family_08_a_stop_goes_down_the_tree family_09_budgets_hold_for_the_tree family_09_the_end_of_a_root_is_booked
                 family_09_what_a_draw_gets_is_told_again family_09_a_child_is_resumed_without_a_budget
+                family_14_a_task_goes_to_the_workers_of_the_parent
             }
             conversations {
                 family_10_a_child_goes_on_from_the_conversation_of_its_parent

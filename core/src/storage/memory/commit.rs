@@ -34,6 +34,7 @@ impl State {
                 format!("the run {id} cannot go on here: another run of its concurrency key is RUNNING; drop the work"),
             ));
         }
+        self.name_parent_queue((org, id), &mut request.batch)?;
         self.store_payloads(org, &mut request.batch)?;
         let run = self.run(org, id)?;
         run.check_slots(&request.batch)?;

@@ -7,8 +7,8 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{ExecutionId, OrgId, SignalId, Slot};
 use crate::model::{
-    Cancellation, ChildEnd, CommitRequest, Created, Ended, EventKind, NewExecution, NewSignal, OnParentEnd, OpBody,
-    RecordedOp,
+    Batch, Cancellation, ChildEnd, CommitRequest, Created, Ended, EventKind, NewExecution, NewSignal, OnParentEnd,
+    OpBody, RecordedOp,
 };
 use crate::storage::limits::check_family;
 use serde_json::json;
@@ -17,6 +17,20 @@ use serde_json::json;
 pub(super) const BY_PARENT: &str = "parent";
 
 impl State {
+    /// Gives tasks for the workers of the run's parent its queue. A fork of a child has no parent: its own workers have to do.
+    pub(super) fn name_parent_queue(&self, (org, id): RunKey, batch: &mut Batch) -> Result<()> {
+        let tasks = batch.ops.iter_mut().filter_map(|op| match &mut op.body {
+            OpBody::Task(task) if task.is_for_parent() => Some(task),
+            _ => None,
+        });
+        for task in tasks {
+            let run = self.run(org, id)?;
+            let parent = run.exec.parent.map_or(Ok(run), |parent| self.run(org, parent))?;
+            task.queue.clone_from(&parent.exec.new.queue);
+        }
+        Ok(())
+    }
+
     /// Starts the children of a batch. The parent is told at once of children that it may not start, and of those that it
     /// has started before and that have ended.
     pub(super) fn bear_children(

@@ -248,7 +248,13 @@ impl<'a, T: Statements> Writing<'a, T> {
         match &op.body {
             OpBody::Entry(new) => return op::append(tx, run, log, slot, op, new),
             OpBody::Task(new) => {
-                let task = TaskRow::new(run, T::org(&run.home), T::place(run, op.sequence)?, slot, new, tx.now());
+                let place = T::place(run, op.sequence)?;
+                let mut task = TaskRow::new(run, T::org(&run.home), place, slot, new, tx.now());
+                if new.is_for_parent() {
+                    // A fork of a child has no parent: its own workers have to do.
+                    let whose = run.parent.unwrap_or(run.id);
+                    task.task.new.queue = tx.execution_of(T::org(&run.home), whose)?.new.queue;
+                }
                 let ends = |report: &AttemptReport| report.sequence == op.sequence && report.attempt == 1;
                 if new.placement == Placement::Queue {
                     task.emit(run, log, EventKind::TaskScheduled, json!({}))?;
