@@ -12,7 +12,7 @@ const FAKE = resolve(__dirname, "../../toolkit/tests/external/fake_agent.py");
 function fake(driver: "acp" | "claude" | "pi"): External {
   const folder = mkdtempSync(join(tmpdir(), "external-"));
   const command = ["python3", FAKE, driver];
-  return External[driver]({ workingDir: folder, command, approvals: "allow", env: { FAKE_DIR: folder } });
+  return External[driver]({ workingDir: folder, command, approvals: "allow", env: { FAKE_DIR: folder, CLAUDE_CONFIG_DIR: folder } });
 }
 
 describe("agents of others", () => {

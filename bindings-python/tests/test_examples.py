@@ -14,7 +14,7 @@ from flovyn.testing import check
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROVED = {"hello", "tools", "approval", "streaming", "branching", "crash", "worker"}
 #: What only starts workers and looks on; the agent of the toolkit and families are killed in tests of their own.
-LOOKS_ON = {"three_languages", "coding_agent", "research_team", "other_agents"}
+LOOKS_ON = {"three_languages", "coding_agent", "research_team", "laptop_hands", "other_agents"}
 
 Load = Callable[[str], ModuleType]
 

@@ -16,7 +16,8 @@ FAKE = str(Path(__file__).parents[2] / "toolkit" / "tests" / "external" / "fake_
 
 
 def fake(driver: str, folder: Path) -> External:
-    given: dict[str, Any] = {"working_dir": folder, "approvals": "allow", "env": {"FAKE_DIR": str(folder)}}
+    env = {"FAKE_DIR": str(folder), "CLAUDE_CONFIG_DIR": str(folder)}
+    given: dict[str, Any] = {"working_dir": folder, "approvals": "allow", "env": env}
     command = [sys.executable, FAKE, driver]
     match driver:
         case "pi":
