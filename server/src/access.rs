@@ -128,8 +128,14 @@ impl Access {
 
     /// Knows the keys of a store; one that is revoked stops working within five seconds.
     pub fn keys_of(storage: Arc<dyn Storage>) -> Self {
+        Self::of([]).and_keys_of(storage)
+    }
+
+    /// Knows these tokens, and the keys of a store.
+    #[must_use]
+    pub fn and_keys_of(self, storage: Arc<dyn Storage>) -> Self {
         let keys = Keys { storage, seen: Mutex::default(), refused: Mutex::default() };
-        Self(Arc::new(Credentials { tokens: HashMap::new(), keys: Some(keys) }))
+        Self(Arc::new(Credentials { tokens: self.0.tokens.clone(), keys: Some(keys) }))
     }
 
     /// Looks a key up again when it is next sent.
@@ -251,7 +257,8 @@ mod tests {
     async fn a_revoked_key_stops_working() {
         let clock = ManualClock::new(Timestamp(0));
         let storage = Arc::new(MemoryStorage::new(Arc::new(clock.clone())));
-        let access = Access::keys_of(storage.clone());
+        let access = Access::of([("fixed", Identity::operator())]).and_keys_of(storage.clone());
+        assert!(access.identify("fixed").await.unwrap().is_some());
         let (org, token) = (OrgId::fresh(), fresh_token());
         let hour = Duration::from_secs(3_600);
         let new = |token: &str| NewKey {

@@ -52,7 +52,8 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     // The token files are written before the server listens, so that a client that can connect finds the token.
     let token_files: Vec<_> = dev_token_file(bound.grpc().port()).into_iter().chain(options.token_file).collect();
     write_all(&token_files, &token)?;
-    let access = Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]);
+    let access =
+        Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]).and_keys_of(runtime.storage().clone());
     let (public_hosts, extensions) = (options.public_hosts, options.extensions);
     let options = ServeOptions { public_hosts, extensions, ..ServeOptions::default() };
     match bound.serve(runtime.storage().clone(), runtime.chunks().clone(), access, &options) {
