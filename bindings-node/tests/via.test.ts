@@ -1,6 +1,6 @@
 // Model calls by way of the parent: its workers have the models, the child has none.
 
-import { agent, connect, NoParent } from "@flovyn/sdk";
+import { agent, connect, NoParent, task } from "@flovyn/sdk";
 import { toolCall, turn } from "@flovyn/sdk/testing";
 import { llm, type Provider, reactAgent, tool } from "@flovyn/sdk/toolkit";
 import { expect, test } from "vitest";
@@ -8,7 +8,7 @@ import { expect, test } from "vitest";
 import { model } from "./models.js";
 import { fileUrl, folder } from "./support.js";
 
-const look = tool("look", { effect: "read", description: "Looks.", input: { type: "object" } }, () => "otters are there");
+const look = tool(task("look", { description: "Looks." }, async () => "otters are there"), { effect: "read" });
 
 test("family_14: a child asks models by way of its parent", async () => {
   process.env["FLOVYN_HOME"] = folder();
@@ -32,8 +32,8 @@ test("family_14: a child asks models by way of its parent", async () => {
   const client = await connect(fileUrl());
   await client.worker({ agents: [lead], toolkit: { providers } }).start();
   await client.worker({ agents: [hand, otter], queue: "far" }).start();
-  const run = await client.start(lead, {});
-  expect(await run.result({ timeout: 60 })).toEqual(["Animals.", "They are there."]);
+  const run = await client.start(lead);
+  expect(await run.result({ timeoutMs: 60_000 })).toEqual(["Animals.", "They are there."]);
   expect(fake.calls.length).toBe(3);
   await client.close();
 });

@@ -45,7 +45,7 @@ def test_family_15_it_is_a_child_that_tells_its_turns(tmp_path: Path) -> None:
                 case Signal("turn", payload):
                     heard.append(payload["text"])
                 case Completed(output):
-                    return [*heard, output["text"]]
+                    return [*heard, output.text]
                 case other:
                     raise AssertionError(other)
 

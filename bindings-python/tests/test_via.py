@@ -27,7 +27,7 @@ def look(at: str) -> str:
 
 @flovyn.agent
 async def hand(ctx: AgentContext, about: str) -> str:
-    await ctx.append_entry("user", about)
+    ctx.append_entry("user", about)
     return (await llm.generate(ctx.context_ref(), model="boss/m", via="parent")).text
 
 
@@ -46,7 +46,7 @@ async def lead(ctx: AgentContext) -> list[Any]:
 
 async def test_family_14_a_child_asks_models_by_way_of_its_parent(url: str) -> None:
     script = [
-        turn("Animals.", when={"lastUserContains": "What are otters?"}),
+        turn("Animals.").when(last_user_contains="What are otters?"),
         tool_call("look", {"at": "otters"}),
         turn("They are there."),
     ]

@@ -44,9 +44,9 @@ async function lookOn(run: Handle<RunOutcome>): Promise<void> {
 
 const client = await connect(`sqlite:${database}`);
 await client.worker({ agents: [desk, other] }).start();
-const run = await client.start(desk, { id: "note-1" });
+const run = await client.start(desk, undefined, { id: "note-1" });
 await lookOn(run);
-const outcome = await run.result({ timeout: 600 });
+const outcome = await run.result({ timeoutMs: 600_000 });
 console.log(`${outcome.text} (${outcome.stopReason})`);
 assert.equal(readFileSync(join(workingDir, "notes.txt"), "utf8").match(/Otters hold hands\./g)?.length, 1);
 await client.close();
