@@ -363,11 +363,19 @@ impl Slot {
         snapshot: Option<&Snapshot>,
         heard: Option<&TurnLog>,
     ) -> Spoken<(Box<dyn ExternalSession>, CatchUp)> {
+        let own = format!("external-{}-", self.run);
+        if snapshot.is_some_and(|snapshot| !snapshot.mark.starts_with(&own)) {
+            return Err(Lost::refused(format!(
+                "the run {} is a fork, and the session of its agent belongs to the run that it was forked from; two runs cannot \
+                 go on with one session: send that run a message, or start a new one",
+                self.run
+            )));
+        }
         let mut launch = self.driver.launch(&self.config, snapshot);
         launch.directory.clone_from(&self.config.working_dir);
         // Runs of two stores may have the same id, so the run's own is not enough to find its processes by.
-        let known = snapshot.map(|snapshot| snapshot.mark.clone()).filter(|mark| !mark.is_empty());
-        launch.mark = known.unwrap_or_else(|| format!("external-{}-{}", self.run, uuid::Uuid::new_v4().simple()));
+        let known = snapshot.map(|snapshot| snapshot.mark.clone());
+        launch.mark = known.unwrap_or_else(|| format!("{own}{}", uuid::Uuid::new_v4().simple()));
         live.mark.clone_from(&launch.mark);
         launch.variables.extend(self.variables.iter().cloned());
         launch.env.extend(self.config.env.iter().cloned());

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use flovyn_core::agent::AgentDefinition;
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::{Code, Result};
-use flovyn_core::model::ChildEvent;
+use flovyn_core::model::{ChildEvent, ForkFrom};
 use flovyn_core::payload::Payload;
 use flovyn_toolkit::react::{ModelChoice, StopReason};
 use serde_json::json;
@@ -59,6 +59,21 @@ async fn family_15_runs_of_one_id_in_two_stores_have_agents_of_their_own() {
     for (run, word) in runs.iter().zip(["One", "Two"]) {
         assert_eq!(outcome(run).await.text, format!("Hello{word}"));
     }
+}
+
+#[tokio::test]
+async fn family_15_a_fork_does_not_take_the_session_away() {
+    let lab = Lab::new().await;
+    let run = lab.start(&chat("say Hello")).await;
+    keeps(&run, "assistant: Hello").await;
+    waits_for(&run, USER_MESSAGE).await;
+    let fork = run.fork(ForkFrom::Latest, None, None, None).await.expect("it is made");
+    say(&fork, UserMessage::new("say Other")).await;
+    let refused = fork.result(Some(PATIENCE)).await.expect_err("two runs cannot go on with one session");
+    assert!(refused.message().contains("is a fork"), "{refused}");
+    say(&run, UserMessage::new("say Two")).await;
+    keeps(&run, "assistant: Two").await;
+    assert_eq!(lab.log("new").len(), 1, "its process was left alone");
 }
 
 #[tokio::test]
