@@ -46,7 +46,7 @@ pub use schedule::{Schedule, ScheduleSpec};
 pub use shared_context::SharedContext;
 pub use signal::{Delivery, Signal};
 pub use start::{OnParentEnd, Persistence, StartLimits};
-pub use task::{Failure, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus};
+pub use task::{Failure, PARENT_QUEUE, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus};
 pub use text::{MAX_ID, MAX_NAME};
 pub use usage::{Usage, UsageTotals};
 
@@ -89,7 +89,7 @@ pub use signal::{NewSignal, SignalStored};
 #[doc(hidden)]
 pub use start::NewExecution;
 #[doc(hidden)]
-pub use task::{ClaimedTask, NewTask, PARENT_QUEUE, TaskReport};
+pub use task::{ClaimedTask, NewTask, TaskReport};
 
 pub(crate) use budget::Dimension;
 pub(crate) use child::{ChildEnd, Ended, handed_off, handed_signal, kept_signal, left_running, told_of};
