@@ -20,7 +20,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives budgets build-python system
+.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives budgets build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -119,8 +119,11 @@ endef
 # `make simulate`, which then takes what `make test` has compiled.
 test simulate: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test simulate: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
-test: format system rust-build ## Lint, tidy and every suite
-	$(call beside,packages,rust-test)
+# The suites of Rust ask cargo first, since what others install for them is there by then; the native parts of the packages are
+# compiled beside them.
+test: format system ## Lint, tidy and every suite
+	$(call beside,peers,rust-build)
+	$(call beside,rust-test,packages)
 	$(call beside,node-suites,python-test)
 	@$(MAKE) --no-print-directory scenarios lives budgets views
 	$(call beside,reference,evaluation openapi)
@@ -146,7 +149,10 @@ rust-build:
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run
 
 # Many suites wait more than they compute, so two of them run at a time.
-rust-test: system $(MCP_SERVERS)/node_modules/.installed $(EXTERNAL_AGENTS)/node_modules/.installed
+# Published MCP servers and agents that the suites of Rust run.
+peers: $(MCP_SERVERS)/node_modules/.installed $(EXTERNAL_AGENTS)/node_modules/.installed
+
+rust-test: system peers
 	@echo "==> Rust suites"
 	$(call beside,rust-test-to-f,rust-test-from-g)
 
@@ -254,7 +260,10 @@ package: $(VENV)/.tools $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs 
 	@$(BIN)/python packages/prove.py
 
 # The same with native parts that are quick to build. `make test` does it beside suites that wait for much of their time.
-packages: $(VENV)/.flovyn $(NODE)/dist/.built
+native: $(VENV)/.flovyn $(NODE)/dist/.built
+
+packages:
+	@nice -n 19 $(MAKE) --no-print-directory native
 	@echo "==> packages in empty environments"
 	@nice -n 19 $(BIN)/python packages/build.py --profile dev
 	@nice -n 19 $(BIN)/python packages/prove.py
