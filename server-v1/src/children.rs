@@ -5,6 +5,7 @@ use flovyn_core::Payload;
 use flovyn_core::error::{Code, Error, Kind};
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{Definition, Execution, NewExecution, Status as RunStatus};
+use flovyn_core::storage::machines::check_task;
 use flovyn_proto::v1;
 use flovyn_server::protocol::DEFINITION;
 use flovyn_server::protocol::to_status;
@@ -30,7 +31,9 @@ impl Adapter {
         new.org = caller.org;
         let template = self.template(caller.org, wire.template_slug.as_deref()).await?;
         let (definition, preset) = template.map(|found| (found.id.to_string(), found.spec.queue)).unzip();
-        new.queue = wire.queue.filter(|queue| !queue.is_empty()).or(preset).unwrap_or(parent.new.queue);
+        let queue = wire.queue.filter(|queue| !queue.is_empty()).or(preset);
+        new.queue = queue.unwrap_or_else(|| parent.new.queue.clone());
+        check_task(&parent.new.queue, &new.queue).map_err(to_status)?;
         new.limits.budget = wire.max_budget_tokens.map(|tokens| format!("{tokens} tokens"));
         new.traceparent = parent.new.traceparent;
         new.metadata = [

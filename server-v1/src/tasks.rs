@@ -10,6 +10,7 @@ use flovyn_core::model::{
     Execution, NewTask, OpBody, OpKind, PageRequest, Placement, RetryPolicy, Task, TaskOptions, TaskStatus,
 };
 use flovyn_core::payload::{Body, Encoding};
+use flovyn_core::storage::machines::check_task;
 use flovyn_proto::v1;
 use flovyn_proto::v1::schedule_agent_task_chunk::Chunk;
 use flovyn_server::protocol::to_status;
@@ -46,10 +47,13 @@ impl Adapter {
             if key.is_some() && self.find(&leased.run, id).await?.is_some() {
                 return Ok(scheduled(false));
             }
+            let own = &leased.run.new.queue;
+            let queue = header.queue.clone().filter(|queue| !queue.is_empty()).unwrap_or(own.clone());
+            check_task(own, &queue).map_err(to_status)?;
             let task = NewTask {
                 id,
                 kind: header.task_kind.clone(),
-                queue: header.queue.clone().filter(|queue| !queue.is_empty()).unwrap_or(leased.run.new.queue.clone()),
+                queue,
                 input: input.clone(),
                 options: options(&header),
                 placement: Placement::Queue,

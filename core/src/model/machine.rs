@@ -122,7 +122,7 @@ pub fn machine_of(queue: &str) -> Option<&str> {
     queue.strip_prefix(MACHINE_QUEUES)
 }
 
-/// Refuses a task of a run on one machine for another machine.
+/// Refuses work of a run on one machine for another machine: `own` is the queue of the run, `queue` that of the work.
 ///
 /// Errors: `PermissionDenied`.
 pub fn check_task(own: &str, queue: &str) -> Result<()> {
@@ -130,7 +130,7 @@ pub fn check_task(own: &str, queue: &str) -> Result<()> {
         (Some(own), Some(named)) if own != named => Err(Error::new(
             Code::PermissionDenied,
             format!(
-                "a run of the machine {own:?} may have tasks done by {own:?} itself and by workers that are no machines, but not \
+                "a run of the machine {own:?} may have work done by {own:?} itself and by workers that are no machines, but not \
                  by {named:?}"
             ),
         )),
