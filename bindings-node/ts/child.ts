@@ -5,7 +5,7 @@ import type { Mode } from "./mode.js";
 import { Step } from "./step.js";
 
 /** Whether the journal of a run is kept; see `ctx.enablePersistence`. */
-export type Persistence = "full" | "minimal" | "ephemeral";
+export type Persistence = "full" | "minimal" | "ephemeral" | "local";
 
 /** How a child is to be started. */
 export interface SpawnOptions {
@@ -40,7 +40,7 @@ export interface SpawnOptions {
    * what it appends (`"conversation"`); or an object of your own. It reads that as `ctx.sharedContext`.
    */
   sharedContext?: "read_only" | "conversation" | Record<string, unknown>;
-  /** Whether its journal is kept; `"full"` unless given. */
+  /** Whether its journal is kept, and where: `"local"` leaves its values on the machine that runs it; `"full"` unless given. */
   persistence?: Persistence;
   /** What becomes of it when this run ends: it is asked to stop (`"cancel"`, the default), or goes on. */
   onParentEnd?: "cancel" | "detach";

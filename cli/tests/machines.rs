@@ -10,7 +10,7 @@ use flovyn_core::client::{Handle, StartOptions};
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::{Code, Result};
 use flovyn_core::journal::ChildOptions;
-use flovyn_core::model::Status;
+use flovyn_core::model::{Persistence, Status};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::testing::postgres::Cluster;
@@ -375,6 +375,61 @@ async fn machines_survive_what_computers_do() {
     assert!(first.0.wait().unwrap().success(), "{}", alpha.log());
     drop(second);
     worker.close(Duration::from_secs(5)).await.unwrap();
+    runtime.close().await.unwrap();
+}
+
+/// What a local run says and does is in a file of its machine: it goes on from there after a kill, its server never gets it, and
+/// without the file it cannot go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn family_13_a_local_run_stays_on_its_machine() {
+    let root = tempfile::tempdir().unwrap();
+    let office = Office::open(root.path(), &Cluster::shared().fresh().expect("a database"));
+    let runtime = office.runtime().await;
+    let script = root.path().join("script.toml");
+    std::fs::write(&script, SCRIPT).unwrap();
+    let alpha = Computer::new(root.path(), "alpha", &office.server.grpc, "approve = \"all\"\n");
+    office.pair(&alpha, "alpha");
+    let mut daemon = alpha.start(&script);
+    let start = async |machine: Option<&str>| {
+        let mut options = machine.map_or_else(StartOptions::default, |name| StartOptions::on_machine(Some(name)));
+        options.persistence = Some(Persistence::Local);
+        let input = Payload::of(&task_of(&format!("append, and tell nobody of {HIDDEN}"))).unwrap();
+        runtime.client().start("react-agent", input, options).await
+    };
+    let nowhere = start(None).await.err().unwrap();
+    assert!(nowhere.code() == Code::InvalidArgument && nowhere.message().contains("mode=Local"), "{nowhere}");
+
+    let run = start(Some("alpha")).await.unwrap();
+    until("the work has begun", async || alpha.work("log.txt").exists()).await;
+    daemon.0.kill().unwrap();
+    daemon.0.wait().unwrap();
+    status_of(&run, Status::Pending).await;
+    daemon = alpha.start(&script);
+    run.result(Some(PATIENCE)).await.unwrap_or_else(|error| panic!("{error}\n{}", alpha.log()));
+    assert_eq!(std::fs::read_to_string(alpha.work("log.txt")).unwrap(), "begun\n", "nothing was begun twice");
+    let id = run.id().to_string();
+    let (entries, shown) = (office.json(&["runs", "entries", &id]), office.json(&["runs", "show", &id]));
+    assert_eq!(shown["persistence"], "local", "{shown}");
+    for kept in [&entries, &shown["tasks"], &shown["checkpoints"], &shown["events"]] {
+        let kept = kept.to_string();
+        assert!(!kept.contains(HIDDEN) && !kept.contains("begun"), "{kept}");
+    }
+    assert!(entries.to_string().contains("$local"), "{entries}");
+
+    // Another file is another machine.
+    std::fs::remove_file(alpha.work("log.txt")).unwrap();
+    let lost = start(Some("alpha")).await.unwrap();
+    until("the work has begun", async || alpha.work("log.txt").exists()).await;
+    daemon.0.kill().unwrap();
+    daemon.0.wait().unwrap();
+    for file in ["local.db", "local.db-wal", "local.db-shm"] {
+        let _ = std::fs::remove_file(alpha.folder.join("home").join(file));
+    }
+    let daemon = alpha.start(&script);
+    status_of(&lost, Status::Failed).await;
+    let failure = lost.describe().await.unwrap().failure.unwrap();
+    assert_eq!(&*failure.error_type, "WorkerLost", "{failure:?}");
+    drop(daemon);
     runtime.close().await.unwrap();
 }
 

@@ -446,6 +446,7 @@ fn request(claim: &Claim, base: u64, batch: Batch) -> CommitRequest {
         known: claim.high,
         batch,
         refused: Vec::new(),
+        local: None,
     }
 }
 

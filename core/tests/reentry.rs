@@ -387,3 +387,72 @@ async fn a_loop_with_state_and_a_task_across_its_segments() {
     let proof = holds(harness, 8).await;
     assert_eq!(proof.observed.unwrap().entries.len(), 6);
 }
+
+/// Fails once, and is soon tried again.
+struct Again;
+
+#[async_trait]
+impl TaskDefinition for Again {
+    type Input = ();
+    type Output = String;
+    fn kind(&self) -> &str {
+        "again"
+    }
+    fn options(&self) -> TaskOptions {
+        let retry = RetryPolicy { retries: 9, initial: Duration::from_millis(1), ..RetryPolicy::default() };
+        TaskOptions { retry, ..TaskOptions::default() }
+    }
+    async fn execute(&self, ctx: &TaskContext, (): ()) -> Result<String> {
+        if ctx.attempt() == 1 { Err(Error::new(Code::InvalidArgument, "not yet")) } else { Ok("marrow again".into()) }
+    }
+}
+
+/// The values of a local run are in a file, and the store has references to them: nothing of that shows. In real time, since
+/// the file takes some.
+#[tokio::test]
+async fn family_13_a_local_run_goes_on_from_its_file() {
+    fn body(ctx: &dyn AgentContext) -> BoxFuture<'_, Result<String>> {
+        Box::pin(async move {
+            let long = "marrow ".repeat(20_000);
+            let same: String = work(ctx, &long, 5)?.await?;
+            ctx.append_entry("tool", &same)?;
+            let mut small = String::new();
+            for step in 0..3 {
+                small = work(ctx, &format!("marrow {step}"), 5)?.await?;
+                ctx.append_entry("assistant", &small)?;
+            }
+            let flaky: String = ctx.schedule("again", &())?.await?;
+            let heard: String = ctx.wait_for_signal("go")?.await?;
+            let kept = ctx.once("once", &"marrow", async |_| work(ctx, "marrow once", 5)?.await).await?;
+            let all = ctx.messages().await?;
+            let read: usize = all.iter().map(|entry| entry.new.content.size() as usize).sum();
+            Ok(format!("{} {small} {flaky} {heard} {kept} {read} {}", same.len(), all.len()))
+        })
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let host = move || NativeHost::default().agent(Plain(body)).unwrap().task(Work).unwrap().task(Again).unwrap();
+    let harness = Harness::new("plain", Payload::null(), host)
+        .by_attempt()
+        .outside(|handle| async move { send_when_waiting(&handle, "go", "went").await })
+        .local(folder.path());
+    let proof = holds(harness, 6).await;
+    let observed = proof.observed.unwrap();
+    let stored = [observed.entries.as_slice(), &observed.tasks, &observed.journal].concat().join(" ");
+    assert!(!stored.contains("marrow") && stored.contains("$local"), "the store has none of it: {stored}");
+}
+
+#[tokio::test]
+async fn family_13_a_local_run_has_its_state_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let harness = Harness::new("loop", Payload::of(&3u32).unwrap(), || {
+        NativeHost::default().agent(Loop).unwrap().task(Work).unwrap()
+    })
+    .outside(|handle| async move {
+        for value in ["one", "two", "three"] {
+            send_when_waiting(&handle, "say", value).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .local(folder.path());
+    assert_eq!(holds(harness, 8).await.observed.unwrap().entries.len(), 6);
+}

@@ -66,6 +66,7 @@ fn request(claim: &Claim, base: u64, batch: Batch) -> CommitRequest {
         known: u64::MAX >> 34,
         batch,
         refused: Vec::new(),
+        local: None,
     }
 }
 

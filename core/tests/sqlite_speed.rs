@@ -69,6 +69,7 @@ fn step(claim: &Claim, sequence: u32, base: u64, known: u64, output: &Payload) -
         known,
         batch: Batch { attempts: vec![end], ..Batch::new(0, vec![op], BatchEnd::Continue) },
         refused: Vec::new(),
+        local: None,
     }
 }
 

@@ -137,6 +137,7 @@ impl Adapter {
                 ..Batch::new(run.segment, ops, plan.end)
             },
             refused: Vec::new(),
+            local: None,
         };
         match self.send(request).await {
             Ok(answer) => {

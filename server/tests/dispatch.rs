@@ -327,6 +327,7 @@ async fn a_commit_brings_its_tasks_along() -> Result<()> {
         known: claimed.high,
         batch: Batch::new(0, vec![task(0)?, task(1)?, task(2)?], BatchEnd::Continue),
         refused: Vec::new(),
+        local: None,
     };
     let wanted = claim("fetch", 2, worker);
     let (answer, tasks) = storage.commit_and_claim(request.clone(), &wanted).await?;

@@ -120,7 +120,8 @@ class Client(Desk):
         and ``start_timeout`` are seconds: a run that no worker has begun within ``start_timeout`` fails. Of the runs
         with one ``concurrency_key`` as many are RUNNING at a time as ``concurrency_limit`` says, one without it; those
         that wait do not count. Of a run with ``persistence="minimal"`` only its end, its usage and its signals are
-        kept, until somebody else depends on more. ``mode=Local("laptop")`` is the queue of that machine.
+        kept, until somebody else depends on more; the values of one with ``"local"`` stay on the machine that runs it.
+        ``mode=Local("laptop")`` is the queue of that machine.
         """
         declared = _declared(agent)
         kind = cast(str, agent) if declared is None else declared.kind

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .serde import Rebuild
 
 R = TypeVar("R")
-Persistence = Literal["full", "minimal", "ephemeral"]
+Persistence = Literal["full", "minimal", "ephemeral", "local"]
 """Whether the journal of a run is kept; see ``ctx.enable_persistence``."""
 Completion = Literal["wait_for_child", "immediate"]
 """When a run that was given away ends: as its successor does, or at once."""

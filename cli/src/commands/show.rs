@@ -10,7 +10,8 @@ use crate::target::{Run, Target};
 use crate::{Result, view};
 use comfy_table::Cell;
 use flovyn_core::model::{
-    Checkpoint, Event, Execution, Page, PageRequest, RollUp, Status, Task, TaskStatus, UsageTotals, Wait, WaitReason,
+    Checkpoint, Event, Execution, Page, PageRequest, Persistence, RollUp, Status, Task, TaskStatus, UsageTotals, Wait,
+    WaitReason,
 };
 use flovyn_core::view::Moment;
 use flovyn_toolkit::react::APPROVAL;
@@ -118,7 +119,7 @@ fn print_facts(run: &Execution, input: &str, output: Option<String>, out: &mut O
     if let Some(to) = run.handed_to {
         add("handed to", to.to_string());
     }
-    if !run.new.persistence.keeps_journal() {
+    if run.new.persistence != Persistence::Full {
         add("persistence", run.new.persistence.as_str().into());
     }
     if run.wait.is_some() {

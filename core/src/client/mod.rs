@@ -157,6 +157,7 @@ impl Client {
     pub async fn create(&self, kind: &str, input: Payload, options: StartOptions) -> Result<Created> {
         let persistence = Some(options.persistence.unwrap_or(self.persistence));
         let new = StartOptions { persistence, ..options }.execution(self.org, kind, input)?;
+        new.persistence.check(self.storage.rows(), &new.queue)?;
         self.storage.create_execution(new).await
     }
 

@@ -17,7 +17,9 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
 use crate::journal::{Answer, Call, ChildCall, OnceBegin, OpRef, Outcome, Question};
-use crate::model::{ChunkKind, Entry, MessageBody, Placement, RetryPolicy, SharedContext, TaskOptions, Usage};
+use crate::model::{
+    ChunkKind, Entry, MessageBody, Persistence, Placement, RetryPolicy, SharedContext, TaskOptions, Usage,
+};
 use crate::payload::{Digest, Payload};
 use crate::session::Session;
 use crate::sync::Mutex;
@@ -93,6 +95,8 @@ pub trait AgentContext: Send + Sync {
     /// What the run that has started this one gave it of its conversation. With a part of the conversation, this run's own
     /// one goes on from there.
     fn shared_context(&self) -> Option<&SharedContext>;
+    /// What is kept of the run, and where.
+    fn persistence(&self) -> Persistence;
     /// Appends a message and returns its id at once.
     fn append_message(&self, message: Message) -> Result<EntryId>;
     /// Schedules a task.
@@ -272,6 +276,10 @@ impl AgentContext for Context {
 
     fn shared_context(&self) -> Option<&SharedContext> {
         self.shared.session.execution().new.shared_context.as_ref()
+    }
+
+    fn persistence(&self) -> Persistence {
+        self.shared.session.execution().new.persistence
     }
 
     fn append_message(&self, message: Message) -> Result<EntryId> {

@@ -4,10 +4,11 @@ use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, RequestId, SignalId, Slot};
 use crate::model::{
-    Cancellation, Fact, Failure, Lease, MessageBody, NewCheckpoint, NewEvent, NewOp, OpBody, Purse, Spent, Status,
-    Wait, WaitReason,
+    Cancellation, Execution, Fact, Failure, Lease, MessageBody, NewCheckpoint, NewEvent, NewOp, OpBody, Persistence,
+    Purse, SharedContext, Spent, Status, Wait, WaitReason,
 };
 use crate::payload::{Digest, Payload};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A commit as a worker sends it. Checked in this order: lease, request id, base (rule 2).
@@ -32,9 +33,40 @@ pub struct CommitRequest {
     /// The children that whoever passes the commit on does not let in: the op's sequence, and why. The op is told, and
     /// the run goes on. It is not on the wire.
     pub refused: Vec<(u32, Failure)>,
+    /// Of a run whose values stay on this machine: which of them. It is not on the wire.
+    pub local: Option<LocalRun>,
+}
+
+/// What is to be known of a run with persistence "local" to tell its own values from those that others read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalRun {
+    /// Tasks of this queue are done on the machine.
+    pub queue: Arc<str>,
+    /// Whether its entries are its own. In a conversation that it shares with its parent they are the parent's, too.
+    pub entries: bool,
+}
+
+impl LocalRun {
+    /// None for any other run.
+    pub(crate) fn of(run: &Execution) -> Option<Self> {
+        let shares = matches!(run.new.shared_context, Some(SharedContext::Conversation(_)));
+        let is_local = run.new.persistence == Persistence::Local;
+        is_local.then(|| Self { queue: run.new.queue.as_str().into(), entries: !shares })
+    }
 }
 
 impl CommitRequest {
+    /// Refuses to send values elsewhere that are to stay on this machine: nobody has taken them out.
+    pub(crate) fn check_values(&self) -> Result<()> {
+        match &self.local {
+            None => Ok(()),
+            Some(_) => Err(Error::new(
+                Code::InvalidArgument,
+                "the run has persistence \"local\", and this worker has no file for its values; serve it by one of the machine's queue",
+            )),
+        }
+    }
+
     /// Whether a child may be started.
     ///
     /// Errors: those of whoever passed the commit on; `InvalidArgument` where its machine has no name.

@@ -45,6 +45,8 @@ pub use queue::{QueueLimit, Rate};
 pub use schedule::{Schedule, ScheduleSpec};
 pub use shared_context::SharedContext;
 pub use signal::{Delivery, Signal};
+#[doc(hidden)]
+pub use start::Rows;
 pub use start::{OnParentEnd, Persistence, StartLimits};
 pub use task::{Failure, PARENT_QUEUE, Placement, Resolution, RetryPolicy, SideEffects, Task, TaskOptions, TaskStatus};
 pub use text::{MAX_ID, MAX_NAME};
@@ -56,7 +58,9 @@ pub use access::{ApiKey, NewKey, OrgLimits, Organization, Scope, Scopes, TokenHa
 #[doc(hidden)]
 pub use audit::{AuditRow, Seal};
 #[doc(hidden)]
-pub use batch::{AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed};
+pub use batch::{
+    AttemptReport, AttemptResult, Batch, BatchEnd, CommitAnswer, CommitRequest, Committed, Consumed, LocalRun,
+};
 #[doc(hidden)]
 pub use budget::{Allowance, Purse};
 #[doc(hidden)]

@@ -1,6 +1,7 @@
 //! What a run is started with.
 
 use super::SharedContext;
+use super::machine::MACHINE_QUEUES;
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::payload::{Digest, Payload};
@@ -78,15 +79,18 @@ pub enum Persistence {
     Minimal,
     /// The same, under the name that children are given.
     Ephemeral,
+    /// The values of the journal stay in a file of the machine that runs it; a store elsewhere has what they are the values
+    /// of: how many, of which kind and size, in which order. Only that machine can go on with the run.
+    Local,
 }
 
 impl Persistence {
     /// All of them, by the number under which they are stored.
-    pub(crate) const ALL: [Self; 3] = [Self::Full, Self::Minimal, Self::Ephemeral];
+    pub(crate) const ALL: [Self; 4] = [Self::Full, Self::Minimal, Self::Ephemeral, Self::Local];
 
     /// Whether every step of a run is durable before its code learns of it.
     pub fn keeps_journal(self) -> bool {
-        self == Self::Full
+        matches!(self, Self::Full | Self::Local)
     }
 
     /// The word of it.
@@ -95,7 +99,28 @@ impl Persistence {
             Self::Full => "full",
             Self::Minimal => "minimal",
             Self::Ephemeral => "ephemeral",
+            Self::Local => "local",
         }
+    }
+
+    /// Whether a run on this queue may have it, in a store that keeps its rows there.
+    ///
+    /// Errors: `InvalidArgument`.
+    #[doc(hidden)]
+    pub fn check(self, rows: Rows, queue: &str) -> Result<()> {
+        let message = match rows {
+            Rows::InFile => return Ok(()),
+            _ if self != Self::Local => return Ok(()),
+            Rows::InMemory => {
+                "it keeps a run's values in a file, and memory: has none; open sqlite:FILE, or give \"full\""
+            }
+            Rows::Elsewhere if queue.starts_with(MACHINE_QUEUES) => return Ok(()),
+            Rows::Elsewhere => {
+                "it keeps a run's values on the machine that runs it, and the run is for none; name one (mode=Local(\"NAME\"), \
+                 REST \"machine\"), or give \"full\""
+            }
+        };
+        Err(Error::new(Code::InvalidArgument, format!("persistence is \"local\": {message}")))
     }
 
     /// The persistence of a word.
@@ -103,10 +128,22 @@ impl Persistence {
     /// Errors: `InvalidArgument` for another word.
     pub fn parse(word: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == word).ok_or_else(|| {
-            let message = format!("persistence is {word:?}; give \"full\", \"minimal\" or \"ephemeral\"");
+            let message = format!("persistence is {word:?}; give \"full\", \"minimal\", \"ephemeral\" or \"local\"");
             Error::new(Code::InvalidArgument, message)
         })
     }
+}
+
+/// Where a store has its rows, as the process sees it that calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum Rows {
+    /// In the memory of the process.
+    InMemory,
+    /// In a file of the computer.
+    InFile,
+    /// On a server or in a database, which others use too.
+    Elsewhere,
 }
 
 /// What becomes of a child that still runs when its parent ends.

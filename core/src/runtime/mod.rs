@@ -3,6 +3,7 @@
 mod builder;
 mod change_poller;
 mod flovyn;
+mod home;
 mod hybrid;
 mod previews;
 mod signals;
@@ -185,7 +186,8 @@ impl Runtime {
 
     /// Starts a worker that serves a host's agents and tasks.
     pub async fn worker(&self, host: Arc<dyn Host>, options: WorkerOptions) -> Result<Worker> {
-        let options = WorkerOptions { org: self.0.org, ..options };
+        let values = options.values.or_else(|| home::home().map(|home| home.join("local.db")));
+        let options = WorkerOptions { org: self.0.org, values, ..options };
         let worker = Worker::start(self.0.storage.clone(), self.0.chunks.clone(), host, options).await?;
         let mut workers = self.0.workers.lock();
         workers.retain(|known| Worker::upgrade(known).is_some());

@@ -1,12 +1,11 @@
 //! Tokens for servers: the file in which `flovyn dev` leaves its own, and the token that a client sends.
 
+use super::home::home;
 use std::path::PathBuf;
 
 /// The file in which `flovyn dev` on a gRPC port leaves its token: `$FLOVYN_HOME/dev-PORT.token`, by default in `~/.flovyn`.
 pub fn dev_token_file(port: u16) -> Option<PathBuf> {
-    let home = std::env::var_os("FLOVYN_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-    let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".flovyn")))?;
-    Some(home.join(format!("dev-{port}.token")))
+    Some(home()?.join(format!("dev-{port}.token")))
 }
 
 /// The token for a server: `FLOVYN_TOKEN`, or else the one of a `flovyn dev` on this machine. Both are looked up for

@@ -4,6 +4,7 @@ use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OrgId};
 use crate::model::Entry;
 use crate::storage::Storage;
+use crate::storage::local_reference::check_contents;
 use crate::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -57,6 +58,7 @@ impl Conversations {
             cache.read_last(reader)
         };
         let read = self.storage.branch(self.org, leaf, branch.last().map(|last| last.new.id)).await?;
+        check_contents(&read)?;
         if read.first().is_none_or(|first| first.new.parent.is_none()) {
             // The store has returned the whole branch from its root: the leaf is not below what was read last.
             branch.clear();

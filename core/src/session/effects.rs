@@ -5,7 +5,7 @@ use super::{Closed, HostEffect, Inner, Session, Tried, traces};
 use crate::error::{Code, Result};
 use crate::id::RequestId;
 use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef};
-use crate::model::{BatchEnd, CommitRequest, Committed, Fact, FactKind, OpBody};
+use crate::model::{BatchEnd, CommitRequest, Committed, Fact, FactKind, LocalRun, OpBody};
 use crate::payload::{Body, Content, ContentHash, Digest, Payload, RowOf};
 use crate::storage::PAGE;
 use crate::storage::available::until_available;
@@ -183,6 +183,7 @@ impl Session {
             known: draft.known,
             batch: draft.batch,
             refused: Vec::new(),
+            local: LocalRun::of(&self.claimed),
         };
         let mut request = match self.deferred.take(request, self.storage.clock().now()) {
             Taken::Held(answer) => {

@@ -296,6 +296,10 @@ impl Session {
             options.check(kind)?;
             self.check_queue(queue, kind)?;
         }
+        if let Call::Child(child) = &call {
+            let queue = child.options.queue.as_ref().unwrap_or(&self.execution().new.queue);
+            child.options.persistence.check(self.storage.rows(), queue)?;
+        }
         let entry = match &call {
             Call::Entry { role, entry_type, content, turn_id, metadata, thread } => Some(crate::model::NewEntry {
                 id: EntryId::default(),

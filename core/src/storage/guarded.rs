@@ -14,8 +14,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
     EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, Purse, QueueLimit, QueueLoad, RecordedOp, Resolution, ResumeRequest, RollUp, Schedule, ScheduleSpec,
-    Segment, Signal, SignalStored, Task, TaskReport,
+    PageRequest, Purse, QueueLimit, QueueLoad, RecordedOp, Resolution, ResumeRequest, RollUp, Rows, Schedule,
+    ScheduleSpec, Segment, Signal, SignalStored, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -72,6 +72,90 @@ pub trait Gate: Send + Sync {
         self.pass(Call::Commit, inner.commit(request))
     }
 
+    /// As [`pass`](Self::pass), for a claim of runs.
+    fn claim(&self, inner: &dyn Storage, claim: ClaimRequest) -> impl Future<Output = Result<Vec<Claim>>> + Send {
+        self.pass(Call::ClaimAgents, inner.claim_agents(claim))
+    }
+
+    /// As [`pass`](Self::pass), for the load of a segment.
+    fn load(
+        &self,
+        inner: &dyn Storage,
+        org: OrgId,
+        run: ExecutionId,
+        lease: Lease,
+    ) -> impl Future<Output = Result<Segment>> + Send {
+        self.pass(Call::LoadSegment, inner.load_segment(org, run, lease))
+    }
+
+    /// As [`pass`](Self::pass), for a read of facts.
+    fn facts(
+        &self,
+        inner: &dyn Storage,
+        org: OrgId,
+        run: ExecutionId,
+        after: u64,
+    ) -> impl Future<Output = Result<(Vec<Fact>, u64, Option<Purse>)>> + Send {
+        self.pass(Call::FactsAfter, inner.facts_after(org, run, after))
+    }
+
+    /// As [`pass`](Self::pass), for a claim of tasks.
+    fn claim_tasks(
+        &self,
+        inner: &dyn Storage,
+        claim: ClaimRequest,
+    ) -> impl Future<Output = Result<Vec<ClaimedTask>>> + Send {
+        self.pass(Call::ClaimTasks, inner.claim_tasks(claim))
+    }
+
+    /// As [`pass`](Self::pass), for the report of a task.
+    fn report(&self, inner: &dyn Storage, report: TaskReport) -> impl Future<Output = Result<()>> + Send {
+        self.pass(Call::ReportTask, inner.report_task(report))
+    }
+
+    /// As [`pass`](Self::pass), for a read of results in their rows.
+    fn results(
+        &self,
+        inner: &dyn Storage,
+        org: OrgId,
+        of: &[RowOf],
+    ) -> impl Future<Output = Result<Vec<Bytes>>> + Send {
+        async move { self.pass(Call::ReadPayload, inner.read_rows(org, of)).await }
+    }
+
+    /// As [`pass`](Self::pass), for a read of a payload.
+    fn read(&self, inner: &dyn Storage, org: OrgId, payload: &Payload) -> impl Future<Output = Result<Bytes>> + Send {
+        async move { self.pass(Call::ReadPayload, inner.read_payload(org, payload)).await }
+    }
+
+    /// As [`pass`](Self::pass), for a read of a part of a payload.
+    fn read_part(
+        &self,
+        inner: &dyn Storage,
+        org: OrgId,
+        payload: &Payload,
+        offset: u64,
+        length: usize,
+    ) -> impl Future<Output = Result<Bytes>> + Send {
+        async move { self.pass(Call::ReadPayload, inner.read_payload_part(org, payload, offset, length)).await }
+    }
+
+    /// As [`pass`](Self::pass), for a read of a branch.
+    fn branch(
+        &self,
+        inner: &dyn Storage,
+        org: OrgId,
+        leaf: EntryId,
+        after: Option<EntryId>,
+    ) -> impl Future<Output = Result<Vec<Entry>>> + Send {
+        self.pass(Call::Branch, inner.branch(org, leaf, after))
+    }
+
+    /// Where the rows are.
+    fn rows(&self, inner: &dyn Storage) -> Rows {
+        inner.rows()
+    }
+
     /// The holder of a run has loaded its segment.
     fn loaded(&self, _segment: &Segment) {}
 
@@ -120,7 +204,7 @@ impl<G: Gate> AgentStorage for Guarded<G> {
     }
 
     async fn load_segment(&self, org: OrgId, execution: ExecutionId, lease: Lease) -> Result<Segment> {
-        let segment = self.gate.pass(Call::LoadSegment, self.inner.load_segment(org, execution, lease)).await?;
+        let segment = self.gate.load(&*self.inner, org, execution, lease).await?;
         self.gate.loaded(&segment);
         Ok(segment)
     }
@@ -131,7 +215,7 @@ impl<G: Gate> AgentStorage for Guarded<G> {
         execution: ExecutionId,
         after: u64,
     ) -> Result<(Vec<Fact>, u64, Option<Purse>)> {
-        self.gate.pass(Call::FactsAfter, self.inner.facts_after(org, execution, after)).await
+        self.gate.facts(&*self.inner, org, execution, after).await
     }
 
     async fn standings(&self, org: OrgId, executions: &[ExecutionId]) -> Result<Vec<Standing>> {
@@ -192,19 +276,19 @@ impl<G: Gate> AgentStorage for Guarded<G> {
     }
 
     async fn read_rows(&self, org: OrgId, of: &[RowOf]) -> Result<Vec<Bytes>> {
-        self.gate.pass(Call::ReadPayload, self.inner.read_rows(org, of)).await
+        self.gate.results(&*self.inner, org, of).await
     }
 
     async fn read_payload(&self, org: OrgId, payload: &Payload) -> Result<Bytes> {
-        self.gate.pass(Call::ReadPayload, self.inner.read_payload(org, payload)).await
+        self.gate.read(&*self.inner, org, payload).await
     }
 
     async fn read_payload_part(&self, org: OrgId, payload: &Payload, offset: u64, length: usize) -> Result<Bytes> {
-        self.gate.pass(Call::ReadPayload, self.inner.read_payload_part(org, payload, offset, length)).await
+        self.gate.read_part(&*self.inner, org, payload, offset, length).await
     }
 
     async fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Result<Vec<Entry>> {
-        let entries = self.gate.pass(Call::Branch, self.inner.branch(org, leaf, after)).await?;
+        let entries = self.gate.branch(&*self.inner, org, leaf, after).await?;
         self.gate.on_entries(&entries);
         Ok(entries)
     }
@@ -218,15 +302,15 @@ impl<G: Gate> WorkSource for Guarded<G> {
     }
 
     async fn claim_agents(&self, claim: ClaimRequest) -> Result<Vec<Claim>> {
-        self.gate.pass(Call::ClaimAgents, self.inner.claim_agents(claim)).await
+        self.gate.claim(&*self.inner, claim).await
     }
 
     async fn claim_tasks(&self, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
-        self.gate.pass(Call::ClaimTasks, self.inner.claim_tasks(claim)).await
+        self.gate.claim_tasks(&*self.inner, claim).await
     }
 
     async fn report_task(&self, report: TaskReport) -> Result<()> {
-        self.gate.pass(Call::ReportTask, self.inner.report_task(report)).await
+        self.gate.report(&*self.inner, report).await
     }
 
     async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer> {
@@ -428,6 +512,10 @@ impl<G: Gate> Storage for Guarded<G> {
 
     fn clock(&self) -> &Arc<dyn Clock> {
         self.inner.clock()
+    }
+
+    fn rows(&self) -> Rows {
+        self.gate.rows(&*self.inner)
     }
 
     fn describe(&self) -> String {

@@ -39,6 +39,13 @@ pub(super) fn not_begun() -> Failure {
     Failure::new(Code::Timeout, "StartTimeout", message)
 }
 
+/// The failure of a run whose values stay on a machine, which has not gone on with it in time.
+pub(super) fn worker_lost() -> Failure {
+    let message = "the machine that has the values of the run has not gone on with it within its start timeout, and no other can; look \
+                   whether its daemon runs, or start the work anew";
+    Failure::new(Code::Timeout, "WorkerLost", message)
+}
+
 /// The error for a full mailbox.
 pub(super) fn mailbox_is_full(run: ExecutionId) -> Error {
     let message = format!(

@@ -23,6 +23,9 @@ mod ledger;
 #[doc(hidden)]
 pub mod limits;
 mod load;
+#[cfg(feature = "sqlite")]
+pub(crate) mod local;
+pub(crate) mod local_reference;
 #[doc(hidden)]
 pub mod machines;
 pub mod memory;
@@ -51,8 +54,8 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
     EventId, Execution, ExecutionFilter, Fact, FamilyEvent, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal,
-    Page, PageRequest, Purse, Resolution, ResumeRequest, RollUp, Segment, Signal, SignalStored, Status, StreamEvent,
-    Task, TaskReport,
+    Page, PageRequest, Purse, Resolution, ResumeRequest, RollUp, Rows, Segment, Signal, SignalStored, Status,
+    StreamEvent, Task, TaskReport,
 };
 use crate::payload::{Payload, RowOf};
 use crate::streaming::{Chunks, Hints};
@@ -446,6 +449,8 @@ pub trait Storage: AgentStorage + WorkSource + Catalog + Housekeeping + Schedule
     fn org(&self) -> OrgId;
     /// The backend's clock.
     fn clock(&self) -> &Arc<dyn crate::clock::Clock>;
+    /// Where it has its rows.
+    fn rows(&self) -> Rows;
     /// The name of the backend for people.
     fn describe(&self) -> String;
     /// Ends the backend's threads after everything acknowledged is safe.

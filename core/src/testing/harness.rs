@@ -5,16 +5,19 @@ use crate::agent::NativeHost;
 use crate::client::{Client, Handle, StartOptions};
 use crate::error::{Code, Error, Result};
 use crate::id::{OpId, OrgId};
-use crate::model::{PageRequest, Resolution, Status, TaskStatus, WaitReason};
+use crate::model::{PageRequest, Persistence, Resolution, Rows, Status, TaskStatus, WaitReason};
 use crate::payload::Payload;
 use crate::runtime::Runtime;
 use crate::storage::Storage;
+use crate::storage::guarded::{Call, Gate, Guarded};
+use crate::storage::machines::machine_queue;
 use crate::storage::memory::MemoryStorage;
 use crate::streaming::Chunks;
 use crate::sync::Mutex;
 use crate::worker::WorkerOptions;
 use futures::future::BoxFuture;
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +37,8 @@ pub struct Harness {
     outside: Option<Outside>,
     ordered: bool,
     by_attempt: bool,
+    /// The folder for the files of local runs.
+    local: Option<PathBuf>,
 }
 
 /// What [`Harness::check`] did.
@@ -65,7 +70,15 @@ struct Plan {
 impl Harness {
     /// An agent with its input; `host` makes what serves it, once per process.
     pub fn new(kind: &str, input: Payload, host: impl Fn() -> NativeHost + Send + Sync + 'static) -> Self {
-        Self { kind: kind.to_owned(), input, host: Box::new(host), outside: None, ordered: true, by_attempt: false }
+        Self {
+            kind: kind.to_owned(),
+            input,
+            host: Box::new(host),
+            outside: None,
+            ordered: true,
+            by_attempt: false,
+            local: None,
+        }
     }
 
     /// What happens to the run from outside: runs beside it once, on a connection that never fails.
@@ -90,6 +103,13 @@ impl Harness {
     #[must_use]
     pub fn by_attempt(mut self) -> Self {
         self.by_attempt = true;
+        self
+    }
+
+    /// The run is one with persistence "local": its values are in files of this folder, one for each disturbance.
+    #[must_use]
+    pub fn local(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.local = Some(folder.into());
         self
     }
 
@@ -119,12 +139,18 @@ impl Harness {
 
     async fn run(&self, plan: &Plan) -> Result<(Observed, Proof)> {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new(Arc::new(VirtualClock::new())));
+        let storage = if self.local.is_some() { Arc::new(Guarded::over(storage, Far)) } else { storage };
         // Answers are lost on purpose here.
         storage.hints().outage().close();
         // Time goes on when no process lives.
         let keeper = Runtime::over(storage.clone());
         let client = Client::new(storage.clone(), Chunks::default(), OrgId::DEFAULT);
-        let options = StartOptions { id: Some("under proof".into()), ..StartOptions::default() };
+        let options = StartOptions {
+            id: Some("under proof".into()),
+            queue: Some(self.worker(plan).queue),
+            persistence: self.local.as_ref().map(|_| Persistence::Local),
+            ..StartOptions::default()
+        };
         let handle = client.start(&self.kind, self.input.clone(), options).await?;
         let outside = self.outside.as_ref().map(|act| tokio::spawn(act(handle.clone())));
         let lived = tokio::time::timeout(LONGEST, self.live(plan, &storage, &handle)).await;
@@ -148,6 +174,19 @@ impl Harness {
         Ok((observed, result))
     }
 
+    /// The options of its processes.
+    fn worker(&self, plan: &Plan) -> WorkerOptions {
+        let mut options = WorkerOptions::default();
+        if !plan.parks {
+            options.max_parked = 0;
+        }
+        if let Some(folder) = &self.local {
+            options.queue = machine_queue("under-proof");
+            options.values = Some(folder.join(format!("{}.db", plan.name)));
+        }
+        options
+    }
+
     async fn live(&self, plan: &Plan, storage: &Arc<dyn Storage>, handle: &Handle) -> Result<Proof> {
         let mut proof = Proof { runs: 1, ..Proof::default() };
         let ledger = Arc::new(Mutex::new(Ledger::default()));
@@ -156,9 +195,7 @@ impl Harness {
             let point = points.pop_front().or(plan.repeat);
             let process = Arc::new(CrashPoints::with_ledger(storage.clone(), point, ledger.clone()));
             let runtime = Runtime::over(process.clone());
-            let parked = if plan.parks { WorkerOptions::default().max_parked } else { 0 };
-            let options = WorkerOptions { max_parked: parked, ..WorkerOptions::default() };
-            let worker = runtime.worker(Arc::new((self.host)()), options).await?;
+            let worker = runtime.worker(Arc::new((self.host)()), self.worker(plan)).await?;
             let ended = tokio::select! {
                 biased;
                 () = process.died() => false,
@@ -180,6 +217,19 @@ impl Harness {
             storage.unregister_worker(storage.org(), worker.id()).await?;
         }
         Err(different(&plan.name, &format!("the run has not ended after {MOST_LIVES} processes")))
+    }
+}
+
+/// Says of a store that its rows are elsewhere.
+struct Far;
+
+impl Gate for Far {
+    async fn pass<T: Send>(&self, _: Call, body: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        body.await
+    }
+
+    fn rows(&self, _: &dyn Storage) -> Rows {
+        Rows::Elsewhere
     }
 }
 

@@ -169,7 +169,7 @@ impl From<&NewExecution> for v2::NewExecution {
             traceparent: new.traceparent.clone(),
             detached: new.on_parent_end == OnParentEnd::Detach,
             shared_context: new.shared_context.as_ref().map(Into::into),
-            persistence: (!new.persistence.keeps_journal()).then(|| new.persistence.as_str().into()),
+            persistence: (new.persistence != Persistence::Full).then(|| new.persistence.as_str().into()),
         }
     }
 }

@@ -483,6 +483,7 @@ impl super::OfOrg for v2::CommitRequest {
             known: self.known,
             batch: need(self.batch, "commit.batch")?.try_into()?,
             refused: Vec::new(),
+            local: None,
         })
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{Core, LEASE_TTL};
 use crate::error::{Code, Result};
-use crate::model::Claim;
+use crate::id::RequestId;
+use crate::model::{Batch, BatchEnd, Claim, CommitRequest, Failure};
+use crate::payload::Digest;
 use crate::session::{Closed, Session, SessionParts};
 use crate::storage::PREFERENCE;
 use crate::storage::available::troubled;
@@ -136,6 +138,26 @@ async fn resume(core: Arc<Core>, session: Arc<Session>, mut claim: Claim, everyt
     }
 }
 
+/// Ends a run whose values are nowhere any more.
+async fn fail_lost(core: &Core, claim: &Claim, error: &crate::Error) -> Result<()> {
+    let execution = &claim.execution;
+    let failure = Failure::new(error.code(), "WorkerLost", error.message());
+    let batch = Batch::new(execution.segment, Vec::new(), BatchEnd::Fail(failure));
+    let request = CommitRequest {
+        org: execution.new.org,
+        execution: execution.new.id,
+        lease: claim.lease,
+        request_id: RequestId::fresh(),
+        digest: Digest::of_parts(&[b"lost"]),
+        base: execution.base,
+        known: claim.high,
+        batch,
+        refused: Vec::new(),
+        local: None,
+    };
+    core.storage.commit(request).await.map(drop)
+}
+
 async fn start(core: Arc<Core>, mut claim: Claim) {
     let execution = &claim.execution;
     let Some(config) = core.host.agent_config(&execution.new.kind) else { return };
@@ -191,6 +213,12 @@ async fn fetch_recorded(core: &Core, segment: &mut crate::model::Segment) -> Res
 async fn give_back(core: &Core, claim: &Claim, session: Option<&Arc<Session>>, error: &crate::Error) {
     if let Some(session) = session {
         session.close(Closed::Evicted);
+    }
+    if error.code() == Code::NotPersisted {
+        tracing::error!(execution = %claim.execution.new.id, %error, "a local run cannot go on, and fails");
+        if fail_lost(core, claim, error).await.is_ok() {
+            return core.freed.notify_one();
+        }
     }
     if error.code() != Code::LeaseLost {
         tracing::warn!(execution = %claim.execution.new.id, %error, "a claimed run could not be started and is given back");

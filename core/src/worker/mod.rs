@@ -15,9 +15,12 @@ pub use task_loop::Ticket;
 use crate::error::{Kind, Result};
 use crate::id::{ExecutionId, OrgId, TaskId, WorkerId};
 use crate::journal::{MachineConfig, OpRef};
-use crate::model::{Batch, ClaimedTask, OpBody, Placement};
+use crate::model::machine::MACHINE_QUEUES;
+use crate::model::{Batch, ClaimedTask, OpBody, Placement, Rows};
 use crate::session::{Closed, Conversations, Keeper, Session, Turn};
 use crate::storage::available::LOST_FILE;
+#[cfg(feature = "sqlite")]
+use crate::storage::local::with_file;
 use crate::storage::{ClaimRequest, Only, Storage, WorkerInfo};
 use crate::streaming::{Change, Chunks, Listening};
 use crate::sync::Mutex;
@@ -27,6 +30,7 @@ use inline_permits::Inline;
 use parked::Parked;
 use progress::Reports;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -79,6 +83,9 @@ pub struct WorkerOptions {
     pub max_payload: u64,
     /// The name that people see.
     pub name: String,
+    /// The file for the values of runs with persistence "local", where the worker is one of a machine. It is made for the first
+    /// of them. Where none is set, whoever opens the backend by its URL gives `local.db` of `FLOVYN_HOME`, else of `~/.flovyn`.
+    pub values: Option<PathBuf>,
     /// Takes records of what runs do here.
     pub tracer: Tracer,
 }
@@ -96,6 +103,7 @@ impl Default for WorkerOptions {
             only: None,
             max_payload: u64::MAX,
             name: format!("process {}", std::process::id()),
+            values: None,
             tracer: Tracer::default(),
         }
     }
@@ -151,6 +159,11 @@ impl Worker {
         host: Arc<dyn Host>,
         options: WorkerOptions,
     ) -> Result<Self> {
+        #[cfg(feature = "sqlite")]
+        let storage = match options.queue.starts_with(MACHINE_QUEUES) && storage.rows() == Rows::Elsewhere {
+            true => with_file(storage, options.values.clone()),
+            false => storage,
+        };
         let id = WorkerId::fresh();
         let queues = vec![options.queue.clone()];
         let info = WorkerInfo { org: options.org, id, name: options.name.clone(), queues, elsewhere: false };

@@ -84,6 +84,7 @@ rule!(rule_02_a_batch_is_atomic_and_a_lost_answer_costs_nothing, world, {
         known: 0,
         batch: Batch::new(0, vec![], BatchEnd::Continue),
         refused: Vec::new(),
+        local: None,
     };
     let first = world.storage.commit(request(0, 1, 1)).await.unwrap();
     let again = world.storage.commit(request(0, 1, 1)).await.unwrap();

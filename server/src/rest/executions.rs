@@ -83,7 +83,7 @@ pub(super) struct Start {
     /// The longest it may wait for a worker to begin it.
     start_timeout_seconds: Option<f64>,
     /// Whether its journal is kept: `full`, or `minimal` (`ephemeral`), which keeps its end, its usage and its signals until
-    /// somebody else depends on more.
+    /// somebody else depends on more; `local` leaves its values on the machine that runs it.
     persistence: Option<String>,
     /// Higher is claimed first.
     #[serde(default)]

@@ -9,14 +9,16 @@ use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{ExecutionId, OpId, OrgId};
 use flovyn_core::model::{
     Cancellation, Created, Divergence, EventId, Execution, ForkRequest, NewExecution, NewSignal, Resolution,
-    ResumeRequest, SignalStored, Task,
+    ResumeRequest, Rows, SignalStored, Task,
 };
 
 impl Service {
     /// Starts a run, or gives the one that has its id with the same kind and input; durable when it returns.
     ///
-    /// Errors: `ExecutionExists` where that one has another kind or input; `NotFound` where it is for a machine that is not there.
+    /// Errors: `ExecutionExists` where that one has another kind or input; `NotFound` where it is for a machine that is not there;
+    /// `InvalidArgument` where its values are to stay on a machine and it is for none.
     pub(crate) async fn start(&self, mut new: NewExecution) -> Result<Created> {
+        new.persistence.check(Rows::Elsewhere, &new.queue)?;
         self.route(&mut new).await?;
         self.storage.create_execution(new).await
     }
@@ -26,6 +28,7 @@ impl Service {
     ///
     /// Errors: `ExecutionExists`, with the field that differs.
     pub(crate) async fn start_exactly(&self, mut new: NewExecution) -> Result<Created> {
+        new.persistence.check(Rows::Elsewhere, &new.queue)?;
         self.route(&mut new).await?;
         let requested = new.clone();
         let created = self.storage.create_execution(new).await?;

@@ -173,6 +173,7 @@ impl World {
             known: self.known,
             batch: Batch::new(segment, ops, end),
             refused: Vec::new(),
+            local: None,
         }
     }
 

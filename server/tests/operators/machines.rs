@@ -195,6 +195,7 @@ async fn a_machine_has_no_other_machine_do_its_tasks() {
             known: claimed.high,
             batch: Batch::new(0, vec![op], BatchEnd::Continue),
             refused: Vec::new(),
+            local: None,
         }
     };
     let refused = laptop.commit(commit(&machine_queue("desktop"))).await.unwrap_err();

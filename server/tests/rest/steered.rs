@@ -362,6 +362,7 @@ async fn what_an_author_says_of_a_checkpoint_is_told_as_it_was_said() {
         known: claimed.high,
         batch: Batch::new(0, vec![], BatchEnd::Checkpoint(NewCheckpoint { state, leaves, metadata: said.into() })),
         refused: Vec::new(),
+        local: None,
     };
     storage.commit(request).await.unwrap();
     let told: Value = serde_json::from_str(said).unwrap();

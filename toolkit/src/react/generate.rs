@@ -43,6 +43,9 @@ pub struct GenerateInput {
     /// The conversation; none if there are only `messages`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextRef>,
+    /// The conversation itself, where whoever asks the model cannot read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transcript: Option<Box<Transcript>>,
     /// Messages after the conversation. They are for this call only and do not become part of the conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<Message>,
@@ -163,6 +166,7 @@ impl GenerateInput {
     pub fn new(model: ModelChoice, context: ContextRef) -> Self {
         Self {
             context: Some(context),
+            transcript: None,
             messages: Vec::new(),
             model,
             max_tokens: None,
@@ -232,11 +236,12 @@ impl LlmGenerate {
     }
 
     async fn ask_of_run(&self, ctx: &TaskContext, input: &GenerateInput) -> Result<Reply, ModelError> {
-        let entries = match &input.context {
-            Some(context) => ctx.messages(context).await,
-            None => Ok(Vec::new()),
+        let transcript = match (&input.transcript, &input.context) {
+            (Some(carried), _) => Ok((**carried).clone()),
+            (None, Some(context)) => ctx.messages(context).await.and_then(|entries| Transcript::of(&entries)),
+            (None, None) => Ok(Transcript::default()),
         };
-        let transcript = entries.and_then(|entries| Transcript::of(&entries)).map_err(|error| {
+        let transcript = transcript.map_err(|error| {
             let message = format!("the conversation cannot be read: {}", error.message());
             ModelError::new(ErrorKind::Network, message)
         })?;

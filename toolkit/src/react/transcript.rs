@@ -111,7 +111,8 @@ const INTERRUPTED: &str = "[The user interrupted this answer.]";
 const GO_ON: &str = "Continue.";
 
 /// A branch in the form in which a model gets it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Transcript {
     system: Vec<Message>,
     tools: Vec<ToolSpec>,

@@ -5,7 +5,7 @@ use super::generate::{GenerateInput, Generated, LlmGenerate, OnFailure, Purpose,
 use super::ledger::{Reservation, answer_within};
 use super::run::{AgentRun, TurnEnd};
 use super::tool_calls::ToolCallsEnd;
-use super::transcript::LlmCall;
+use super::transcript::{LlmCall, Transcript};
 use super::{AfterOutage, Mode, ModelChoice, StopReason, Via};
 use crate::message::{AssistantMeta, ErrorKind, Message, ModelError, Origin, Part, Role, Stop, Usage};
 use crate::provider::ThinkingLevel;
@@ -13,7 +13,7 @@ use flovyn_core::Payload;
 use flovyn_core::context::{Step, TaskCall};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::journal::Outcome;
-use flovyn_core::model::TaskOptions;
+use flovyn_core::model::{Persistence, TaskOptions};
 use futures::future::join_all;
 use std::time::Duration;
 
@@ -188,7 +188,8 @@ impl AgentRun<'_> {
         let Some(reservation) = reserved else { return Ok(ModelOutcome::NoBudget) };
         // The step's mark is committed together with the call.
         let mark = if is_first { Some(self.ctx.step()?) } else { None };
-        let call = self.generate(model, Purpose::Turn, reservation, self.state.thinking, on_failure)?;
+        let carried = self.carried().await?;
+        let call = self.generate(model, Purpose::Turn, reservation, self.state.thinking, on_failure, carried)?;
         if let Some(mark) = mark {
             mark.await?;
         }
@@ -205,6 +206,12 @@ impl AgentRun<'_> {
         })
     }
 
+    /// The conversation by value, for a model that other workers ask although it stays on this machine.
+    async fn carried(&self) -> Result<Option<Box<Transcript>>> {
+        let is_carried = self.input.config.via.is_some() && self.ctx.persistence() == Persistence::Local;
+        Ok(if is_carried { Some(Box::new(self.transcript().await?)) } else { None })
+    }
+
     fn generate(
         &self,
         model: &ModelChoice,
@@ -212,6 +219,7 @@ impl AgentRun<'_> {
         reservation: Reservation,
         thinking: ThinkingLevel,
         on_failure: OnFailure,
+        transcript: Option<Box<Transcript>>,
     ) -> Result<Step> {
         let input = GenerateInput {
             max_tokens: reservation.answer,
@@ -220,6 +228,7 @@ impl AgentRun<'_> {
             output: self.output_form().filter(|_| purpose == Purpose::Turn).cloned(),
             purpose,
             on_failure,
+            transcript,
             ..GenerateInput::new(model.clone(), self.ctx.context_ref())
         };
         let reserve = u32::try_from(reservation.tokens).unwrap_or(u32::MAX);
@@ -294,9 +303,10 @@ impl AgentRun<'_> {
             ledger.settle(reservation, None, 1);
             calls.push((extract, reservation));
         }
+        let carried = self.carried().await?;
         let begin = |&(extract, reservation): &(&Extract, Reservation)| {
             let purpose = Purpose::Summary(extract.clone());
-            self.generate(&model, purpose, reservation, ThinkingLevel::Off, OnFailure::Retry)
+            self.generate(&model, purpose, reservation, ThinkingLevel::Off, OnFailure::Retry, carried.clone())
         };
         let steps = calls.iter().map(begin).collect::<Result<Vec<_>>>()?;
         let mut result = CompactionOutcome::Compacted;

@@ -136,6 +136,7 @@ impl Store {
             known: draft.known,
             batch: draft.batch,
             refused: Vec::new(),
+            local: None,
         };
         machine.answered(now(self.storage.commit(request)));
     }

@@ -344,6 +344,7 @@ impl World {
                 known: claim.high,
                 batch,
                 refused: Vec::new(),
+                local: None,
             };
             match now(self.store.commit(request)) {
                 // Its parent has ended, and it was cancelled.
@@ -900,6 +901,7 @@ impl World {
             known: draft.known,
             batch: draft.batch,
             refused: Vec::new(),
+            local: None,
         }
     }
 

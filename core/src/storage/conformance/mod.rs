@@ -214,6 +214,7 @@ macro_rules! conformance_cases {
             }
             persistence {
                 family_13_a_journal_is_kept_once_it_has_to_be family_13_a_late_report_keeps_its_time
+                family_13_a_lost_machine_fails_its_local_runs
             }
             handoffs {
                 family_11_a_handoff_lets_go_of_everything family_11_an_end_goes_up_the_chain

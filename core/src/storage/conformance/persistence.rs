@@ -3,7 +3,7 @@
 use super::Factory;
 use super::rig::{Rig, done, ended, for_signal, json};
 use crate::clock::Timestamp;
-use crate::model::{BatchEnd, NewOp, OpBody, Persistence, TaskOptions};
+use crate::model::{BatchEnd, NewExecution, NewOp, OpBody, Persistence, Status, TaskOptions};
 use std::time::Duration;
 
 /// What was asked for is read back, of a child too; the first commit that does not end the run makes it a full one.
@@ -40,6 +40,43 @@ pub async fn family_13_a_journal_is_kept_once_it_has_to_be(factory: &dyn Factory
     let child = child.id;
     parent.commit(vec![born]).await;
     assert_eq!(of(child).await, Persistence::Ephemeral);
+}
+
+/// A run whose values are on a machine waits for that machine again whenever nobody has it, and then fails as lost.
+pub async fn family_13_a_lost_machine_fails_its_local_runs(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let local = |new: &mut NewExecution| {
+        new.persistence = Persistence::Local;
+        new.limits.start_timeout = Some(Duration::from_secs(100));
+    };
+    let (killed, woken, full) = (
+        rig.start_as(local).await,
+        rig.start_as(local).await,
+        rig.start_as(|new| {
+            local(new);
+            new.persistence = Persistence::Full;
+        })
+        .await,
+    );
+    assert_eq!(rig.execution(killed).await.new.persistence, Persistence::Local);
+    let _dead = rig.claim(killed).await;
+    let _also = rig.claim(full).await;
+    let mut holder = rig.claim(woken).await;
+    let (entry, wait) = (holder.entry("kept"), holder.wait("go", None));
+    holder.suspend(vec![entry, wait], for_signal("go")).await;
+    // It waits for the signal as long as it likes.
+    rig.pass_after(Duration::from_secs(60)).await;
+    assert_eq!((rig.status(killed).await, rig.status(woken).await), (Status::Pending, Status::Waiting));
+    rig.signal(woken, "go").await;
+    rig.pass_after(Duration::from_secs(99)).await;
+    assert_eq!(rig.status(woken).await, Status::Pending);
+    rig.pass_after(Duration::from_secs(2)).await;
+    for lost in [killed, woken] {
+        let run = rig.execution(lost).await;
+        assert_eq!(run.status, Status::Failed);
+        assert_eq!(&*run.failure.unwrap().error_type, "WorkerLost");
+    }
+    assert_eq!(rig.status(full).await, Status::Pending, "others may go on with a full run");
 }
 
 /// The end of an attempt that the code has learned of before its report has the time at which it did: replay gives it the

@@ -412,6 +412,7 @@ impl<'a> Holder<'a> {
             known: self.known,
             batch,
             refused: Vec::new(),
+            local: None,
         }
     }
 

@@ -274,14 +274,14 @@ impl Run {
     pub(super) fn lose_host_timer(&mut self, now: Timestamp) {
         self.parked = None;
         self.exec.wait = None;
-        self.exec.status = Status::Pending;
+        self.await_machine(now);
         self.emit(now, EventKind::Woken, None, json!({ "reason": "host_timer" }));
     }
 
     fn give_back(&mut self, now: Timestamp) {
         self.clear_holder();
         if self.exec.status == Status::Running {
-            self.exec.status = Status::Pending;
+            self.await_machine(now);
             self.emit(now, EventKind::Woken, None, json!({ "reason": "released" }));
             if self.has_open(TaskStatus::Quarantined) {
                 self.quarantine(now);

@@ -328,7 +328,7 @@ impl Run {
         }
         self.exec.base += 1;
         self.exec.losses = 0;
-        if !batch.end.is_terminal() {
+        if !self.exec.new.persistence.keeps_journal() && !batch.end.is_terminal() {
             self.exec.new.persistence = Persistence::Full;
         }
         self.exec.updated_at = now;

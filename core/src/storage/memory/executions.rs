@@ -285,7 +285,7 @@ impl State {
 impl Run {
     /// Makes a paused run runnable.
     pub(super) fn unpause(&mut self, now: Timestamp, kind: EventKind, data: serde_json::Value) {
-        self.exec.status = Status::Pending;
+        self.await_machine(now);
         self.exec.wait = None;
         self.exec.failure = None;
         self.exec.losses = self.exec.losses.min(MAX_LOSSES - 1);

@@ -6,8 +6,8 @@ use crate::clock::Timestamp;
 use crate::error::Code;
 use crate::id::Slot;
 use crate::journal::retry::{MAX_LOSSES, run_quarantined};
-use crate::model::{EventKind, Failure, Placement, Status, TaskStatus, WaitReason};
-use crate::storage::limits::not_begun;
+use crate::model::{EventKind, Failure, Persistence, Placement, Status, TaskStatus, WaitReason};
+use crate::storage::limits::{not_begun, worker_lost};
 use serde_json::json;
 
 impl State {
@@ -77,7 +77,8 @@ impl Run {
             return self.fail(now, Failure::new(Code::Timeout, "Timeout", message));
         }
         if exec.status == Status::Pending && self.starts_by.is_some_and(|by| by <= now) {
-            return self.fail(now, not_begun());
+            let lost = exec.new.persistence == Persistence::Local && exec.epoch > 0;
+            return self.fail(now, if lost { worker_lost() } else { not_begun() });
         }
         if exec.status == Status::Cancelling && exec.cancel.is_some_and(|(_, grace_ends)| grace_ends <= now) {
             self.exec.epoch += 1;
@@ -94,7 +95,7 @@ impl Run {
         let losses = self.exec.losses;
         let running = self.exec.status == Status::Running;
         if running {
-            self.exec.status = Status::Pending;
+            self.await_machine(now);
         }
         self.emit(now, EventKind::LeaseLost, None, json!({ "epoch": self.exec.epoch, "losses": losses }));
         if running && losses >= MAX_LOSSES {

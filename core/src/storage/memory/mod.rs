@@ -43,7 +43,7 @@ use crate::id::{EntryId, ExecutionId, OpId, OrgId, TaskId, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, Claim, ClaimedTask, CommitAnswer, CommitRequest, Created, Divergence, Entry, Event,
     EventId, Execution, ExecutionFilter, Fact, ForkRequest, KnownWorker, Lease, NewExecution, NewSignal, Page,
-    PageRequest, Purse, QueueLoad, RecordedOp, Relative, Resolution, ResumeRequest, RollUp, Segment, Signal,
+    PageRequest, Purse, QueueLoad, RecordedOp, Relative, Resolution, ResumeRequest, RollUp, Rows, Segment, Signal,
     SignalStored, Task, TaskReport,
 };
 use crate::payload::{MAX_PAYLOAD, Payload, RowOf};
@@ -367,6 +367,10 @@ impl Storage for MemoryStorage {
 
     fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::InMemory
     }
 
     fn describe(&self) -> String {

@@ -9,7 +9,8 @@ use crate::error::{Code, Error};
 use crate::id::{ExecutionId, OnceSlot, RequestId, SignalId, Slot, WorkerId};
 use crate::model::{
     Cancellation, Checkpoint, CommitAnswer, CommitRequest, Entry, Event, EventKind, Execution, Fact, FactKind, Failure,
-    OnceResult, Placement, RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason, left_running,
+    OnceResult, Persistence, Placement, RecordedBody, RecordedOp, Signal, Status, Task, TaskStatus, Wait, WaitReason,
+    left_running,
 };
 use crate::payload::{Digest, Payload};
 use crate::storage::PREFERENCE;
@@ -217,6 +218,14 @@ impl Run {
         self.exec.wait = None;
     }
 
+    /// Makes it PENDING. One whose values stay on a machine waits for that machine again, as long as for its first start.
+    pub(super) fn await_machine(&mut self, now: Timestamp) {
+        self.exec.status = Status::Pending;
+        if self.exec.new.persistence == Persistence::Local {
+            self.starts_by = self.exec.new.limits.start_timeout.map(|limit| now.after(limit));
+        }
+    }
+
     /// Makes a waiting run runnable if this cause is what it waits for. Returns whether it is.
     pub(super) fn wake(&mut self, now: Timestamp, cause: Cause<'_>) -> bool {
         let waits = matches!(self.exec.status, Status::Waiting | Status::Cancelling);
@@ -233,7 +242,7 @@ impl Run {
         match self.exec.status {
             Status::Waiting if met => {
                 self.end_wait(now);
-                self.exec.status = Status::Pending;
+                self.await_machine(now);
                 self.emit(now, EventKind::Woken, None, json!({ "reason": reason }));
                 true
             }

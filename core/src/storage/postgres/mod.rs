@@ -57,7 +57,8 @@ use crate::clock::{Clock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, EventId, Lease, NewSignal, SignalStored, TaskReport,
+    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, EventId, Lease, NewSignal, Rows, SignalStored,
+    TaskReport,
 };
 use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
@@ -486,6 +487,10 @@ impl Storage for PostgresStorage {
 
     fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.context.clock
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::Elsewhere
     }
 
     fn describe(&self) -> String {

@@ -271,6 +271,7 @@ impl RemoteStorage {
         mut request: CommitRequest,
         wanted: Option<v2::WantedTasks>,
     ) -> Result<(CommitAnswer, Vec<ClaimedTask>)> {
+        request.check_values()?;
         let (org, execution, known) = (request.org, request.execution, request.known);
         self.settle_batch(&mut request).await?;
         self.0.outbox.sent(Some(execution)).await;

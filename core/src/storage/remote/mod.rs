@@ -27,7 +27,7 @@ use self::tokens::Credentials;
 use crate::clock::{Clock, SystemClock, Timestamp};
 use crate::error::{Code, Error, Result};
 use crate::id::{ExecutionId, OrgId, WorkerId};
-use crate::model::EventId;
+use crate::model::{EventId, Rows};
 use crate::payload::{Body, MAX_PAYLOAD, Payload};
 use crate::storage::{
     EventStream, Families, FamilyStream, Housekeeping, Load, Previews, ServerSide, Storage, no_backup, tls_roots,
@@ -296,6 +296,10 @@ impl Storage for RemoteStorage {
 
     fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::Elsewhere
     }
 
     fn describe(&self) -> String {

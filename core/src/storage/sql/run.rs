@@ -282,6 +282,16 @@ impl<H> Run<H> {
         log.tx.put_failure(self, failure)
     }
 
+    /// Makes it PENDING. One whose values stay on a machine waits for that machine again, as long as for its first start.
+    fn await_machine<T: Statements<Home = H>>(&mut self, log: &Log<'_, T>) -> Result<(), T::Fault> {
+        self.status = Status::Pending;
+        if self.persistence == Persistence::Local {
+            let limits = log.tx.execution_of(T::org(&self.home), self.id)?.new.limits;
+            self.starts_by = limits.start_timeout.map(|limit| log.tx.now().after(limit).0);
+        }
+        Ok(())
+    }
+
     /// Makes a paused run runnable.
     pub(in crate::storage) fn unpause<T: Statements<Home = H>>(
         &mut self,
@@ -289,7 +299,7 @@ impl<H> Run<H> {
         kind: EventKind,
         data: &Value,
     ) -> Result<(), T::Fault> {
-        self.status = Status::Pending;
+        self.await_machine(log)?;
         self.wait = None;
         self.losses = self.losses.min(MAX_LOSSES - 1);
         log.event(kind, data)?;
@@ -395,7 +405,7 @@ impl<H> Run<H> {
         if met {
             self.end_wait(log.tx.now());
             if self.status == Status::Waiting {
-                self.status = Status::Pending;
+                self.await_machine(log)?;
                 log.event(EventKind::Woken, &json!({ "reason": reason }))?;
             }
         } else if wait.ends.is_some() {
@@ -441,7 +451,7 @@ impl<H> Run<H> {
         self.drop_holder();
         self.last_worker = None;
         if self.status == Status::Running {
-            self.status = Status::Pending;
+            self.await_machine(log)?;
             log.event(EventKind::Woken, &json!({ "reason": "released" }))?;
             if self.quarantined {
                 self.quarantine(log)?;
@@ -495,7 +505,7 @@ impl<H> Run<H> {
         self.losses += 1;
         let running = self.status == Status::Running;
         if running {
-            self.status = Status::Pending;
+            self.await_machine(log)?;
         }
         log.event(EventKind::LeaseLost, &json!({ "epoch": self.epoch, "losses": self.losses }))?;
         if running && self.losses >= MAX_LOSSES {
@@ -519,7 +529,7 @@ impl<H> Run<H> {
     ) -> Result<(), T::Fault> {
         self.last_worker = None;
         self.wait = None;
-        self.status = Status::Pending;
+        self.await_machine(log)?;
         log.event(EventKind::Woken, &json!({ "reason": "host_timer" }))?;
         Ok(())
     }

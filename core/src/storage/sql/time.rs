@@ -7,9 +7,9 @@ use super::run::{Ending, Run};
 use super::task::TaskRow;
 use crate::clock::Timestamp;
 use crate::error::Code;
-use crate::model::{Failure, Status, TaskStatus};
+use crate::model::{Failure, Persistence, Status, TaskStatus};
 use crate::storage::NO_WORKER_EVERY;
-use crate::storage::limits::not_begun;
+use crate::storage::limits::{not_begun, worker_lost};
 use std::time::Duration;
 
 /// How often housekeeping looks for unreferenced payloads.
@@ -33,7 +33,8 @@ impl<H> Run<H> {
             self.epoch += 1;
             self.finish(log, Ending::Failed(&Failure::new(Code::Timeout, "Timeout", message)))?;
         } else if self.status == Status::Pending && reached(self.starts_by) {
-            self.finish(log, Ending::Failed(&not_begun()))?;
+            let lost = self.persistence == Persistence::Local && self.epoch > 0;
+            self.finish(log, Ending::Failed(&if lost { worker_lost() } else { not_begun() }))?;
         } else if self.status == Status::Cancelling && reached(self.stop.map(|stop| stop.until)) {
             self.epoch += 1;
             self.finish(log, Ending::Cancelled(None, "grace"))?;

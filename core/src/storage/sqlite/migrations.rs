@@ -20,6 +20,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/0007_persistence.sql"),
     include_str!("migrations/0008_machines.sql"),
     include_str!("migrations/0009_returned_signals.sql"),
+    include_str!("migrations/0010_local_values.sql"),
 ];
 
 /// Marks the file as ours ("FLVN").

@@ -19,6 +19,7 @@ mod files;
 mod housekeeping;
 mod kinship;
 mod load;
+mod local_values;
 mod lock;
 mod migrations;
 mod moved_files;
@@ -58,7 +59,8 @@ use crate::error::{Code, Error, Result};
 use crate::forks;
 use crate::id::{ExecutionId, OrgId, WorkerId};
 use crate::model::{
-    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, EventId, Lease, NewSignal, SignalStored, TaskReport,
+    AttemptResult, Claim, ClaimedTask, CommitAnswer, CommitRequest, EventId, Lease, NewSignal, Rows, SignalStored,
+    TaskReport,
 };
 use crate::payload::{Content, ContentHash, MAX_PAYLOAD};
 use crate::streaming::{Chunks, Hints};
@@ -436,6 +438,10 @@ impl Storage for SqliteStorage {
 
     fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.options.clock
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::InFile
     }
 
     fn describe(&self) -> String {

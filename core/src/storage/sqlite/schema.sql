@@ -223,6 +223,21 @@ CREATE TABLE ledger (
     PRIMARY KEY (run, task_id, attempt)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE local_run (
+    number INTEGER PRIMARY KEY CHECK (number < 0),
+    org_id BLOB NOT NULL,
+    id BLOB NOT NULL,
+    ended_at INTEGER,                   -- when it ended, as far as this file knows
+    UNIQUE (org_id, id)
+) STRICT;
+
+CREATE TABLE local_value (
+    run INTEGER NOT NULL REFERENCES local_run (number) ON DELETE CASCADE,
+    hash BLOB NOT NULL,                 -- of the bytes of the value
+    value ANY NOT NULL,
+    PRIMARY KEY (run, hash)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE machine (
     org_id BLOB NOT NULL,
     id BLOB NOT NULL,
@@ -432,6 +447,8 @@ CREATE UNIQUE INDEX agent_signal_key ON agent_signal (run, idempotency_key) WHER
 CREATE INDEX agent_signal_mailbox ON agent_signal (run, consumed_segment);
 
 CREATE INDEX audit_newest ON audit (org_id, id);
+
+CREATE INDEX local_value_hash ON local_value (hash);
 
 CREATE UNIQUE INDEX machine_name ON machine (org_id, name) WHERE revoked_at IS NULL;
 
