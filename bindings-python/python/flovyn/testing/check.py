@@ -8,7 +8,7 @@ and no step that had its result may run again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,13 @@ from .. import _native
 from ..agent import Agent
 from ..client import Client
 from ..errors import AgentFailed, FlovynError, InvalidArgument, Waiting
-from ..handle import Handle
+from ..handle import Facts, Handle
 from ..hub import Hub
 from ..inputs import NOT_GIVEN
 from ..run import on_thread
 from ..task import Task
 from .fakes import Fakes, fakes_by_kind
+from .family import Member, all_runs, difference, entries, members, ops
 from .harness import TestWorld
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 Signals = Sequence[tuple[str, Any]] | Mapping[str, Any]
 
 _KEY = "flovyn-check"
-_TIMING = ("read", "abandon")
-"""Ops that depend on when something came, not only on what the code does."""
 _PAUSE_S = 0.002
 _STILL_POLLS = 5
 _STUCK_S = 1.0
@@ -68,6 +67,7 @@ class _Seen:
     failure: FlovynError | None
     entries: list[tuple[str, str, Any]]
     ops: list[str]
+    family: list[Member]
     commits: int
 
 
@@ -83,9 +83,10 @@ def check(
 ) -> Report:
     """Run an agent with forced re-entry and with a crash at every commit; raise ``Difference`` at the first one.
 
-    An agent that fails, or is cancelled, raises it too, unless that is expected: ``raises`` is the type of the error,
-    its name, or True for any. Where runs differ, the agent is run once more to say which calls in its code differ in
-    every process, such as ``time.time() at mod.py:26``.
+    The runs that it starts are compared as it is, where they end of themselves. An agent that fails, or is cancelled,
+    raises ``Difference`` too, unless that is expected: ``raises`` is the type of the error, its name, or True for any.
+    Where runs differ, the agent is run once more to say which calls in its code differ in every process, such as
+    ``time.time() at mod.py:26``.
 
     ``signals`` are sent at the start, in order; ``tasks`` maps tasks to stand-ins, which must give the same result
     whenever they are called. An ``at_most_once`` task that a crash leaves in doubt is answered with "run it again", as
@@ -213,7 +214,7 @@ class _Case:
             await handle.signal(name, value, idempotency_key=f"check-{number}")
         commits = 0
         while True:
-            await self._serve(client, handle, max_parked)
+            await self._serve(client, max_parked)
             ended = await self._drive(world, client, handle)
             commits += client.native.commits()
             if ended:
@@ -226,14 +227,15 @@ class _Case:
         try:
             # What is stored is compared; a serializer may have made of it what has no JSON form.
             outcome, failure = await _outcome(await client.handle(_KEY))
-            return _Seen(outcome, failure, await _entries(handle), await _ops(client, handle), commits)
+            family = await members(client, handle)
+            return _Seen(outcome, failure, await entries(handle), await ops(client, handle), family, commits)
         finally:
             await client.close()
 
-    async def _serve(self, client: Client, handle: Handle[Any], max_parked: int | None) -> None:
+    async def _serve(self, client: Client, max_parked: int | None) -> None:
         worker = client.worker([self._agent], max_parked=max_parked)
         worker.fakes.update(self._fakes)
-        done = {task["id"] for task in await handle.tasks() if task["status"] == "COMPLETED"}
+        done = {task["id"] for task in await _all_tasks(client) if task["status"] == "COMPLETED"}
         repeated: list[str] = []
 
         def attempt(kind: str, uuid: bytes) -> None:
@@ -253,43 +255,59 @@ class _Case:
         last: Any = None
         try:
             while not end.done():
-                status = asyncio.ensure_future(handle.describe())
-                await asyncio.wait((status, end), return_when=asyncio.FIRST_COMPLETED)
+                looked = asyncio.ensure_future(all_runs(client))
+                await asyncio.wait((looked, end), return_when=asyncio.FIRST_COMPLETED)
                 if end.done():
-                    status.cancel()
+                    looked.cancel()
                     return False
-                run = status.result()
+                runs = looked.result()
+                run = next(run for run in runs if str(run.id) == str(handle.id))
                 if self._repeated:
                     raise Difference(f"task {self._repeated[0]!r} ran again although it had its result")
                 if run.status in ("COMPLETED", "FAILED", "CANCELLED"):
                     return True
-                if run.status == "PAUSED":
-                    raise Difference(f"the run was paused: {run.wait_reason}, {run.failure}")
+                for paused in (run for run in runs if run.status == "PAUSED"):
+                    which = "the run" if paused is run else f"its child {paused.kind!r}"
+                    raise Difference(f"{which} was paused: {paused.wait_reason}, {paused.failure}")
                 now = loop.time()
-                seen = (run.status, run.epoch, run.updated_at)
-                if seen != last or run.status == "RUNNING":
+                seen = [(one.id, one.status, one.epoch, one.updated_at) for one in runs]
+                if seen != last or any(one.status == "RUNNING" for one in runs):
                     still, since, last = 0, now, seen
                 still += 1
                 if still > _STILL_POLLS:
                     still = 0
                     if await world.jump():
                         since = now
-                    elif run.wait_reason == "in_doubt":
-                        await _answer(handle)
-                    elif now - since > _STUCK_S and run.wait_reason == "signal":
-                        names = ", ".join(run.waits_for or ())
-                        raise Waiting(f"the agent waits for signal {names!r}; pass it in signals=")
+                    elif any(one.wait_reason == "in_doubt" for one in runs):
+                        await _answer(client)
+                    elif now - since > _STUCK_S:
+                        _check_waits(run, runs)
                 await asyncio.sleep(_PAUSE_S)
             return False
         finally:
             end.cancel()
 
 
-async def _answer(handle: Handle[Any]) -> None:
+async def _all_tasks(client: Client) -> list[Facts]:
+    return [task for run in await all_runs(client) for task in await (await client.handle(run.id)).tasks()]
+
+
+async def _answer(client: Client) -> None:
     """Be the person who is asked about tasks in doubt: they did not happen, so they shall run."""
-    for task in await handle.tasks():
-        if task["status"] == "IN_DOUBT":
-            await handle.resolve(task["op"], retry=True)
+    for run in await all_runs(client):
+        handle = await client.handle(run.id)
+        for task in await handle.tasks():
+            if task["status"] == "IN_DOUBT":
+                await handle.resolve(task["op"], retry=True)
+
+
+def _check_waits(root: Facts, runs: list[Facts]) -> None:
+    """Say for which signal of nobody the run waits, or the child that it waits for."""
+    for one in (root, *(run for run in runs if run is not root)):
+        if one.wait_reason == "signal":
+            who = "the agent" if one is root else f"its child {one.kind!r}"
+            how = "pass it in signals=" if one is root else "let its parent send it"
+            raise Waiting(f"{who} waits for signal {', '.join(one.waits_for or ())!r}; {how}")
 
 
 async def _outcome(handle: Handle[Any]) -> tuple[Any, FlovynError | None]:
@@ -300,20 +318,14 @@ async def _outcome(handle: Handle[Any]) -> tuple[Any, FlovynError | None]:
     return _native.decode_json(_native.encode_json(result)) if not isinstance(result, bytes) else result, None
 
 
-async def _entries(handle: Handle[Any]) -> list[tuple[str, str, Any]]:
-    return [(entry.role, entry.entry_type, entry.content) for entry in await handle.messages()]
-
-
-async def _ops(client: Client, handle: Handle[Any]) -> list[str]:
-    ops: Iterable[Mapping[str, Any]] = await Hub.current().call(client.native.journal, str(handle.id))
-    return [f"{op['segment']}: {op['label']}" for op in ops if op["kind"] not in _TIMING]
-
-
 def _compare(expected: _Seen, seen: _Seen, what: str) -> None:
     if seen.outcome != expected.outcome:
         raise Difference(f"{what}: the outcome is {seen.outcome!r}, but undisturbed it is {expected.outcome!r}")
     if seen.entries != expected.entries:
         raise Difference(f"{what}: the conversation is {seen.entries!r}, but undisturbed it is {expected.entries!r}")
+    family = difference(expected.family, seen.family)
+    if family is not None:
+        raise Difference(f"{what}: {family}")
     # Which of several branches calls first depends on which outcome comes first; what they call may not.
     ops, wanted = sorted(seen.ops), sorted(expected.ops)
     for number, (one, other) in enumerate(zip(ops, wanted, strict=False)):
