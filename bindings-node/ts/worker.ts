@@ -98,6 +98,8 @@ class TicketLink implements TaskLink {
 export class Worker {
   /** @internal Tasks that agents called, by kind. */
   readonly met = new Map<string, Declared>();
+  /** @internal Agents of children that agents have started, by kind. */
+  readonly metAgents = new Map<string, AnyAgent>();
   /** @internal Steps of runs here whose later attempts go by the queue, by the UUID of their task. */
   readonly callers = new Map<string, Step<unknown>>();
   /** @internal Functions that stand in for tasks in tests, by kind. */
@@ -346,6 +348,7 @@ export class Worker {
   /** @internal Serves the agent of a child that an agent has started, unless another has its kind. */
   meetAgent(agent: AnyAgent): void {
     if (this.native === undefined || this.agents.has(agent.kind)) return;
+    this.metAgents.set(agent.kind, agent);
     for (const name of agent.names) if (!this.agents.has(name)) this.agents.set(name, agent);
     if (agent.toolkit === undefined) return declare(this.native, agent);
     if (this.toolkit === false) return;

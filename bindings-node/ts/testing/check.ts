@@ -10,16 +10,15 @@ import type { Agent, AnyAgent } from "../agent.js";
 import type { Client } from "../client.js";
 import { lookedAt } from "../debug.js";
 import { AgentFailed, FlovynError, Waiting } from "../errors.js";
-import type { Handle } from "../handle.js";
+import type { Execution, Handle } from "../handle.js";
 import { hub } from "../hub.js";
-import { encode, facts, json } from "../serde.js";
+import { json } from "../serde.js";
 import type { Arguments } from "../task.js";
 import type { AnyTask } from "../worker.js";
+import { allRuns, difference, entries, type Member, members, ops, shown } from "./family.js";
 import { kill, byKind, type Fakes, TestWorld } from "./harness.js";
 
 const KEY = "flovyn-check";
-/** Ops that depend on when something came, not only on what the code does. */
-const TIMING = new Set(["read", "abandon"]);
 const PAUSE_MS = 2;
 const STILL_POLLS = 5;
 /** How long nothing may happen before a signal is missed: the code may have a timer of its own. */
@@ -65,7 +64,7 @@ export interface Report {
 /**
  * Runs an agent with forced re-entry and with a crash at every commit; throws `Difference` at the first one.
  *
- * An `at_most_once` task that a crash leaves in doubt is answered with "run it again", as by a person who found that it
+ * The runs that it starts are compared as it is, where they end of themselves. An `at_most_once` task that a crash leaves in doubt is answered with "run it again", as by a person who found that it
  * did not happen. Durable sleeps cost no time. Where runs differ, the agent is run once more to say which calls in its code
  * differ in every process, such as `Date.now()` at `agents.ts:26`.
  */
@@ -109,6 +108,7 @@ interface Seen {
   outcome: unknown;
   entries: unknown[];
   ops: string[];
+  family: Member[];
   commits: number;
 }
 
@@ -122,8 +122,12 @@ class Case {
   private repeated: string | undefined;
   /** What the present life serves of the toolkit. */
   private opened: ReadonlySet<string> = new Set();
+  /** The agents of children that the present life has met. */
+  private metAgents: ReadonlyMap<string, AnyAgent> = new Map();
   /** The tasks that a life has met; the next one serves them, as a program that lists its tasks would. */
   private readonly met = new Map<string, AnyTask>();
+  /** The agents of children likewise. */
+  private readonly children = new Map<string, AnyAgent>();
   /** The tasks of the toolkit among them, by kind. */
   private readonly ofToolkit = new Set<string>();
 
@@ -183,9 +187,10 @@ class Case {
       await handle.signal(name, value, { idempotencyKey: `check-${number}` });
     }
     for (let commits = 0; ; ) {
-      await this.serve(client, handle, disturbance.maxParked);
+      await this.serve(client, disturbance.maxParked);
       const ended = await this.drive(world, client, handle, limit);
       this.opened.forEach((kind) => this.ofToolkit.add(kind));
+      this.metAgents.forEach((agent, kind) => this.children.set(kind, agent));
       commits += client.native.commits();
       // What is stored is compared; a serializer may have made of it what has no JSON form.
       if (ended) return { ...(await seen(client, await client.handle(KEY))), commits };
@@ -195,11 +200,19 @@ class Case {
     }
   }
 
-  private async serve(client: Client, handle: Handle, maxParked: number | undefined): Promise<void> {
-    const worker = client.worker({ agents: [this.agent], tasks: [...this.met.values()], maxParked });
+  private async serve(client: Client, maxParked: number | undefined): Promise<void> {
+    const worker = client.worker({
+      agents: [this.agent, ...this.children.values()],
+      tasks: [...this.met.values()],
+      maxParked,
+    });
+    this.metAgents = worker.metAgents;
     for (const [kind, fake] of byKind(this.options.tasks, [this.agent])) worker.fakes.set(kind, fake);
     const done = new Set<string>();
-    for (const task of await handle.tasks()) if (task.status === "COMPLETED") done.add(task.id);
+    for (const run of await allRuns(client)) {
+      const tasks = await (await client.handle(run.id)).tasks();
+      for (const task of tasks) if (task.status === "COMPLETED") done.add(task.id);
+    }
     this.repeated = undefined;
     this.opened = worker.opened;
     worker.onAttempt = (kind, id) => {
@@ -226,19 +239,22 @@ class Case {
     let last = "";
     try {
       for (;;) {
-        const run = await Promise.race([handle.describe(), end.then(() => undefined)]);
-        if (dead || run === undefined) return false;
+        const runs = await Promise.race([allRuns(client), end.then(() => undefined)]);
+        const run = runs?.find(({ id }) => id === handle.id);
+        if (dead || runs === undefined || run === undefined) return false;
         if (this.repeated !== undefined) {
           throw new Difference(`task "${this.repeated}" ran again although it had its result`);
         }
         if (ENDED.has(run.status)) return true;
-        if (run.status === "PAUSED") {
-          throw new Difference(`the run was paused: ${run.waitReason}, ${JSON.stringify(run.failure)}`);
+        const paused = runs.find(({ status }) => status === "PAUSED");
+        if (paused !== undefined) {
+          const which = paused === run ? "the run" : `its child "${paused.kind}"`;
+          throw new Difference(`${which} was paused: ${paused.waitReason}, ${JSON.stringify(paused.failure)}`);
         }
         const now = performance.now();
         if (now > limit) throw new Difference("the run has not ended within the time limit");
-        const looks = `${run.status} ${String(run["epoch"])} ${run.updatedAt.getTime()}`;
-        if (looks !== last || run.status === "RUNNING") {
+        const looks = json(runs.map((one) => [one.id, one.status, one["epoch"], one.updatedAt.getTime()]));
+        if (looks !== last || runs.some(({ status }) => status === "RUNNING")) {
           still = 0;
           since = now;
           last = looks;
@@ -247,11 +263,8 @@ class Case {
         if (still > STILL_POLLS) {
           still = 0;
           if (await world.jump()) since = now;
-          else if (run.waitReason === "in_doubt") await answer(handle);
-          else if (now - since > STUCK_MS && run.waitReason === "signal") {
-            const names = (run.waitsFor ?? []).join(", ");
-            throw new Waiting(`the agent waits for signal "${names}"; pass it in signals`);
-          }
+          else if (runs.some(({ waitReason }) => waitReason === "in_doubt")) await answer(client);
+          else if (now - since > STUCK_MS) checkWaits(run, runs);
         }
         await Promise.race([sleep(PAUSE_MS), end]);
       }
@@ -262,9 +275,22 @@ class Case {
 }
 
 /** Is the person who is asked about tasks in doubt: they did not happen, so they shall run. */
-async function answer(handle: Handle): Promise<void> {
-  for (const task of await handle.tasks()) {
-    if (task.status === "IN_DOUBT") await handle.resolve(task.op, { retry: true });
+async function answer(client: Client): Promise<void> {
+  for (const run of await allRuns(client)) {
+    const handle = await client.handle(run.id);
+    for (const task of await handle.tasks()) {
+      if (task.status === "IN_DOUBT") await handle.resolve(task.op, { retry: true });
+    }
+  }
+}
+
+/** Says for which signal of nobody the run waits, or a child of it. */
+function checkWaits(root: Execution, runs: readonly Execution[]): void {
+  for (const one of [root, ...runs.filter((run) => run !== root)]) {
+    if (one.waitReason !== "signal") continue;
+    const [who, how] =
+      one === root ? ["the agent", "pass it in signals"] : [`its child "${one.kind}"`, "let its parent send it"];
+    throw new Waiting(`${who} waits for signal "${(one.waitsFor ?? []).join(", ")}"; ${how}`);
   }
 }
 
@@ -278,20 +304,8 @@ async function seen(client: Client, handle: Handle): Promise<Omit<Seen, "commits
     outcome = [error.name, error.message];
     failure = error;
   }
-  const entries = (await handle.messages()).map(({ role, entryType, content }) => [role, entryType, shown(content)]);
-  const text = await hub.call<string>((hub, token) => client.native.journal(hub, token, handle.id));
-  const ops = facts<{ segment: number; label: string; kind: string }[]>(text);
-  return {
-    outcome,
-    failure,
-    entries,
-    ops: ops.filter(({ kind }) => !TIMING.has(kind)).map(({ segment, label }) => `${segment}: ${label}`),
-  };
-}
-
-function shown(value: unknown): unknown {
-  const wire = encode(value);
-  return typeof wire === "string" ? (JSON.parse(wire) as unknown) : value;
+  const left = { entries: await entries(handle), ops: await ops(client, handle), family: await members(client, handle) };
+  return { outcome, failure, ...left };
 }
 
 function compare(expected: Seen, found: Seen, what: string): void {
@@ -302,6 +316,8 @@ function compare(expected: Seen, found: Seen, what: string): void {
   };
   same("outcome", found.outcome, expected.outcome);
   same("conversation", found.entries, expected.entries);
+  const family = difference(expected.family, found.family);
+  if (family !== undefined) throw new Difference(`${what}: ${family}`);
   // Which of several branches calls first depends on which outcome comes first; what they call may not.
   same("list of ops", [...found.ops].sort(), [...expected.ops].sort());
 }

@@ -3,7 +3,8 @@
 python laptop_hands.py [DATABASE]
 
 All of it runs on this computer: a server (``flovyn dev``), the laptop's daemon with a home of its own, and a worker that has
-the models. The laptop has no key of a provider, and opens all connections by itself.
+the models. The laptop has no key of a provider, and opens all connections by itself. What the coder reads and writes stays in a
+file there: the server has the run, and references to what was said in it.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ SCRIPT = [
 @agent
 async def brain(ctx: AgentContext, task: str) -> str:
     asked = RunInput(task, model="boss/m", via="parent").describe()
-    outcome = await ctx.spawn_agent("react-agent", asked, mode=Local("laptop"))
+    outcome = await ctx.spawn_agent("react-agent", asked, mode=Local("laptop"), persistence="local")
     return outcome["text"]
 
 
