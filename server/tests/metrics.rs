@@ -102,6 +102,32 @@ fn thrifty() -> NativeHost {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn families_are_counted() {
+    let mut house = House::open().await;
+    let metrics = house.serving.metrics_at(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let child = agent("child", |ctx, _| {
+        Box::pin(async move {
+            ctx.signal_parent("begun", &1)?.await?;
+            Ok(Value::Null)
+        })
+    });
+    let parent = agent("parent", |ctx, _| {
+        Box::pin(async move {
+            let both = [ctx.spawn_agent::<Value>("child", &1)?, ctx.spawn_agent::<Value>("child", &2)?];
+            for child in both {
+                child.await?;
+            }
+            Ok(Value::Null)
+        })
+    });
+    house.post(BASE, json!({ "kind": "parent", "id": "p" })).await;
+    let (_remote, _worker) = house.worker(NativeHost::default().agent(child).unwrap().agent(parent).unwrap()).await;
+    house.until("p", "COMPLETED").await;
+    let counts = counted(metrics, &["flovyn_children_total", "flovyn_family_messages_total"]).await;
+    assert_eq!((counts["flovyn_children_total"], counts["flovyn_family_messages_total"]), (2.0, 2.0), "{counts:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_committed_is_counted() {
     let mut house = House::open().await;
     let metrics = house.serving.metrics_at(([127, 0, 0, 1], 0).into()).await.unwrap();

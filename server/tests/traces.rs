@@ -158,6 +158,44 @@ async fn a_run_is_one_trace_however_often_it_was_entered() {
     assert_eq!((&attributes(run)["gen_ai.conversation.id"], &run.parent_span_id[..]), (&json!("u"), &[][..]));
 }
 
+/// The runs of a family are one trace, each below the one that has started it, whatever ended them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_family_is_one_trace() {
+    let (address, mut taken) = collector(([127, 0, 0, 1], 0).into()).await;
+    let mut house = House::open().await;
+    house.serving.trace_to(&format!("http://{address}")).unwrap();
+    let leaf = agent("leaf", |ctx, _| Box::pin(async move { Ok(json!(ctx.agent_execution_id().to_string())) }));
+    let waits = agent("waits", |ctx, _| Box::pin(async move { ctx.wait_for_signal::<Value>("never")?.await }));
+    let middle = agent("middle", |ctx, _| Box::pin(async move { ctx.spawn_agent::<Value>("leaf", &1)?.await }));
+    let top = agent("top", |ctx, _| {
+        Box::pin(async move {
+            let left = ctx.spawn_agent::<Value>("waits", &())?;
+            let found = ctx.spawn_agent::<Value>("middle", &())?.await?;
+            drop(left);
+            Ok(found)
+        })
+    });
+    let host = [leaf, waits, middle, top].into_iter().fold(NativeHost::default(), |host, one| host.agent(one).unwrap());
+    let above = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let options = StartOptions { traceparent: Some(above.into()), ..StartOptions::with_id("t") };
+    house.runtime.client().start("top", Payload::null(), options).await.unwrap();
+    let (_remote, _worker) = house.worker(host).await;
+    house.until("t", "COMPLETED").await;
+    let mut spans: BTreeMap<String, Span> = BTreeMap::new();
+    while spans.len() < 4 {
+        spans.extend(next(&mut taken).await.into_iter().map(|span| (span.name.clone(), span)));
+    }
+    let of = |name: &str| &spans[&format!("invoke_agent {name}")];
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert!(spans.values().all(|span| hex(&span.trace_id) == "4bf92f3577b34da6a3ce929d0e0e4736"));
+    for (child, parent) in [("middle", "top"), ("leaf", "middle"), ("waits", "top")] {
+        assert_eq!(of(child).parent_span_id, of(parent).span_id, "{child}");
+        assert_eq!(attributes(of(child))["flovyn.parent.id"], attributes(of(parent))["flovyn.run.id"], "{child}");
+    }
+    assert_eq!(hex(&of("top").parent_span_id), "00f067aa0ba902b7");
+    assert_eq!(attributes(of("waits"))["flovyn.status"], "CANCELLED");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_costs_no_run_anything() {
     // A port that nobody listens on stands for a collector that is away.

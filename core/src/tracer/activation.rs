@@ -40,6 +40,7 @@ pub(crate) struct Activation {
     agent: Arc<str>,
     key: Option<String>,
     traceparent: Option<String>,
+    parent: Option<ExecutionId>,
     /// Whether some subscriber wants the spans.
     spanned: AtomicBool,
     /// Why the run fails, kept for the record of its end.
@@ -72,6 +73,7 @@ impl Activation {
             agent: run.new.kind.as_str().into(),
             key: run.new.key.clone(),
             traceparent: run.new.traceparent.clone(),
+            parent: run.parent,
             spanned: AtomicBool::new(false),
             failure: Mutex::default(),
             spans: Mutex::new(Spans {
@@ -202,8 +204,8 @@ impl Activation {
         let mut spans = self.spans.lock();
         let segment = spans.segment;
         spans.epoch = epoch;
-        spans.activation =
-            tracing::info_span!(parent: None, "flovyn.execution", %execution, %agent, key, epoch, traceparent);
+        let parent_run = self.parent.map(tracing::field::display);
+        spans.activation = tracing::info_span!(parent: None, "flovyn.execution", %execution, %agent, key, epoch, traceparent, parent_run);
         spans.current = tracing::info_span!(parent: &spans.activation, "flovyn.segment", segment, tail);
         self.spanned.store(!spans.current.is_disabled(), Ordering::Relaxed);
     }

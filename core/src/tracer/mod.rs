@@ -4,7 +4,7 @@
 //!
 //! | span | level | from, to | fields |
 //! | --- | --- | --- | --- |
-//! | `flovyn.execution` | info | a claim, the end of the activation or its parking | `execution`, `agent`, `key`, `epoch`, `traceparent` |
+//! | `flovyn.execution` | info | a claim, the end of the activation or its parking | `execution`, `agent`, `key`, `epoch`, `traceparent`, `parent_run` |
 //! | `flovyn.segment` | info | its first op here, its checkpoint | `segment`, `tail` |
 //! | `flovyn.op` | debug | the call, its outcome handed over | `op`, `label`, `replayed` |
 //! | `flovyn.task` | info | an attempt's start, its end | `task`, `kind`, `attempt` |

@@ -48,27 +48,36 @@ struct Worth {
     request: RequestId,
     bytes: u64,
     usage: Vec<(String, Usage)>,
+    children: u64,
+    messages: u64,
 }
 
 impl Worth {
     fn of(request: &CommitRequest) -> Self {
-        let (mut bytes, mut usage) = (0, Vec::new());
+        let (mut bytes, mut usage, mut children, mut messages) = (0, Vec::new(), 0, 0);
         for op in &request.batch.ops {
             match &op.body {
                 OpBody::Entry(entry) => bytes += entry.content.size(),
                 OpBody::Task(task) => bytes += task.input.size(),
-                OpBody::Child(child) => bytes += child.input.size(),
-                OpBody::Send(message) => bytes += message.body.payload().map_or(0, flovyn_core::Payload::size),
+                OpBody::Child(child) => {
+                    bytes += child.input.size();
+                    children += 1;
+                }
+                OpBody::Send(message) => {
+                    bytes += message.body.payload().map_or(0, flovyn_core::Payload::size);
+                    messages += 1;
+                }
                 OpBody::Usage { model, usage: used } => usage.push((model.clone(), used.clone())),
                 _ => {}
             }
         }
+        children -= request.refused.len() as u64;
         for report in &request.batch.attempts {
             if let AttemptResult::Completed(output) = &report.result {
                 bytes += output.size();
             }
         }
-        Self { request: request.request_id, bytes, usage }
+        Self { request: request.request_id, bytes, usage, children, messages }
     }
 }
 
@@ -107,6 +116,8 @@ impl Gate for Measured {
         {
             self.metrics.stored("commit", worth.bytes);
             worth.usage.iter().for_each(|(model, usage)| self.metrics.used(model, usage));
+            metrics.children.inc_by(worth.children);
+            metrics.messages.inc_by(worth.messages);
             if let Committed::Finished(status) = answer.committed {
                 metrics.ended.get_or_create(&[("status", status.as_str().to_owned())]).inc();
             }

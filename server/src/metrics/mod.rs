@@ -51,6 +51,8 @@ struct Inner {
     storage_seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
     commits: Counters<1>,
     ended: Counters<1>,
+    children: Counter,
+    messages: Counter,
     claims: Counters<1>,
     leases_lost: Counter,
     payload_bytes: Counters<1>,
@@ -124,6 +126,8 @@ impl Default for Metrics {
             storage_seconds: add(all, "storage_seconds", "How long calls of the storage took", timed),
             commits: add(all, "commits", "Commits of runs, by what followed", Family::default()),
             ended: add(all, "runs_ended", "Runs that a commit ended or paused", Family::default()),
+            children: add(all, "children", "Children that commits have started", Counter::default()),
+            messages: add(all, "family_messages", "Messages between runs of a family", Counter::default()),
             claims: add(all, "claims", "Runs and tasks that were claimed", Family::default()),
             leases_lost: add(
                 all,

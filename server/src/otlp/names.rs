@@ -22,6 +22,7 @@ pub(super) const CACHE_WRITE_TOKENS: &str = "gen_ai.usage.cache_creation.input_t
 pub(super) const ERROR_TYPE: &str = "error.type";
 
 pub(super) const RUN: &str = "flovyn.run.id";
+pub(super) const PARENT: &str = "flovyn.parent.id";
 pub(super) const ORG: &str = "flovyn.org.id";
 pub(super) const QUEUE: &str = "flovyn.queue";
 pub(super) const STATUS: &str = "flovyn.status";

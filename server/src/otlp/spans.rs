@@ -1,11 +1,11 @@
 //! The trace of a run, made of its rows: the same rows give the same spans with the same ids on every server.
 //!
 //! The agent's run is `invoke_agent`; below it, each task that started is `execute_tool` and each model call whose usage was
-//! recorded is `chat`. No content goes along.
+//! recorded is `chat`. A child's run is below its parent's, in one trace for the family. No content goes along.
 
 use super::names::*;
 use flovyn_core::clock::Timestamp;
-use flovyn_core::error::Result;
+use flovyn_core::error::{Code, Result};
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::model::{
     Event, EventKind, Execution, Failure, PageRequest, Status as RunStatus, Task, TaskStatus, Usage,
@@ -22,7 +22,7 @@ const PAGE: usize = 512;
 /// The spans of a run that has ended.
 pub(super) async fn of_run(storage: &dyn Storage, org: OrgId, id: ExecutionId) -> Result<Vec<SpanData>> {
     let run = storage.execution(org, id).await?;
-    let trace = Trace::of(&run);
+    let trace = Trace::of(&run, family(storage, &run).await?.as_deref());
     let mut spans = vec![trace.run(&run)];
     let mut page = PageRequest { limit: PAGE, after: None };
     loop {
@@ -46,6 +46,18 @@ pub(super) async fn of_run(storage: &dyn Storage, org: OrgId, id: ExecutionId) -
     }
 }
 
+/// What the root of a child's family was started in. None for a root, and where the root is gone.
+async fn family(storage: &dyn Storage, run: &Execution) -> Result<Option<String>> {
+    if run.parent.is_none() || run.new.traceparent.is_some() {
+        return Ok(None);
+    }
+    match storage.execution(run.new.org, run.root).await {
+        Ok(root) => Ok(root.new.traceparent),
+        Err(error) if error.code() == Code::ExecutionNotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The common parts of the spans of a run.
 struct Trace {
     run: ExecutionId,
@@ -56,10 +68,18 @@ struct Trace {
 }
 
 impl Trace {
-    fn of(run: &Execution) -> Self {
+    /// `family` is what the root of a child was started in.
+    fn of(run: &Execution, family: Option<&str>) -> Self {
         let id = run.new.id;
+        let of_root = |root: ExecutionId| TraceId::from_bytes(root.0.into_bytes());
         let given = run.new.traceparent.as_deref().and_then(parent);
-        let (trace, above) = given.unwrap_or((TraceId::from_bytes(id.0.into_bytes()), SpanId::INVALID));
+        let (trace, above) = given.unwrap_or_else(|| match run.parent {
+            Some(above) => {
+                let trace = family.and_then(parent).map_or_else(|| of_root(run.root), |(trace, _)| trace);
+                (trace, span_id(above, "run"))
+            }
+            None => (of_root(id), SpanId::INVALID),
+        });
         Self { run: id, trace, above, root: span_id(id, "run") }
     }
 
@@ -75,6 +95,7 @@ impl Trace {
             KeyValue::new(QUEUE, run.new.queue.clone()),
             KeyValue::new(STATUS, run.status.as_str()),
         ];
+        attributes.extend(run.parent.map(|parent| KeyValue::new(PARENT, parent.to_string())));
         attributes.extend(run.code.clone().map(|code| KeyValue::new(AGENT_VERSION, code)));
         if sum.calls > 0 || !run.usage.is_empty() {
             attributes.extend(of_usage(&sum));
@@ -84,7 +105,7 @@ impl Trace {
         let ended = run.ended_at.unwrap_or(run.updated_at);
         SpanData {
             parent_span_id: self.above,
-            parent_span_is_remote: self.above != SpanId::INVALID,
+            parent_span_is_remote: run.parent.is_none() && self.above != SpanId::INVALID,
             ..self.span(self.root, name, (run.created_at, ended), attributes, failure)
         }
     }
