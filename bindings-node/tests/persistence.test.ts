@@ -47,7 +47,8 @@ onEveryBackend((backend) => {
 
 test("another word is refused, and a run that nobody begins fails", async () => {
   const client = disposing(await connect("memory:"));
-  await expect(client.start(quick, "hello", { persistence: "local" as never })).rejects.toThrow(InvalidArgument);
+  await expect(client.start(quick, "hello", { persistence: "local" })).rejects.toThrow("memory: has none");
+  await expect(client.start(quick, "hello", { persistence: "lasting" as never })).rejects.toThrow(InvalidArgument);
   const nobody = await client.start("nobody", null, { startTimeoutMs: 100 });
   await expect(nobody.result({ timeoutMs: 60_000 })).rejects.toThrow("start timeout");
   await client.close();

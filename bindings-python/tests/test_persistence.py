@@ -69,6 +69,28 @@ async def test_of_an_ephemeral_run_the_end_is_kept(anywhere: str) -> None:
         assert await waiting.result(timeout=60) == "on"
 
 
+@agent
+async def keeps_near(ctx: AgentContext) -> list[str]:
+    return await ctx.spawn_agent(quick, "hello", persistence="local")
+
+
+async def test_a_local_run_needs_a_file_of_its_own(anywhere: str) -> None:
+    async with flovyn.connect(anywhere) as client, client.worker([quick, keeps_near]):
+        family = await client.start(keeps_near)
+        if anywhere.startswith("sqlite:"):
+            handle = await client.start(quick, "hello", persistence="local")
+            assert await handle.result(timeout=60) == ["HELLO"]
+            assert (await handle.describe()).persistence == "local"
+            assert [message.content for message in await handle.messages()] == ["HELLO"]
+            assert await family.result(timeout=60) == ["HELLO"]
+            return
+        why = "memory: has none" if anywhere.startswith("memory:") else "mode=Local"
+        with pytest.raises(flovyn.InvalidArgument, match=why):
+            await client.start(quick, "hello", persistence="local")
+        with pytest.raises(flovyn.AgentFailed, match=why):
+            await family.result(timeout=60)
+
+
 async def test_a_child_leaves_only_its_end(anywhere: str) -> None:
     async with flovyn.connect(anywhere) as client, client.worker([parent]):
         handle = await client.start(parent)

@@ -1,5 +1,8 @@
 //! Agents of every shape under forced re-entry and crashes at every commit.
 
+#[path = "reentry/families.rs"]
+mod families;
+
 use async_trait::async_trait;
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};

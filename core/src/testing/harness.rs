@@ -41,10 +41,13 @@ pub struct Harness {
     local: Option<PathBuf>,
 }
 
+/// The most runs below the one under proof that are looked at.
+const MOST_RUNS: usize = 1_000;
+
 /// What [`Harness::check`] did.
 #[derive(Debug, Default, Clone)]
 pub struct Proof {
-    /// Runs, the undisturbed one included.
+    /// Runs of the agent with all below it, the undisturbed one included.
     pub runs: usize,
     /// Processes that were killed.
     pub crashes: usize,
@@ -118,7 +121,8 @@ impl Harness {
         let calm = Plan { name: "undisturbed".into(), points: VecDeque::new(), repeat: None, parks: true };
         let (expected, mut proof) = self.run(&calm).await?;
         let commits = proof.commits;
-        for plan in plans(commits) {
+        let family = expected.family.values().map(Vec::len).sum();
+        for plan in plans(commits, family) {
             let (observed, part) = self.run(&plan).await?;
             proof.runs += 1;
             proof.crashes += part.crashes;
@@ -169,7 +173,7 @@ impl Harness {
                 return Err(different(&plan.name, &why));
             }
         };
-        let observed = Observed::of(&storage, &handle).await?;
+        let observed = Observed::of(&client, &handle).await?;
         keeper.close().await?;
         Ok((observed, result))
     }
@@ -191,6 +195,7 @@ impl Harness {
         let mut proof = Proof { runs: 1, ..Proof::default() };
         let ledger = Arc::new(Mutex::new(Ledger::default()));
         let mut points = plan.points.clone();
+        let client = Client::new(storage.clone(), Chunks::default(), storage.org());
         for _ in 0..MOST_LIVES {
             let point = points.pop_front().or(plan.repeat);
             let process = Arc::new(CrashPoints::with_ledger(storage.clone(), point, ledger.clone()));
@@ -200,7 +205,7 @@ impl Harness {
                 biased;
                 () = process.died() => false,
                 outcome = handle.outcome(None) => outcome.map(|_| true)?,
-                asked = asked(handle) => return Err(different(&plan.name, &asked?)),
+                asked = asked(&client, handle) => return Err(different(&plan.name, &asked?)),
             };
             worker.kill();
             process.die();
@@ -235,26 +240,30 @@ impl Gate for Far {
 
 /// Is the person who is asked: a task in doubt did not happen, so it shall run. Ends when the run is paused, which is not
 /// for a harness to decide.
-async fn asked(handle: &Handle) -> Result<String> {
+async fn asked(client: &Client, root: &Handle) -> Result<String> {
     loop {
-        let execution = handle.describe().await?;
-        let why = execution.wait.and_then(|wait| wait.reason);
-        if execution.status == Status::Paused {
-            return Ok(format!("the run is paused: {why:?} {:?}", execution.failure));
-        }
-        if why == Some(WaitReason::InDoubt) {
-            let tasks = handle.tasks(PageRequest::default()).await?.items;
-            for task in tasks.iter().filter(|task| task.status == TaskStatus::InDoubt) {
-                let op = OpId { execution: task.execution, slot: task.slot, once: None };
-                handle.resolve(op, Resolution::Retry).await?;
+        let below = client.storage().descendants(client.org(), root.id(), MOST_RUNS).await?;
+        for run in std::iter::once(root.describe().await?).chain(below) {
+            let why = run.wait.and_then(|wait| wait.reason);
+            if run.status == Status::Paused {
+                return Ok(format!("the run {:?} is paused: {why:?} {:?}", run.new.kind, run.failure));
+            }
+            if why == Some(WaitReason::InDoubt) {
+                let handle = client.handle(&run.new.id.to_string()).await?;
+                let tasks = handle.tasks(PageRequest::default()).await?.items;
+                for task in tasks.iter().filter(|task| task.status == TaskStatus::InDoubt) {
+                    let op = OpId { execution: task.execution, slot: task.slot, once: None };
+                    handle.resolve(op, Resolution::Retry).await?;
+                }
             }
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
-/// Every disturbance, one at a time.
-fn plans(commits: u64) -> Vec<Plan> {
+/// Every disturbance, one at a time. `below` is how many runs are below the one under proof: a process has to live longer
+/// than all of them need to come a step further.
+fn plans(commits: u64, below: usize) -> Vec<Plan> {
     let plan = |name: String, point: Option<CrashPoint>| Plan {
         name,
         points: point.into_iter().collect(),
@@ -265,9 +274,9 @@ fn plans(commits: u64) -> Vec<Plan> {
         Plan { parks: false, ..plan("re-entered at every suspension".into(), None) },
         Plan { repeat: Some(CrashPoint::Checkpoint), ..plan("re-entered at every checkpoint".into(), None) },
         Plan {
-            repeat: Some(CrashPoint::After(4)),
+            repeat: Some(CrashPoint::After(4 * (below as u64 + 1))),
             parks: false,
-            ..plan("killed after every fourth commit".into(), None)
+            ..plan("killed after every few commits".into(), None)
         },
     ];
     for n in 1..=commits {

@@ -1,14 +1,16 @@
 //! What a run left behind, in a form that can be compared.
 
-use crate::client::{Handle, Outcome};
+use crate::client::{Client, Handle, Outcome};
 use crate::error::Result;
-use crate::model::{PageRequest, RecordedBody, RecordedOp};
+use crate::model::{PageRequest, RecordedBody, RecordedOp, Status};
 use crate::payload::Payload;
-use crate::storage::Storage;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most runs of a family that are read.
+const MOST: usize = 1_000;
 
 /// A run's outcome, entries, tasks and journal as text, without what a crash may change: attempt numbers and times.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     /// How it ended.
     pub outcome: String,
@@ -18,11 +20,30 @@ pub struct Observed {
     pub tasks: Vec<String>,
     /// The recorded ops of every segment.
     pub journal: Vec<String>,
+    /// The runs below it, by kind and input. Of one that was stopped, or still runs, nothing is known but that it was born: how
+    /// far it has come depends on when that was.
+    pub family: BTreeMap<String, Vec<Option<Observed>>>,
 }
 
 impl Observed {
     /// Reads it all.
-    pub async fn of(storage: &Arc<dyn Storage>, handle: &Handle) -> Result<Self> {
+    pub async fn of(client: &Client, handle: &Handle) -> Result<Self> {
+        let mut observed = Self::alone(client, handle).await?;
+        for run in client.storage().descendants(client.org(), handle.id(), MOST).await? {
+            let left = match run.status {
+                Status::Completed | Status::Failed => {
+                    Some(Self::alone(client, &client.handle(&run.new.id.to_string()).await?).await?)
+                }
+                _ => None,
+            };
+            observed.family.entry(format!("{}({})", run.new.kind, text(&run.new.input))).or_default().push(left);
+        }
+        Ok(observed)
+    }
+
+    /// Reads a run without those below it.
+    async fn alone(client: &Client, handle: &Handle) -> Result<Self> {
+        let storage = client.storage();
         let execution = handle.describe().await?;
         let org = execution.new.org;
         let outcome = match handle.outcome(None).await? {
@@ -30,6 +51,9 @@ impl Observed {
             Outcome::Failed(failure) => format!("failed: {}: {}", failure.error_type, failure.message),
             Outcome::Cancelled(kept) => format!("cancelled, kept {}", kept.as_ref().map_or("nothing".into(), text)),
         };
+        if !execution.new.persistence.keeps_journal() {
+            return Ok(Self { outcome, ..Self::default() });
+        }
         let messages = handle.messages().await?;
         let entries = messages.iter().map(|entry| format!("{}: {}", entry.new.role, text(&entry.new.content)));
         let page = PageRequest { limit: 1_000, ..PageRequest::default() };
@@ -48,7 +72,8 @@ impl Observed {
             let ops = storage.journal(org, handle.id(), segment).await?;
             journal.extend(ops.iter().map(line));
         }
-        Ok(Self { outcome, entries: entries.collect(), tasks: tasks.collect(), journal })
+        let (entries, tasks) = (entries.collect(), tasks.collect());
+        Ok(Self { outcome, entries, tasks, journal, family: BTreeMap::new() })
     }
 
     /// Forgets the order in which branches came to their turn.
@@ -62,6 +87,12 @@ impl Observed {
         }
         self.tasks.sort();
         self.journal.sort();
+        self.of_family(Self::unordered)
+    }
+
+    fn of_family(mut self, change: impl Fn(Self) -> Self) -> Self {
+        let all = self.family.values_mut().flatten().flatten();
+        all.for_each(|left| *left = change(std::mem::take(left)));
         self
     }
 
@@ -75,7 +106,7 @@ impl Observed {
                 *line = format!("{start}{end}");
             }
         }
-        self
+        self.of_family(Self::whatever_attempt)
     }
 
     /// The first difference in words.
@@ -88,10 +119,30 @@ impl Observed {
             ("task", &self.tasks, &other.tasks),
             ("op", &self.journal, &other.journal),
         ];
-        lists.into_iter().find_map(|(what, one, two)| {
+        let own = lists.into_iter().find_map(|(what, one, two)| {
             let at = (0..one.len().max(two.len())).find(|at| one.get(*at) != two.get(*at))?;
             let show = |list: &[String]| list.get(at).map_or_else(|| "missing".to_owned(), |line| format!("«{line}»"));
             Some(format!("{what} {at} is {} instead of {}", show(two), show(one)))
+        });
+        own.or_else(|| self.difference_of_family(other))
+    }
+
+    fn difference_of_family(&self, other: &Self) -> Option<String> {
+        let names: BTreeSet<_> = self.family.keys().chain(other.family.keys()).collect();
+        names.into_iter().find_map(|name| {
+            let sorted = |of: &Self| {
+                let mut all = of.family.get(name).cloned().unwrap_or_default();
+                all.sort_by_cached_key(|one| format!("{one:?}"));
+                all
+            };
+            let (one, two) = (sorted(self), sorted(other));
+            if one.len() != two.len() {
+                return Some(format!("the child {name} was started {} times instead of {}", two.len(), one.len()));
+            }
+            let stopped = one.iter().chain(&two).any(Option::is_none);
+            let pairs = one.iter().flatten().zip(two.iter().flatten()).filter(|_| !stopped);
+            let differs = pairs.into_iter().find_map(|(one, two)| one.difference(two))?;
+            Some(format!("in the child {name}: {differs}"))
         })
     }
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..declared import listed
 from ..errors import InvalidArgument
@@ -12,8 +12,26 @@ from .approvals import ApprovalPolicy
 from .kit import Toolkit, absolute
 from .react import Budget, Declared, Mode, ReactAgent
 
+if TYPE_CHECKING:
+    from typing_extensions import Required, Unpack
+
 Approvals = Literal["ask", "allow", "deny"] | ApprovalPolicy
 """What answers what an agent asks permission for."""
+
+
+class ExternalOptions(TypedDict, total=False):
+    """How an external agent works; ``External`` says what each option means."""
+
+    working_dir: Required[str | os.PathLike[str]]
+    model: str | None
+    name: str
+    approvals: Approvals
+    mode: Mode
+    budget: Budget | None
+    env: Mapping[str, str] | None
+    variables: Sequence[str]
+    inactivity: float | None
+    sandbox: bool | None
 
 
 class External(ReactAgent[Any]):
@@ -38,93 +56,44 @@ class External(ReactAgent[Any]):
         return {**self._declared.toolkit.describe(), "externalAgents": [self._declared.agent]}
 
     @classmethod
-    def pi(
-        cls,
-        *,
-        working_dir: str | os.PathLike[str],
-        model: str | None = None,
-        command: Sequence[str] = (),
-        name: str = "external-pi",
-        approvals: Approvals = "ask",
-        mode: Mode = "one_shot",
-        budget: Budget | None = None,
-        env: Mapping[str, str] | None = None,
-        variables: Sequence[str] = (),
-        inactivity: float | None = None,
-        sandbox: bool | None = None,
-    ) -> External:
+    def pi(cls, *, command: Sequence[str] = (), **options: Unpack[ExternalOptions]) -> External:
         """Pi, by its RPC mode; ``command`` is what starts it in place of ``pi``."""
-        given = _described("pi", working_dir, command, model, approvals, mode, budget, env, variables, inactivity)
-        return cls(name, given, sandbox)
+        return cls._of("pi", command, options)
 
     @classmethod
-    def claude(
-        cls,
-        *,
-        working_dir: str | os.PathLike[str],
-        model: str | None = None,
-        command: Sequence[str] = (),
-        name: str = "external-claude",
-        approvals: Approvals = "ask",
-        mode: Mode = "one_shot",
-        budget: Budget | None = None,
-        env: Mapping[str, str] | None = None,
-        variables: Sequence[str] = (),
-        inactivity: float | None = None,
-        sandbox: bool | None = None,
-    ) -> External:
+    def claude(cls, *, command: Sequence[str] = (), **options: Unpack[ExternalOptions]) -> External:
         """Claude Code, by its stream of JSON messages; ``command`` is what starts it in place of ``claude``."""
-        given = _described("claude", working_dir, command, model, approvals, mode, budget, env, variables, inactivity)
-        return cls(name, given, sandbox)
+        return cls._of("claude", command, options)
 
     @classmethod
-    def acp(
-        cls,
-        *,
-        command: Sequence[str],
-        working_dir: str | os.PathLike[str],
-        model: str | None = None,
-        name: str = "external-acp",
-        approvals: Approvals = "ask",
-        mode: Mode = "one_shot",
-        budget: Budget | None = None,
-        env: Mapping[str, str] | None = None,
-        variables: Sequence[str] = (),
-        inactivity: float | None = None,
-        sandbox: bool | None = None,
-    ) -> External:
+    def acp(cls, *, command: Sequence[str], **options: Unpack[ExternalOptions]) -> External:
         """An agent that speaks the Agent Client Protocol, by the program and the arguments that start it."""
         if not command:
             raise InvalidArgument('External.acp needs a command, such as ["codex-acp"]')
-        given = _described("acp", working_dir, command, model, approvals, mode, budget, env, variables, inactivity)
-        return cls(name, given, sandbox)
+        return cls._of("acp", command, options)
 
     custom = acp
     """A program of one's own that speaks the Agent Client Protocol."""
 
-
-def _described(
-    driver: str,
-    working_dir: str | os.PathLike[str],
-    command: Sequence[str],
-    model: str | None,
-    approvals: Approvals,
-    mode: Mode,
-    budget: Budget | None,
-    env: Mapping[str, str] | None,
-    variables: Sequence[str],
-    inactivity: float | None,
-) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        "driver": driver,
-        "command": listed("command", command),
-        "workingDirectory": absolute(working_dir),
-        "model": model,
-        "approvals": approvals if isinstance(approvals, str) else approvals.describe(),
-        "mode": mode,
-        "budget": None if budget is None else budget.describe(),
-        "env": None if env is None else dict(env),
-        "variables": listed("variables", variables),
-        "inactivity": inactivity,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    @classmethod
+    def _of(cls, driver: str, command: Sequence[str], options: ExternalOptions) -> External:
+        unknown = options.keys() - ExternalOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"External.{driver} takes no {', '.join(sorted(unknown))}")
+        if "working_dir" not in options:
+            raise TypeError(f"External.{driver} needs working_dir, the folder that the agent works in")
+        approvals, budget, env = options.get("approvals", "ask"), options.get("budget"), options.get("env")
+        given = {
+            "driver": driver,
+            "command": listed("command", command),
+            "workingDirectory": absolute(options["working_dir"]),
+            "model": options.get("model"),
+            "approvals": approvals if isinstance(approvals, str) else approvals.describe(),
+            "mode": options.get("mode", "one_shot"),
+            "budget": None if budget is None else budget.describe(),
+            "env": None if env is None else dict(env),
+            "variables": listed("variables", options.get("variables", ())),
+            "inactivity": options.get("inactivity"),
+        }
+        described = {name: value for name, value in given.items() if value is not None}
+        return cls(options.get("name", f"external-{driver}"), described, options.get("sandbox"))
