@@ -416,6 +416,9 @@ async fn family_13_a_local_run_stays_on_its_machine() {
     }
     assert!(entries.to_string().contains("$local"), "{entries}");
 
+    let file = std::fs::metadata(alpha.folder.join("home/local.db")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&file) & 0o777, 0o600, "for its user alone");
+
     // Another file is another machine.
     std::fs::remove_file(alpha.work("log.txt")).unwrap();
     let lost = start(Some("alpha")).await.unwrap();

@@ -19,7 +19,7 @@ use crate::payload::{Body, Content, ContentHash, Payload, RowOf};
 use crate::sync::Mutex;
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::OnceCell;
 
@@ -89,12 +89,10 @@ impl LocalValues {
                 Error::new(Code::InvalidArgument, message)
             })?;
             let open = move || {
-                if let Some(folder) = path.parent() {
-                    std::fs::create_dir_all(folder).map_err(|error| {
-                        let message = format!("the folder {} for the values of local runs: {error}", folder.display());
-                        Error::new(Code::InvalidArgument, message).caused_by(error)
-                    })?;
-                }
+                make(&path).map_err(|error| {
+                    let message = format!("the file {} for the values of local runs: {error}", path.display());
+                    Error::new(Code::InvalidArgument, message).caused_by(error)
+                })?;
                 SqliteStorage::open(path, SqliteOptions::default())
             };
             tokio::task::spawn_blocking(open)
@@ -193,6 +191,18 @@ impl LocalValues {
         );
         Error::new(Code::NotPersisted, message)
     }
+}
+
+/// Makes the file, for its user alone, unless it is there. SQLite gives the files beside it the same rights.
+fn make(path: &Path) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut options = std::fs::OpenOptions::new();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path).map(drop)
 }
 
 /// The hash of a value's bytes. A streamed one is read for it.
