@@ -20,7 +20,7 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives budgets build-python system
+.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives budgets kills build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -125,7 +125,7 @@ test: format system ## Lint, tidy and every suite
 	$(call beside,peers,rust-build)
 	$(call beside,rust-test,packages)
 	$(call beside,node-suites,python-test)
-	@$(MAKE) --no-print-directory scenarios lives budgets views
+	@$(MAKE) --no-print-directory scenarios lives budgets kills views
 	$(call beside,reference,evaluation openapi)
 	@$(MAKE) --no-print-directory examples readme
 	@echo "==> all suites passed"
@@ -194,6 +194,10 @@ budgets: $(VENV)/.flovyn ## Kill families on a budget, and compare their books w
 	@echo "==> budgets of families hold under kills"
 	@$(BIN)/python tests/budgets/run.py --families 10
 
+kills: system $(VENV)/.flovyn ## Kill servers, workers and machines under families of agents
+	@echo "==> families survive kills of servers, workers and machines"
+	@$(BIN)/python tests/kills/run.py --kills 10
+
 views: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> a run is shown alike everywhere"
 	@$(BIN)/python tests/views/run.py
@@ -214,9 +218,11 @@ examples: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> examples and demo"
 	@$(BIN)/python examples/run_all.py
 
-test-long: $(VENV)/.flovyn ## The big figures: SCALE=n multiplies every suite
+test-long: system $(VENV)/.flovyn ## The big figures: SCALE=n multiplies every suite
 	@SCALE=$${SCALE:-20} cargo test $(FEATURES) --features flovyn-core/testing --release -- --include-ignored
 	@cd bindings-python && SCALE=$${SCALE:-20} $(BIN)/python -m pytest -q tests
+	@$(BIN)/python tests/budgets/run.py --families $$((50 * $${SCALE:-20}))
+	@$(BIN)/python tests/kills/run.py --kills $$((5 * $${SCALE:-20}))
 
 # What is driven by seeds, in the order from a machine in memory to whole processes: random agents on the pure machine, on the
 # re-entry harness, random histories against the reference, hostile bytes, servers on a simulated network, kill loops.
