@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.aim import Aim, Reader, times
-from harness.plan import DISK, RAM, Families, Scale
+from harness.plan import CANCELS, DISK, RAM, Families, Scale
 from harness.samples import Samples
 from harness.sides import DBOS, FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST
 
@@ -92,6 +92,12 @@ def fan_out(
     yield aim(f"a waiting parent of {most:,}, memory per child", 2.0, "KB", held)
 
 
+def cancelled(workload: str, runs: int, read: Reader, form: str, limit_ms: float) -> Aim:
+    """Return the aim of a tree that is cancelled in one form."""
+    text = f"{workload.upper()} cancelling a tree of {runs} runs to its last stream and command, p99, {form}"
+    return Aim(text, FLOVYN_PYTHON, RAM, limit_ms, "ms", read.median(workload, runs, "gone_p99_ms", form=form))
+
+
 def _aims_of_node(samples: Samples, scale: Scale) -> Iterator[Aim]:
     """Yield what Node may cost beside Rust."""
     read, rust = Reader(samples, FLOVYN_NODE), Reader(samples, FLOVYN_RUST)
@@ -108,4 +114,6 @@ def aims(samples: Samples, scale: Scale) -> list[Aim]:
     ours = [aim for who in sides for aim in _aims_of(who, Reader(samples, who), scale)]
     peers = {DBOS: (Reader(samples, DBOS), "", 10.0)}
     families = fan_out("w8", scale.families, Reader(samples, FLOVYN_PYTHON), "", peers)
-    return [*ours, *families, *_aims_of_node(samples, scale)]
+    python = Reader(samples, FLOVYN_PYTHON)
+    cancels = [cancelled("w9", scale.trees[0], python, mode, 250) for mode in CANCELS]
+    return [*ours, *families, *cancels, *_aims_of_node(samples, scale)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from harness.aim import Aim, Reader, times
-from harness.aims import fan_out
-from harness.plan import DISK, RAM
+from harness.aims import cancelled, fan_out
+from harness.plan import CANCELS, DISK, RAM
 from harness.plan_server import LIBRARY, ON_POSTGRES, ON_SQLITE, ServerScale
 from harness.samples import Samples
 from harness.sides import DBOS, FLOVYN_PYTHON, FLOVYN_RUST, RESTATE
@@ -45,6 +45,8 @@ def server_aims(samples: Samples, scale: ServerScale) -> Iterator[Aim]:
         taken = python.median("s10", scale.kills, "takeover_p99_ms", RAM, stack.shown)
         text = f"S10 kill -9 of a worker to another that goes on, p99, {stack.shown}"
         yield Aim(text, FLOVYN_PYTHON, RAM, 1_000, "ms", taken)
+        for mode in CANCELS:
+            yield cancelled("s12", scale.trees[0], python, f"{mode}, {stack.shown}", 1_000)
         for figure, text, limit, unit in (
             ("server_start_mb", "memory of a server before any work", 60.0, "MB"),
             ("server_idle_percent", "CPU of a server with an idle worker", 1.0, "% of a core"),

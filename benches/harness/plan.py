@@ -10,8 +10,10 @@ from harness.sides import DBOS, FLOVYN_PYTHON, FLOVYN_RUST, LANGGRAPH, Launcher,
 from harness.stack import Stack
 
 DISK, RAM = "disk", "ram"
-WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8")
+WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9")
 
+#: How an end is asked for.
+CANCELS = ("hard", "graceful")
 
 #: How many children a parent has, and how many such families follow each other: one child, few, some, most.
 Families = tuple[tuple[int, int], tuple[int, int], tuple[int, int], tuple[int, int]]
@@ -31,6 +33,7 @@ class Scale:
     crash: tuple[int, int]
     work: tuple[int, ...]
     families: Families
+    trees: tuple[int, int]  # runs of one, and how many
 
 
 FULL = Scale(
@@ -44,6 +47,7 @@ FULL = Scale(
     crash=(100, 200),
     work=(25, 50, 100, 200),
     families=((1, 100), (100, 10), (1_000, 2), (10_000, 1)),
+    trees=(50, 20),
 )
 QUICK = Scale(
     steps=(50, 100),
@@ -56,6 +60,7 @@ QUICK = Scale(
     crash=(30, 60),
     work=(25, 50, 100),
     families=((1, 20), (10, 3), (20, 2), (40, 1)),
+    trees=(10, 3),
 )
 
 
@@ -125,6 +130,9 @@ def _ours(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:
     if who == FLOVYN_PYTHON:
         for children, times in scale.families:
             yield Cell("w8", children, who, family(run, children, times))
+        runs, trees = scale.trees
+        for mode in CANCELS:
+            yield Cell("w9", runs, who, (tuple(run("w9", runs, trees, mode)),), mode)
 
 
 def _ours_in_node(who: str, run: Launcher, scale: Scale) -> Iterator[Cell]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.plan import FULL, QUICK, RAM, Cell, Families, family
+from harness.plan import CANCELS, FULL, QUICK, RAM, Cell, Families, family
 from harness.sides import DBOS, FLOVYN_NODE, FLOVYN_PYTHON, FLOVYN_RUST, RESTATE, Launcher, Side
 from harness.stack import Stack
 
-SERVER_WORKLOADS = ("s1", "s2", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11")
+SERVER_WORKLOADS = ("s1", "s2", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12")
 
 LIBRARY = Stack()
 ON_SQLITE = Stack(postgres=False, servers=1)
@@ -31,10 +31,13 @@ class ServerScale:
     idle_s: int
     kills: int
     families: Families
+    trees: tuple[int, int]
 
 
-FULL_SERVER = ServerScale(200, (200, 10), (32, 200), 500, 200, (1_000, 100), (1, 2, 3), 10, 50, FULL.families)
-QUICK_SERVER = ServerScale(30, (20, 5), (8,), 30, 20, (50, 20), (1, 2), 2, 5, QUICK.families)
+FULL_SERVER = ServerScale(
+    200, (200, 10), (32, 200), 500, 200, (1_000, 100), (1, 2, 3), 10, 50, FULL.families, FULL.trees
+)
+QUICK_SERVER = ServerScale(30, (20, 5), (8,), 30, 20, (50, 20), (1, 2), 2, 5, QUICK.families, QUICK.trees)
 
 
 def _ours(who: str, run: Launcher, scale: ServerScale) -> Iterator[Cell]:
@@ -55,6 +58,9 @@ def _ours(who: str, run: Launcher, scale: ServerScale) -> Iterator[Cell]:
             yield cell("s6", scale.starts, stack, run("dispatch", scale.starts))
             yield cell("s9", 1, stack, run("idle", scale.idle_s))
             yield cell("s10", scale.kills, stack, run("takeover", scale.kills))
+            runs, trees = scale.trees
+            for mode in CANCELS:
+                yield cell("s12", runs, stack, run("w9", runs, trees, mode), form=f"{mode}, {stack.shown}")
         for stack in (LIBRARY, ON_SQLITE, ON_POSTGRES):
             for children, times in scale.families:
                 yield cell("s11", children, stack, *map(list, family(run, children, times)))

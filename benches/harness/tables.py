@@ -136,6 +136,19 @@ TABLES = {
         " The waiting parent's children are stored and not served; in DBOS the process holds them too.",
         more_is_better=True,
     ),
+    "w9": Table(
+        "W9: a tree of runs is cancelled, each with the stream of a model or a command open",
+        "runs",
+        (
+            ("gone_p50_ms", "last one gone p50 ms"),
+            ("gone_p99_ms", "p99 ms"),
+            ("answered_p50_ms", "cancel returns p50 ms"),
+            ("ended_p50_ms", "root's result p50 ms"),
+            ("rss_peak_mb", "peak RSS MB"),
+        ),
+        "From the call that cancels the root to when another process sees the last stream closed and the last process"
+        " of the last command ended. Commands run in the sandbox and have a process in the background.",
+    ),
     "s1": Table(
         "S1: one agent, steps of 200 bytes one after the other",
         "steps",
@@ -264,5 +277,17 @@ TABLES = {
         " counter; on PostgreSQL transactions that write, by the next transaction id. In Restate the waiting parent's"
         " service holds the children too.",
         more_is_better=True,
+    ),
+    "s12": Table(
+        "S12: a tree of runs is cancelled, each with the stream of a model or a command open",
+        "runs",
+        (
+            ("gone_p50_ms", "last one gone p50 ms"),
+            ("gone_p99_ms", "p99 ms"),
+            ("answered_p50_ms", "cancel returns p50 ms"),
+            ("ended_p50_ms", "root's result p50 ms"),
+            ("rss_peak_mb", "peak RSS MB"),
+        ),
+        "As W9.",
     ),
 }
