@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ def note(*what: Any) -> None:
 
     All lines are as long, and no page ends within one: a kill can tear a write where its next page begins.
     """
-    os.write(_log, json.dumps(what).ljust(511).encode() + b"\n")
+    line = json.dumps([round(time.time(), 3), *what])
+    os.write(_log, line.ljust(511).encode() + b"\n")
 
 
 @task

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ SERVERS, WORKERS = 3, 4
 #: Of each kind, how likely it is that one is killed.
 CHANCES = {"server": 4, "worker": 8, "daemon": 4}
 PATIENCE_S = 30.0
+#: The length of a line of the notes.
+NOTE_BYTES = 512
 
 #: What the scripted model of the machines does: one thing, and then it says that it is done.
 SCRIPT = """
@@ -47,11 +49,12 @@ class Member:
     """A process with its place, which is started again when it was killed."""
 
     kind: str
+    server: int
+    """The number of the server that it is or is connected to."""
     command: list[str | Path]
     environment: dict[str, str]
     log: Path
     process: subprocess.Popen[bytes] | None = None
-    pids: list[int] = field(default_factory=list[int])
 
     def start(self) -> None:
         """Start it, without waiting until it serves."""
@@ -64,7 +67,6 @@ class Member:
                 env=os.environ | self.environment,
                 cwd=self.log.parent,
             )
-        self.pids.append(self.process.pid)
 
     def kill(self) -> None:
         """Kill it as a crash does, or find that it has ended by itself, which nobody has asked for."""
@@ -111,14 +113,14 @@ class Installation:
         for number, port in enumerate(ports):
             config = self.folder / f"server-{number}.toml"
             config.write_text(f'db = "{db}"\ngrpc = "127.0.0.1:{port}"\nhttp = "127.0.0.1:0"\n{nats}')
-            self._add("server", number, [self._program, "server", "--json", "--config", config])
+            self._add("server", number, number, [self._program, "server", "--json", "--config", config])
         for url in self.urls:
             _wait_for(url)
         for number, name in enumerate(MACHINES):
-            self._pair(name, self.urls[number])
+            self._pair(name, number)
         for number in range(WORKERS):
             url = self.urls[number % SERVERS]
-            self._add("worker", number, [sys.executable, HERE / "agents.py", url, self.folder])
+            self._add("worker", number, number % SERVERS, [sys.executable, HERE / "agents.py", url, self.folder])
 
     def _nats(self) -> str:
         """Start NATS where it is installed; return what servers have to know of it."""
@@ -132,8 +134,9 @@ class Installation:
         _wait_for(f"http://127.0.0.1:{port}")
         return f'nats = "nats://127.0.0.1:{port}"\n'
 
-    def _pair(self, name: str, url: str) -> None:
+    def _pair(self, name: str, server: int) -> None:
         """Let a machine in, and start its daemon."""
+        url = self.urls[server]
         home, work = self.folder / name / "home", self.work(name)
         home.mkdir(parents=True)
         work.mkdir()
@@ -147,14 +150,20 @@ class Installation:
             code = json.loads(asking.stdout.readline())["code"]
             self._flovyn("machines", "approve", url, code, "--owner", "ann")
         serving = [self._program, "daemon", "--json", "--workspace", work, f"--fake={script}"]
-        self._add("daemon", name, serving, environment)
+        self._add("daemon", name, server, serving, environment)
 
     def work(self, machine: str) -> Path:
         """Return the workspace of a machine."""
         return self.folder / machine / "work"
 
-    def _add(self, kind: str, name: object, command: list[str | Path], more: dict[str, str] | None = None) -> None:
-        member = Member(kind, command, more or {}, self.folder / f"log-{kind}-{name}")
+    def noted(self) -> int:
+        """Return how many lines agents and tasks have noted so far."""
+        return (self.folder / "notes").stat().st_size // NOTE_BYTES
+
+    def _add(
+        self, kind: str, name: object, server: int, command: list[str | Path], more: dict[str, str] | None = None
+    ) -> None:
+        member = Member(kind, server, command, more or {}, self.folder / f"log-{kind}-{name}")
         member.start()
         self.members.append(member)
 
@@ -170,6 +179,8 @@ class Installation:
         kind = chance.choices(list(kinds), list(kinds.values()))[0]
         victim = chance.choice([one for one in members if one.kind == kind])
         victim.kill()
+        with (self.folder / "kills").open("a") as kills:
+            kills.write(f"{time.time():.3f} {victim.log.name.removeprefix('log-')} of server {victim.server}\n")
         self.kills[kind] += 1
         return victim
 

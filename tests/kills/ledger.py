@@ -68,7 +68,7 @@ class Evidence:
             all_of_it.made[file.read_text()].append(file.name)
         recorded: set[str] = set()
         for line in (folder / "notes").read_text().splitlines():
-            word, name, *rest = json.loads(line)
+            _, word, name, *rest = json.loads(line)
             if word == "try":
                 all_of_it.tries[name] += 1
                 if name in recorded:
