@@ -162,15 +162,12 @@ STEPS: dict[str, Any] = {
 
 
 async def serve(url: str) -> None:
-    """Serve for good; the server may be down for the moment."""
+    """Serve for good; the server may be down for the moment, or go down while the worker is made."""
     while True:
-        try:
-            client = await flovyn.connect(url)
-            break
-        except flovyn.StorageUnavailable:
-            await asyncio.sleep(0.1)
-    async with client, client.worker(agents=[node], tasks=[effect]):
-        await asyncio.Event().wait()
+        with suppress(flovyn.StorageUnavailable):
+            async with flovyn.connect(url) as client, client.worker(agents=[node], tasks=[effect]):
+                await asyncio.Event().wait()
+        await asyncio.sleep(0.1)
 
 
 def main() -> None:

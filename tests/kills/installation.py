@@ -68,13 +68,13 @@ class Member:
                 cwd=self.log.parent,
             )
 
-    def kill(self) -> None:
-        """Kill it as a crash does, or find that it has ended by itself, which nobody has asked for."""
+    def kill(self) -> str | None:
+        """Kill it as a crash does, or tell that it had ended by itself, which nobody has asked for."""
         assert self.process is not None
-        if self.process.poll() is not None:
-            raise AssertionError(f"a {self.kind} ended with {self.process.returncode}: {self.last_words()}")
+        ended = self.process.poll()
         self.process.kill()
         self.process.wait()
+        return None if ended is None else f"a {self.kind} ended by itself with {ended}: {self.last_words()}"
 
     def last_words(self) -> str:
         """Return the end of what it has logged."""
@@ -91,6 +91,7 @@ class Installation:
         folder.chmod(0o755)  # PostgreSQL runs as another user
         self.kills: Counter[str] = Counter()
         self._beside: list[Any] = []
+        self._ended: list[str] = []
         self.members: list[Member] = []
         try:
             self._begin()
@@ -178,7 +179,9 @@ class Installation:
         kinds = {kind: often for kind, often in CHANCES.items() if any(one.kind == kind for one in members)}
         kind = chance.choices(list(kinds), list(kinds.values()))[0]
         victim = chance.choice([one for one in members if one.kind == kind])
-        victim.kill()
+        fault = victim.kill()
+        if fault is not None:
+            self._ended.append(fault)
         with (self.folder / "kills").open("a") as kills:
             kills.write(f"{time.time():.3f} {victim.log.name.removeprefix('log-')} of server {victim.server}\n")
         self.kills[kind] += 1
@@ -187,7 +190,7 @@ class Installation:
     def faults(self) -> list[str]:
         """Return who has ended though nobody has killed them, and who has panicked."""
         ended = [one for one in self.members if one.process is None or one.process.poll() is not None]
-        faults = [f"a {one.kind} has ended by itself: {one.last_words()}" for one in ended]
+        faults = [*self._ended, *(f"a {one.kind} has ended by itself: {one.last_words()}" for one in ended)]
         for one in self.members:
             if "panicked" in one.log.read_text(errors="replace"):
                 faults.append(f"a {one.kind} panicked: {one.last_words()}")
