@@ -6,6 +6,7 @@ use flovyn_core::agent::NativeHost;
 use flovyn_core::context::AgentContextExt;
 use flovyn_core::id::OrgId;
 use flovyn_core::model::TaskOptions;
+use flovyn_core::storage::ClaimRequest;
 use flovyn_core::worker::{Worker, WorkerOptions};
 use house::{BASE, Event, Events, House, Shown, agent, job, served};
 use serde_json::{Value, json};
@@ -173,4 +174,48 @@ async fn what_was_said_to_a_server_that_is_gone_is_told_to_be_missing() {
     let names = rest(late.unwrap(), &mut late_shown).await;
     assert!(names.iter().any(|name| name == "gap"), "{names:?}");
     assert_eq!(late_shown.made.values().collect::<Vec<_>>(), ["c d e "]);
+}
+
+/// A claim that was made, and whose answer died with its server: the worker lives, and knows nothing of it. Its next heartbeat leaves
+/// the run a few seconds, and others take it up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_nobody_was_told_of_does_not_hold_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("agents.db");
+    let life = Life::begin(&file, (ANYWHERE, ANYWHERE)).await;
+    let addresses = life.addresses();
+    let remote = house::remote(&life.house.serving).await;
+    let busy = agent("busy", |ctx, _| Box::pin(async move { ctx.wait_for_signal::<Value>("never")?.await }));
+    let worker =
+        remote.worker(Arc::new(NativeHost::default().agent(busy).unwrap()), WorkerOptions::default()).await.unwrap();
+    life.house.post(BASE, json!({ "kind": "lost", "id": "l" })).await;
+    let claim = ClaimRequest {
+        org: OrgId::DEFAULT,
+        worker: worker.id(),
+        queue: "default".into(),
+        kinds: ["lost".to_owned()].into(),
+        limit: 1,
+        ttl: Duration::from_secs(30),
+        only: None,
+    };
+    let claimed = life.house.runtime.storage().claim_agents(claim).await.unwrap();
+    let held = claimed[0].execution.lease_expires.unwrap();
+    drop(life);
+
+    let life = Life::begin(&file, addresses).await;
+    let storage = life.house.runtime.storage();
+    loop {
+        let run = storage.execution(OrgId::DEFAULT, claimed[0].execution.new.id).await.unwrap();
+        assert!(run.worker == Some(worker.id()), "nobody has shortened the lease, and it has ended");
+        if run.lease_expires.is_some_and(|expires| expires < held) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // The worker that goes on serves its own runs.
+    life.house.post(BASE, json!({ "kind": "busy", "id": "b" })).await;
+    life.house.until("b", "WAITING").await;
+    let lost = agent("lost", |_, _| Box::pin(async { Ok(json!("found")) }));
+    let (_remote, _worker) = life.house.worker(NativeHost::default().agent(lost).unwrap()).await;
+    life.house.until("l", "COMPLETED").await;
 }

@@ -1,6 +1,6 @@
 //! Renews the leases of a worker, drops what it has lost, and evicts parked runs by their age.
 
-use super::{Core, LEASE_TTL, RENEW_EVERY, STOP_AFTER};
+use super::{Core, LEASE_TTL, RENEW_EVERY, RENEW_SOON, STOP_AFTER};
 use crate::error::{Code, Error};
 use crate::id::ExecutionId;
 use crate::session::Closed;
@@ -18,7 +18,9 @@ pub(super) async fn run(core: Arc<Core>) {
     loop {
         tokio::select! {
             _ = every.tick() => {}
-            () = at_risk.changed() => {}
+            // A store that takes us for dead, or knows nothing of us, leaves what a heartbeat does not name a few seconds. A
+            // claim whose answer is on its way is named by the next one.
+            () = at_risk.changed() => every.reset_after(RENEW_SOON),
             () = core.closed.notified() => return,
         }
         if core.is_closing() {

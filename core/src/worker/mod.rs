@@ -40,6 +40,8 @@ use tokio::sync::{Notify, watch};
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
 /// How often leases are renewed.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// When they are renewed again after they were at risk.
+const RENEW_SOON: Duration = Duration::from_secs(2);
 /// A worker that could not renew for so long drops its runs, before others may claim them.
 const STOP_AFTER: Duration = Duration::from_secs(20);
 /// How long a closing worker waits for a claim that is on its way.

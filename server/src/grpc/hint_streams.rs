@@ -16,6 +16,11 @@ const RECONNECT_GRACE: Duration = Duration::from_millis(500);
 /// What remains of the leases of workers that seem gone: enough for a worker that is still connected to renew them.
 const REMAINING_LEASE: Duration = Duration::from_millis(250);
 
+/// What remains of the leases that the first heartbeat of a stream does not name: those of claims whose answer a worker has never
+/// got, because the server before this one died with it. A claim that is still on its way is named by the next heartbeat, two
+/// seconds later.
+pub(super) const UNNAMED_LEASE: Duration = Duration::from_secs(5);
+
 /// The org of the token that opened a stream (none: the operator's), and the name that the caller gives to all its streams.
 pub(super) type StreamName = (Option<OrgId>, Uuid);
 
@@ -35,11 +40,9 @@ impl HintStreams {
         self.0.lock().entry(stream).or_default().open += 1;
     }
 
-    /// A heartbeat of a worker named its stream.
-    pub(super) fn attach_worker(&self, stream: StreamName, org: OrgId, worker: WorkerId) {
-        if let Some(stream) = self.0.lock().get_mut(&stream) {
-            stream.workers.insert((org, worker));
-        }
+    /// A heartbeat of a worker named its stream. Tells whether it is the first on this stream.
+    pub(super) fn attach_worker(&self, stream: StreamName, org: OrgId, worker: WorkerId) -> bool {
+        self.0.lock().get_mut(&stream).is_some_and(|stream| stream.workers.insert((org, worker)))
     }
 
     /// A worker unregistered.

@@ -1,7 +1,7 @@
 //! The service `Worker`: the calls of workers.
 
 use super::commit_memory::SMALL_COMMIT;
-use super::hint_streams::StreamName;
+use super::hint_streams::{StreamName, UNNAMED_LEASE};
 use super::lost_leases;
 use super::streams::{ResponseStream, from_items, split_by_size, to_wire, until};
 use super::{Grpc, refused, to_status};
@@ -195,8 +195,9 @@ impl Worker for Grpc {
             tasks: Vec::with_capacity(wire.tasks.len()),
             progress: Vec::with_capacity(wire.progress.len()),
         };
-        if let Some(link) = link {
-            self.hint_streams.attach_worker(link, org, heartbeat.worker);
+        if link.is_some_and(|link| self.hint_streams.attach_worker(link, org, worker)) {
+            // The leases that the heartbeat names are renewed below.
+            self.service.storage.cut_leases(org, worker, UNNAMED_LEASE).await.map_err(to_status)?;
         }
         for held in wire.executions {
             let execution = ExecutionId(id(&held.execution, "execution").map_err(to_status)?);
