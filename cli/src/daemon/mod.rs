@@ -1,7 +1,7 @@
 //! `flovyn daemon`: this computer as a machine of a server. It serves the built-in agent and its tools on the queue
 //! `machine/NAME`, by connections that it opens itself, within what its own file allows.
 //!
-//! `settings` is what the file and the options allow, `external` the agents of others among it, `pairing` how the machine gets its key and where that is kept, `offers`
+//! `settings` is what the file and the options allow, `external` the agents of others among it, `pairing` how the machine gets its key, `offers`
 //! what the server is told, `service` the units that start it with the computer.
 
 mod external;
@@ -14,22 +14,17 @@ use crate::chat::{Confinement, LocalAgents, Models, ToolSettings, WorkerSetup, p
 use crate::commands::{Termination, stop_signal};
 use crate::logs::{self, Format};
 use crate::print::Output;
-use crate::{Failed, Result, args};
+use crate::{Result, args};
 use clap::{Args, Subcommand};
-use flovyn_core::error::{Code, Error, Kind};
-use flovyn_core::runtime::Runtime;
-use flovyn_core::storage::Machines;
-use flovyn_core::storage::machines::machine_queue;
-use flovyn_core::storage::remote::RemoteStorage;
+use flovyn_core::error::{Code, Error};
+use flovyn_core::runtime::daemon::{MachineConnector, MachineCredentials, MachineKey, store_of};
 use flovyn_core::worker::WorkerOptions;
-use pairing::Key;
 use serde_json::json;
 use settings::Settings;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::info;
 
 pub(crate) const AFTER: &str = "Pair this computer first: `flovyn daemon pair --server URL`, then approve the code that it shows\n\
     (`flovyn machines approve CODE`). FLOVYN_HOME, else ~/.flovyn, holds the key (daemon.key) and what this computer\n\
@@ -37,11 +32,6 @@ pub(crate) const AFTER: &str = "Pair this computer first: `flovyn daemon pair --
 
 /// How long running tools and model calls may take when the daemon is stopped.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often the server is told that the machine is there, and asked whether it still may be.
-const ANNOUNCE_EVERY: Duration = Duration::from_secs(10);
-/// How long to wait, at first and at most, for a server that does not answer when the daemon starts.
-const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
     #[command(subcommand)]
@@ -87,12 +77,12 @@ pub(crate) async fn daemon(args: Daemon, out: &mut Output) -> Result {
     logs::init(args.log.format.unwrap_or(Format::Text))?;
     let home = flovyn_toolkit::config::home()?;
     let settings = Settings::read(&home, &args.options)?;
-    let key = Key::read(&home)?;
-    key.check_options(&args.options)?;
+    let key = MachineKey::read(&home)?;
+    pairing::check_options(&key, &args.options)?;
     serve(&settings, &key, &args.options, out).await
 }
 
-async fn serve(settings: &Settings, key: &Key, options: &Options, out: &mut Output) -> Result {
+async fn serve(settings: &Settings, key: &MachineKey, options: &Options, out: &mut Output) -> Result {
     let mut signal = pin!(stop_signal()?);
     let models = Models::open(options.fake.as_ref().map(Option::as_deref))?;
     let approvals = policy_of(&settings.approve)?;
@@ -106,7 +96,7 @@ async fn serve(settings: &Settings, key: &Key, options: &Options, out: &mut Outp
     let sandbox = confinement.word();
     let directory = settings.workspaces.first().ok_or_else(settings::no_workspace)?;
     // The tools keep records of calls for each store, and each machine keeps its own.
-    let store = format!("{}#{}", key.server, machine_queue(&key.name));
+    let store = store_of(&key.server, &key.name);
     let setup = WorkerSetup {
         directory,
         roots: settings.workspaces[1..].to_vec(),
@@ -121,24 +111,17 @@ async fn serve(settings: &Settings, key: &Key, options: &Options, out: &mut Outp
     let mut local_agents = LocalAgents::open(setup, &models, approvals);
     let toolkit = local_agents.wait_open().await?;
     let connected = tokio::select! {
-        connected = connect(key) => Some(connected?),
+        connected = MachineConnector::new(MachineCredentials::Stored(key.clone())).connect() => Some(connected?),
         _ = &mut signal => None,
     };
-    let Some(storage) = connected else {
+    let Some(connection) = connected else {
         local_agents.close().await;
         return Ok(());
     };
-    let (storage, org) = (Arc::new(storage), key.org()?);
-    let runtime = Runtime::over(storage.clone());
     let offered = offers::of(settings, sandbox).await?;
-    storage.announce_machine(org, &key.name, Some(&offered.to_string())).await.map_err(|error| key.explain(error))?;
-    let options = WorkerOptions {
-        queue: machine_queue(&key.name),
-        max_agents: settings.max_agents,
-        name: format!("machine {}", key.name),
-        ..WorkerOptions::default()
-    };
-    let worker = runtime.worker(toolkit.host(), options).await?;
+    connection.announce(&offered).await?;
+    let options = WorkerOptions { max_agents: settings.max_agents, ..WorkerOptions::default() };
+    let worker = connection.worker(toolkit.host(), options).await?;
     if out.is_json() {
         out.value(&json!({ "server": key.server, "machine": key.name, "offers": offered }))?;
     } else {
@@ -153,45 +136,16 @@ async fn serve(settings: &Settings, key: &Key, options: &Options, out: &mut Outp
     info!(version = env!("CARGO_PKG_VERSION"), server = key.server, machine = key.name, "the daemon has started");
     let ended = tokio::select! {
         signal = signal => Ok(Termination::received(signal)),
-        error = until_refused(&storage, key) => Err(error),
+        error = connection.until_refused() => Err(error),
     };
     let closed = worker.close(GRACE).await;
-    let closed = closed.and(runtime.close().await);
+    let closed = closed.and(connection.runtime().close().await);
     local_agents.close().await;
     // A server that lets the machine in no more does not take back what it held either: the leases are over.
     let termination = ended?;
     closed?;
     termination.log_ended();
     Ok(())
-}
-
-/// Connects, however long nobody answers: a computer starts before its network does.
-async fn connect(key: &Key) -> Result<RemoteStorage> {
-    let mut wait = WAITS.0;
-    loop {
-        match RemoteStorage::connect_by(&key.server, Box::new(key.clone())).await {
-            Ok(storage) => return Ok(storage),
-            Err(error) if error.kind() == Kind::Unavailable => {
-                warn!(%error, seconds = wait.as_secs(), "the server does not answer; it is tried again");
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(WAITS.1);
-            }
-            Err(error) => return Err(key.explain(error).into()),
-        }
-    }
-}
-
-/// Tells the server from time to time that the machine is there. Resolves when the server does not let it in any more.
-async fn until_refused(storage: &RemoteStorage, key: &Key) -> Failed {
-    loop {
-        tokio::time::sleep(ANNOUNCE_EVERY).await;
-        let Ok(org) = key.org() else { continue };
-        if let Err(error) = storage.announce_machine(org, &key.name, None).await
-            && matches!(error.code(), Code::Unauthenticated | Code::PermissionDenied)
-        {
-            return key.explain(error).into();
-        }
-    }
 }
 
 /// An error about this machine's own files.

@@ -1,9 +1,9 @@
 //! What a machine tells its server of itself, for people and for whoever chooses a machine. It is told, not promised: what
 //! the machine does is decided here, when it is asked.
 
-use super::pairing::host_name;
 use super::settings::Settings;
 use crate::Result;
+use flovyn_core::runtime::daemon;
 use serde_json::{Value, json};
 
 /// What is offered under these settings.
@@ -16,15 +16,10 @@ pub(super) async fn of(settings: &Settings, sandbox: &str) -> Result<Value> {
     for agent in &settings.external {
         external.push(agent.offered().await?);
     }
-    Ok(json!({
-        "host": host_name(),
-        "os": std::env::consts::OS,
-        "version": env!("CARGO_PKG_VERSION"),
-        "kinds": settings.all_kinds(),
-        "workspaces": settings.workspaces,
-        "sandbox": sandbox,
-        "network": settings.network,
-        "approve": settings.approve,
-        "externalAgents": external,
-    }))
+    let mut offers = daemon::offers(env!("CARGO_PKG_VERSION"), &settings.all_kinds(), &settings.workspaces);
+    offers["sandbox"] = json!(sandbox);
+    offers["network"] = json!(settings.network);
+    offers["approve"] = json!(settings.approve);
+    offers["externalAgents"] = json!(external);
+    Ok(offers)
 }

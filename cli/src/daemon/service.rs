@@ -1,11 +1,12 @@
 //! `flovyn daemon install`: the file by which systemd or launchd starts the daemon with the computer, for its user alone.
 
-use super::pairing::Key;
+use super::pairing::check_options;
 use super::settings::Settings;
 use super::{Options, invalid};
 use crate::print::Output;
 use crate::{Failed, Result};
 use clap::{Args, ValueEnum};
+use flovyn_core::runtime::daemon::MachineKey;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -41,8 +42,8 @@ struct Unit {
 pub(super) fn install(args: &Install, out: &mut Output) -> Result {
     let home = flovyn_toolkit::config::home()?;
     let home = std::path::absolute(&home)?;
-    let key = Key::read(&home)?;
-    key.check_options(&args.options)?;
+    let key = MachineKey::read(&home)?;
+    check_options(&key, &args.options)?;
     let settings = Settings::read(&home, &args.options)?;
     let by = args.by.unwrap_or(if cfg!(target_os = "macos") { By::Launchd } else { By::Systemd });
     let unit = unit(by, &program()?, &home, &key.name, &settings)?;

@@ -4,6 +4,7 @@
 use super::external::External;
 use super::{Options, invalid};
 use crate::{Failed, Result};
+use flovyn_core::runtime::daemon;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -83,23 +84,10 @@ impl Settings {
             return Err(no_workspace());
         }
         for workspace in &mut settings.workspaces {
-            let real = of_home(workspace).canonicalize().ok().filter(|real| real.is_dir());
-            let Some(real) = real else {
-                let given = workspace.display();
-                return Err(
-                    invalid(format!("the workspace {given} is no directory here; make it, or name another")).into()
-                );
-            };
-            if home.canonicalize().is_ok_and(|home| home.starts_with(&real)) {
-                let (real, home) = (real.display(), home.display());
-                let why =
-                    format!("the workspace {real} holds the daemon's own key ({home}); name a directory beside it");
-                return Err(invalid(why).into());
-            }
-            *workspace = real;
+            *workspace = daemon::workspace(workspace, Some(home))?;
         }
         for path in settings.readable.iter_mut().chain(&mut settings.mcp) {
-            *path = of_home(path);
+            *path = daemon::expanded(path);
         }
         if settings.kinds.is_empty() {
             return Err(invalid(format!("kinds in {FILE} is empty; name at least one, or leave it out")).into());
@@ -116,14 +104,6 @@ impl Settings {
 /// The error where no workspace is named.
 pub(super) fn no_workspace() -> Failed {
     Failed::Usage(format!("name what runs may work in: --workspace DIR, or workspaces = [\"DIR\"] in {FILE}"))
-}
-
-/// A path that may begin with `~/`.
-fn of_home(path: &Path) -> PathBuf {
-    match (path.strip_prefix("~"), std::env::var_os("HOME")) {
-        (Ok(rest), Some(home)) => PathBuf::from(home).join(rest),
-        _ => path.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod activations;
 mod codes;
 mod composite;
+mod daemon;
 mod family;
 mod options;
 pub mod requests;
@@ -21,6 +22,7 @@ pub use codes::{
     PreviewCode,
 };
 pub use composite::CompositeHost;
+pub use daemon::HostDaemon;
 pub use family::{EventParts, child_of, request_of};
 pub use options::{AgentDeclaration, Language, TaskDeclaration, TaskSpec, WorkerSettings, fork_from, op_id, run_id};
 pub use session::{HostSession, closed, failure};
@@ -78,6 +80,8 @@ pub struct HostRuntime {
     pool: Arc<tokio::runtime::Runtime>,
     runtime: Runtime,
     url: String,
+    /// The name of what this computer keeps for its runs.
+    store: String,
     pid: u32,
 }
 
@@ -87,7 +91,12 @@ impl HostRuntime {
         let chosen = Chosen::of(url);
         let pool = pool()?;
         let runtime = pool.block_on(Runtime::open_chosen(&chosen))?;
-        Ok(Self { pool, runtime, url: chosen.url, pid: std::process::id() })
+        Ok(Self { pool, runtime, store: chosen.url.clone(), url: chosen.url, pid: std::process::id() })
+    }
+
+    /// The name of what this computer keeps for its runs, such as the records of tools: the URL, or a name of a machine's own.
+    pub fn store(&self) -> &str {
+        &self.store
     }
 
     /// The URL it was opened with.

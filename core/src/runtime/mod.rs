@@ -2,6 +2,9 @@
 
 mod builder;
 mod change_poller;
+#[cfg(feature = "remote")]
+#[doc(hidden)]
+pub mod daemon;
 mod flovyn;
 mod home;
 mod hybrid;
@@ -12,6 +15,8 @@ mod url;
 mod write_probe;
 
 pub use builder::{AgentBuilder, AgentRunner, Backing};
+#[cfg(feature = "remote")]
+pub use daemon::{LocalWorkerDaemon, LocalWorkerDaemonBuilder};
 pub use flovyn::{FlovynClient, FlovynClientBuilder};
 pub use hybrid::RemoteTaskExecutor;
 pub use signals::{ChannelSignals, Incoming, Listener, SignalSender, SignalSource, StdinSignals};

@@ -50,7 +50,8 @@ impl Agents for Grpc {
     async fn identify(&self, request: Request<v2::Empty>) -> RpcResult<v2::IdentifyResponse> {
         let org = raw(self.org(&request)?.0);
         let (version, max_payload) = (env!("CARGO_PKG_VERSION").into(), Some(self.service.storage.max_payload()));
-        Ok(Response::new(v2::IdentifyResponse { org, version, max_payload }))
+        let machine = self.identity(&request)?.machine().map(str::to_owned);
+        Ok(Response::new(v2::IdentifyResponse { org, version, max_payload, machine }))
     }
 
     async fn standings(&self, request: Request<v2::StandingsRequest>) -> RpcResult<v2::StandingsResponse> {

@@ -78,6 +78,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// The server's limit.
     max_payload: u64,
+    /// The machine whose key the token is.
+    machine: Option<String>,
     tasks: Vec<tokio::task::AbortHandle>,
 }
 
@@ -130,7 +132,7 @@ impl RemoteStorage {
         let (hints, link) = (Hints::default(), crate::id::random());
         let caller = Caller { channel: channel.clone() };
         // A wrong token makes this fail, rather than the first call that matters.
-        let (org, max_payload) = caller.identify().await?;
+        let Identity { org, max_payload, machine } = caller.identify(url).await?;
         let (outbox, sending) = Outbox::open(caller.clone());
         let chunks = Chunks::relayed(outbox.clone());
         let following = crate::spawn::task(hints::follow(caller, org, hints.clone(), link)).abort_handle();
@@ -144,8 +146,15 @@ impl RemoteStorage {
             outbox,
             clock: Arc::new(SystemClock::default()),
             max_payload,
+            machine,
             tasks: vec![following, sending],
         })))
+    }
+
+    /// The machine whose key the token is, as the server said when it was connected to; none for any other token.
+    #[doc(hidden)]
+    pub fn machine(&self) -> Option<&str> {
+        self.0.machine.as_deref()
     }
 
     fn caller(&self) -> Caller {
@@ -213,12 +222,39 @@ impl Caller {
         request
     }
 
-    async fn identify(&self) -> Result<(OrgId, u64)> {
-        let asked = "connect to the server";
+    async fn identify(&self, url: &str) -> Result<Identity> {
         let answer = self.agents().identify(self.ask(None, v2::Empty {})).await;
-        let answer = answer.map_err(|status| error_of_status(asked, &status))?.into_inner();
-        Ok((OrgId(crate::wire::id(&answer.org, "org")?), answer.max_payload.unwrap_or(MAX_PAYLOAD)))
+        let answer = answer.map_err(|status| match is_of_another_program(&status) {
+            true => Error::new(
+                Code::InvalidArgument,
+                format!(
+                    "what answers at {url} is no Flovyn server, or not its gRPC port; give the address that it prints as \
+                     grpc"
+                ),
+            ),
+            false => error_of_status("connect to the server", &status),
+        });
+        let answer = answer?.into_inner();
+        Ok(Identity {
+            org: OrgId(crate::wire::id(&answer.org, "org")?),
+            max_payload: answer.max_payload.unwrap_or(MAX_PAYLOAD),
+            machine: answer.machine,
+        })
     }
+}
+
+/// Whether an answer comes from a program that does not know the calls of a server, and not from a proxy whose server is away.
+fn is_of_another_program(status: &tonic::Status) -> bool {
+    let message = status.message();
+    let is_no_message = message.contains("invalid compression flag") && !message.contains("status: 5");
+    status.code() == tonic::Code::Unimplemented || (status.code() == tonic::Code::Internal && is_no_message)
+}
+
+/// What a server knows of a caller.
+struct Identity {
+    org: OrgId,
+    max_payload: u64,
+    machine: Option<String>,
 }
 
 /// Collects all items of a stream, each converted by `read`.
