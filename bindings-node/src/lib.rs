@@ -5,6 +5,7 @@
 // In tests nothing is exported to Node, which alone calls some of it.
 #![cfg_attr(test, allow(dead_code))]
 
+mod daemon;
 mod error;
 mod fake_llm;
 mod family;

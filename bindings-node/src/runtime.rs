@@ -51,6 +51,12 @@ impl Runtime {
         Self { threads: host.handle(), client: core.client(), host, core, crashable: Some(store) }
     }
 
+    /// An open backend.
+    pub(crate) fn of_backend(host: HostRuntime) -> Self {
+        let (client, core, threads) = (host.client(), host.runtime().clone(), host.handle());
+        Self { host, core, threads, crashable: None, client }
+    }
+
     fn crashable(&self) -> napi::Result<&Arc<CrashableStore>> {
         self.crashable.as_ref().ok_or_else(|| invalid("only a process of a test world can crash"))
     }
@@ -62,9 +68,7 @@ impl Runtime {
     #[napi]
     pub fn open(hub: &Hub, token: u32, url: Option<String>) -> napi::Result<()> {
         hub.inbox.on_thread(token, move || {
-            let host = HostRuntime::open(url.as_deref())?;
-            let (client, core, threads) = (host.client(), host.runtime().clone(), host.handle());
-            Ok(Reply::Runtime(Box::new(Self { host, core, threads, crashable: None, client })))
+            Ok(Reply::Runtime(Box::new(Self::of_backend(HostRuntime::open(url.as_deref())?))))
         })
     }
 

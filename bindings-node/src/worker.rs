@@ -126,7 +126,7 @@ impl Worker {
         replaces: bool,
     ) -> Abort {
         let (toolkit, activations, started) = (self.toolkit.clone(), self.activations.clone(), self.started.clone());
-        let store = runtime.host.url().to_owned();
+        let store = runtime.host.store().to_owned();
         hub.inbox.spawn(&self.threads, token, async move {
             let taken = activations.task_kinds();
             let problems = match replaces {

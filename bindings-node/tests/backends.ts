@@ -2,6 +2,7 @@
 
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { afterEach, describe } from "vitest";
@@ -34,8 +35,16 @@ export async function server(): Promise<string> {
   return (await serve(folder())).url;
 }
 
+/** A `flovyn dev` that runs: the URLs of its gRPC and of its HTTP, and its token. */
+export interface Served {
+  readonly url: string;
+  readonly http: string;
+  readonly token: string;
+  readonly end: () => Promise<void>;
+}
+
 /** Starts `flovyn dev` in a folder, whose `home` has its tokens. */
-export async function serve(home: string, port = "0"): Promise<{ url: string; end: () => Promise<void> }> {
+export async function serve(home: string, port = "0"): Promise<Served> {
   const command = [join(__dirname, "..", "bin", "flovyn.js"), "dev", "--db", `sqlite:${join(home, "runs.db")}`];
   const child = spawn(process.execPath, [...command, "--grpc-port", port, "--http-port", "0", "--json"], {
     env: { ...process.env, FLOVYN_HOME: join(home, "home") },
@@ -60,7 +69,8 @@ export async function serve(home: string, port = "0"): Promise<{ url: string; en
   };
   ends.push(end);
   await ready;
-  return { url: (JSON.parse(text) as { grpc: string }).grpc, end };
+  const { grpc, http, tokenFiles } = JSON.parse(text) as { grpc: string; http: string; tokenFiles: [string] };
+  return { url: grpc, http, token: readFileSync(tokenFiles[0], "utf8").trim(), end };
 }
 
 /** Every kind of backend. */

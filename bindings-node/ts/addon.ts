@@ -32,6 +32,23 @@ export interface ChildSettings {
   handOff?: string;
 }
 
+export interface NativeDaemon {
+  readonly serverUrl: string;
+  readonly name: string | null;
+  readonly workspaces: string[];
+  connect: Call<[]>;
+  announce: Call<[kinds: string[]]>;
+  untilRefused: Call<[]>;
+}
+
+export interface DaemonSettings {
+  serverUrl?: string;
+  authToken?: string;
+  home?: string;
+  name?: string;
+  workspaces: string[];
+}
+
 export interface EntryDraft {
   role: string;
   entryType: string;
@@ -276,6 +293,7 @@ export interface Native {
   cli(words: string[]): number;
   toolkitTask(kind: string, queue: string): NativeTaskSpec | null;
   askModel(hub: NativeHub, token: number, description: string, input: string): NativeAbort;
+  Daemon: { new (settings: DaemonSettings): NativeDaemon };
   FakeLlm: { new (script: string): NativeFakeLlm };
   Hub: { new (ring: () => void): NativeHub };
   Runtime: { open(hub: NativeHub, token: number, url?: string): void };

@@ -30,6 +30,7 @@ export {
   type WorkerFacts,
 } from "./desk.js";
 export { AgentContext, type ContextRef, type EntryOptions, type StepOptions, type UsageOptions } from "./context.js";
+export { Daemon, daemon, type DaemonOptions } from "./daemon.js";
 export type { InputOf } from "./declared.js";
 export * from "./errors.js";
 export {

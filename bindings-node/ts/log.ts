@@ -7,7 +7,7 @@ export interface LogEntry {
   readonly level: "warn";
   /** What happened, where, and what to do. */
   readonly message: string;
-  /** The kind of the agent or task. */
+  /** The kind of the agent or task; `daemon` where it is about this process as a machine. */
   readonly kind: string;
   /** The run's UUID, where it is about a run. */
   readonly run?: string;
@@ -72,4 +72,14 @@ export function neverAwaited(kind: string, run: string, what: string, place: str
   const otherwise = canOutlive ? ", or call it through options({ detached: true })" : "";
   const advice = `what has not ended by then is cancelled; await it${otherwise}`;
   warn({ kind, run, message: `agent "${kind}" of run ${run} has ended and never awaited ${what}${place}: ${advice}` });
+}
+
+/** Says that the server of a machine does not answer yet. */
+export function unanswered(why: string): void {
+  warn({ kind: "daemon", message: why });
+}
+
+/** Says that a server does not let a machine in any more. */
+export function refused(error: unknown): void {
+  warn({ kind: "daemon", error, message: messageOf(error) });
 }

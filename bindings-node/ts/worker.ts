@@ -164,6 +164,11 @@ export class Worker {
     return this;
   }
 
+  /** @internal The names of the agents that it serves. */
+  get agentKinds(): string[] {
+    return [...this.agents.keys()];
+  }
+
   /** @internal Whether it serves, or is about to. */
   get isOpen(): boolean {
     return this.closing === undefined && (this.starting === undefined || this.native !== undefined);

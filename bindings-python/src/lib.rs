@@ -4,6 +4,7 @@
 //! drains; what Python asks is either answered at once or ends through that queue.
 
 mod blob;
+mod daemon;
 mod decode;
 mod encode;
 mod error;
@@ -46,6 +47,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<blob::Source>()?;
     module.add_class::<hub::Hub>()?;
+    module.add_class::<daemon::Daemon>()?;
     module.add_class::<runtime::Runtime>()?;
     module.add_class::<worker::Worker>()?;
     module.add_class::<test_world::TestWorld>()?;

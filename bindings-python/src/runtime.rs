@@ -39,6 +39,16 @@ impl Runtime {
         self.host.handle()
     }
 
+    /// An open backend.
+    pub(crate) fn of_backend(host: HostRuntime) -> Self {
+        Self { client: host.client(), core: host.runtime().clone(), host, crashable: None }
+    }
+
+    /// The name of what this computer keeps for its runs.
+    pub(crate) fn store(&self) -> &str {
+        self.host.store()
+    }
+
     /// What a worker is started on.
     pub(crate) fn opened(&self) -> (HostRuntime, Core) {
         (self.host.clone(), self.core.clone())
@@ -58,7 +68,7 @@ impl Runtime {
     #[pyo3(signature = (url=None))]
     fn open(py: Python<'_>, url: Option<String>) -> PyResult<Self> {
         let host = py.detach(|| HostRuntime::open(url.as_deref())).or_raise()?;
-        Ok(Self { client: host.client(), core: host.runtime().clone(), host, crashable: None })
+        Ok(Self::of_backend(host))
     }
 
     // ── a process of a test world ───────────────────────────────────────────────────────────────────────────────────────

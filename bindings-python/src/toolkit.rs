@@ -50,7 +50,7 @@ impl Toolkit {
         for description in &descriptions {
             texts.push(String::from_utf8_lossy(&encode::json(description)?).into_owned());
         }
-        let (store, toolkits) = (runtime.url().to_owned(), self.toolkits.clone());
+        let (store, toolkits) = (runtime.store().to_owned(), self.toolkits.clone());
         spawn(&self.threads, &hub.inbox, token, async move {
             Ok(Reply::Facts(toolkits.replace(&texts, &store, &taken).await?.into()))
         });

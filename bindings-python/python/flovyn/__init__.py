@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .blob import Blob
     from .blocking import SyncAgentContext, SyncClient, connect_sync
     from .events import Data, Entry, Event, Gap, Lifecycle, Retract, Token, Usage
+    from .machine import Daemon, daemon
     from .message import Message
     from .sharing import shared
     from .toolkit import External
@@ -46,6 +47,7 @@ __all__ = [
     "Blob",
     "Child",
     "Client",
+    "Daemon",
     "Data",
     "Entry",
     "Event",
@@ -72,6 +74,7 @@ __all__ = [
     "append",
     "connect",
     "connect_sync",
+    "daemon",
     "merge",
     "replace",
     "run",
@@ -84,6 +87,7 @@ __all__ += errors.__all__
 
 _LATER = {
     "Blob": "blob",
+    "Daemon": "machine",
     "Data": "events",
     "Entry": "events",
     "Event": "events",
@@ -97,6 +101,7 @@ _LATER = {
     "Token": "events",
     "Usage": "events",
     "connect_sync": "blocking",
+    "daemon": "machine",
     "shared": "sharing",
 }
 

@@ -113,3 +113,13 @@ def place_of(error: BaseException) -> str:
             found = f" ({os.path.basename(path)}:{trace.tb_lineno})"
         trace = trace.tb_next
     return found
+
+
+def unanswered(why: str) -> None:
+    """Say that the server of a machine does not answer yet."""
+    logger.warning("%s", why)
+
+
+def refused(why: str) -> None:
+    """Say that a server does not let a machine in any more."""
+    logger.error("%s", why)

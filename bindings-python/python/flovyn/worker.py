@@ -115,11 +115,9 @@ class Worker:
         self._kit_lock = asyncio.Lock()
         self._kit: _native.Toolkit | None = None
         self._specs: dict[tuple[str, str], _native.TaskSpec] = {}
-        self._agents: dict[str, Agent[Any, Any]] = {}
-        self._tasks: dict[str, Task[..., Any]] = {}
+        self._agents, self._tasks = named(agents, tasks)
         self._lent: dict[str, Task[..., Any]] = {}
         """Tasks of the toolkit, by kind."""
-        self._note(agents, tasks)
         self._given = set(self._tasks)
         """Kinds of tasks that it was given, and has not only met."""
         self.hub: Hub
@@ -137,28 +135,6 @@ class Worker:
         self.on_attempt: Callable[[str, bytes], None] | None = None
         """Told of every attempt before it starts, in tests: kind and task id."""
 
-    def _note(self, agents: Iterable[Agent[Any, Any]], tasks: Iterable[Task[..., Any]]) -> None:
-        for agent in agents:
-            if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidArgument(f"agents= takes functions declared with @agent, not {agent!r}")
-            self._add(self._agents, agent)
-        for task in tasks:
-            if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise InvalidArgument(f"tasks= takes functions declared with @task, not {task!r}")
-            self._add(self._tasks, task)
-
-    @staticmethod
-    def _add(known: dict[str, Any], new: Any) -> None:
-        for name in (new.kind, *new.aliases):
-            old = known.get(name)
-            if old is not None and old.fn is not new.fn:
-                claimed = "kind" if name == old.kind == new.kind else "name"
-                raise InvalidArgument(
-                    f"two different functions have the {claimed} {name!r}: {_where(old.fn)} and {_where(new.fn)}; "
-                    "give one of them kind=, and a name of before to one of them alone"
-                )
-            known[name] = new
-
     def _served(self) -> list[Agent[Any, Any]]:
         """The agents, each once whatever names it has."""
         return list(dict.fromkeys(self._agents.values()))
@@ -169,7 +145,7 @@ class Worker:
         for alias in task.aliases if known.fn is task.fn else ():
             old = self._tasks.setdefault(alias, task)
             if old.fn is not task.fn:
-                self._add(self._tasks, task)
+                _add(self._tasks, task)
 
     def _know_children(self, taken: Container[str] = ()) -> None:
         """Serve the agents of children that the code of its agents hands over, unless others have their kinds."""
@@ -195,7 +171,7 @@ class Worker:
         for agent in self._served():
             for task in agent.own_tasks():
                 if agent.is_native:
-                    self._add(self._tasks, task)
+                    _add(self._tasks, task)
                 else:
                     self._know(task)
         self._lent = self._without_native()
@@ -211,6 +187,11 @@ class Worker:
             await self.close(0)
             raise
         return self
+
+    @property
+    def agent_kinds(self) -> list[str]:
+        """The names of the agents that it serves."""
+        return sorted(self._agents)
 
     @property
     def is_open(self) -> bool:
@@ -230,7 +211,7 @@ class Worker:
                 )
             for task in agent.own_tasks():
                 if agent.is_native:
-                    new._add(new._tasks, task)
+                    _add(new._tasks, task)
                 else:
                     new._know(task)
         lent = new._without_native()
@@ -569,6 +550,35 @@ class Worker:
             ticket.released()
         else:
             ticket.failed(*failure_of(error))
+
+
+def named(
+    agents: Iterable[Agent[Any, Any]], tasks: Iterable[Task[..., Any]]
+) -> tuple[dict[str, Agent[Any, Any]], dict[str, Task[..., Any]]]:
+    """Return agents and tasks by all their names; refuse what is neither, and two functions of one name."""
+    known_agents: dict[str, Agent[Any, Any]] = {}
+    known_tasks: dict[str, Task[..., Any]] = {}
+    for agent in agents:
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument(f"agents= takes functions declared with @agent, not {agent!r}")
+        _add(known_agents, agent)
+    for task in tasks:
+        if not isinstance(task, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidArgument(f"tasks= takes functions declared with @task, not {task!r}")
+        _add(known_tasks, task)
+    return known_agents, known_tasks
+
+
+def _add(known: dict[str, Any], new: Any) -> None:
+    for name in (new.kind, *new.aliases):
+        old = known.get(name)
+        if old is not None and old.fn is not new.fn:
+            claimed = "kind" if name == old.kind == new.kind else "name"
+            raise InvalidArgument(
+                f"two different functions have the {claimed} {name!r}: {_where(old.fn)} and {_where(new.fn)}; "
+                "give one of them kind=, and a name of before to one of them alone"
+            )
+        known[name] = new
 
 
 def _origin(agent: Agent[Any, Any]) -> str:
