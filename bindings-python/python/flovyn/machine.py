@@ -170,6 +170,7 @@ class Daemon:
             finally:
                 for end in ends:
                     end.cancel()
+                await asyncio.gather(*ends, return_exceptions=True)
                 await self.close()
 
     async def _serve(self) -> None:
