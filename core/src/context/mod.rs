@@ -166,6 +166,7 @@ pub trait AgentContext: Send + Sync {
 }
 
 /// Makes the future of each try of an inline step.
+#[doc(hidden)]
 pub type Tries = Arc<dyn Fn() -> TaskFuture + Send + Sync>;
 
 /// How an inline step is run. The process that calls the step makes its tries and waits for the pauses between them in

@@ -103,6 +103,7 @@ impl Standing {
 }
 
 /// A stream of a run's events.
+#[doc(hidden)]
 pub type EventStream = BoxStream<'static, Result<StreamEvent>>;
 
 /// A stream of the events of a run and of all below it; none is the end, and what breaks off without it goes on elsewhere.
