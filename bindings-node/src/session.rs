@@ -141,8 +141,7 @@ impl Session {
         key: Option<String>,
         once: Option<String>,
     ) -> napi::Result<(u32, String)> {
-        let call = spec.0.call(payload(input), key.as_deref());
-        let called = self.0.call(call, once.as_deref()).map_err(thrown)?;
+        let called = self.0.task(&spec.0, payload(input), key.as_deref(), once.as_deref()).map_err(thrown)?;
         Ok((called.op.0, called.task.unwrap_or_default().to_string()))
     }
 

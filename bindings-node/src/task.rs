@@ -65,7 +65,7 @@ impl TaskSpec {
 
     /// The queue whose workers may run it.
     #[napi(getter)]
-    pub fn queue(&self) -> &str {
+    pub fn queue(&self) -> Option<&str> {
         self.0.queue()
     }
 }

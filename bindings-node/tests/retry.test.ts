@@ -126,3 +126,17 @@ test.each<[Retry, string]>([
   expect(() => task("flaky", { retries: 1, retry }, async () => undefined)).toThrow(InvalidArgument);
   expect(() => task("flaky", { retries: 1, retry }, async () => undefined)).toThrow(what);
 });
+
+test("a later attempt comes to the queue of the run", async () => {
+  let attempts = 0;
+  const flaky = task("flaky", { retries: 2, retry: { delayMs: 1 } }, async () => {
+    attempts += 1;
+    if (attempts < 3) throw new Error("again");
+    return attempts;
+  });
+  const far = agent("far", async () => flaky());
+  const client = disposing(await connect("memory:"));
+  await client.worker({ agents: [far], queue: "far" }).start();
+  const handle = await client.start(far, undefined, { queue: "far" });
+  expect(await handle.result({ timeoutMs: 30_000 })).toBe(3);
+});

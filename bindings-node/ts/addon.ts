@@ -232,7 +232,7 @@ export interface TaskSettings {
 }
 
 export interface NativeTaskSpec {
-  readonly queue: string;
+  readonly queue: string | null;
 }
 
 export interface NativeTestWorld {

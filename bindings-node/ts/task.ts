@@ -230,7 +230,7 @@ export class Declared {
 
   /** A task of the toolkit. */
   static ofToolkit(kind: string, spec: NativeTaskSpec, key: string | undefined): Declared {
-    const settings = { key, queue: spec.queue, noRetry: [], interruptible: false, reconciles: false };
+    const settings = { key, queue: spec.queue ?? undefined, noRetry: [], interruptible: false, reconciles: false };
     return new Declared(kind, ofTheToolkit, settings, undefined, undefined, NONE, undefined, spec);
   }
 

@@ -341,12 +341,12 @@ export class Worker {
   meet(task: Declared): void {
     if (this.met.has(task.kind) || (task.fn === elsewhere && !this.fakes.has(task.kind))) return;
     if (task.isOfToolkit && !this.fakes.has(task.kind)) {
-      if (task.spec.queue === this.settings.queue) this.meetToolkit(task.kind);
+      if ((task.spec.queue ?? this.settings.queue) === this.settings.queue) this.meetToolkit(task.kind);
       return;
     }
     this.met.set(task.kind, task);
     for (const name of task.names) if (!this.given.has(name)) this.tasks.set(name, task);
-    if (!task.inline && task.spec.queue !== this.settings.queue) return;
+    if (!task.inline && (task.spec.queue ?? this.settings.queue) !== this.settings.queue) return;
     for (const name of task.names) this.native?.serveTask(name);
   }
 

@@ -102,7 +102,7 @@ impl Session {
         key: Option<&str>,
         once: Option<&str>,
     ) -> PyResult<(u32, Bound<'py, PyBytes>)> {
-        let called = self.0.call(spec.0.call(encode::payload(input)?, key), once).or_raise()?;
+        let called = self.0.task(&spec.0, encode::payload(input)?, key, once).or_raise()?;
         let task = called.task.unwrap_or_default();
         Ok((called.op.0, PyBytes::new(py, task.0.as_bytes())))
     }

@@ -12,7 +12,7 @@ pub(crate) struct TaskSpec(pub(crate) Core);
 impl TaskSpec {
     /// The queue whose workers may run it.
     #[getter]
-    fn queue(&self) -> &str {
+    fn queue(&self) -> Option<&str> {
         self.0.queue()
     }
 

@@ -361,3 +361,28 @@ def test_what_holds_values_is_known(fn: Any, holds: bool) -> None:
 
     assert holds_values(local) and not holds_values(lambda x: x)  # pyright: ignore[reportUnknownLambdaType]
     assert holds_values(fn) == holds
+
+
+async def test_a_later_attempt_comes_to_the_queue_of_the_run(url: str) -> None:
+    attempts: list[int] = []
+
+    @flovyn.task(retries=2, retry=SOON)
+    async def flaky(ctx: flovyn.TaskContext) -> int:
+        attempts.append(ctx.attempt)
+        if ctx.attempt < 3:
+            raise ConnectionError("again")
+        return ctx.attempt
+
+    @flovyn.task
+    async def beside() -> str:
+        return "detached"
+
+    @flovyn.agent
+    async def far(ctx: flovyn.AgentContext) -> tuple[int, str]:
+        late = beside.options(detached=True)()
+        return await flaky(), await late
+
+    async with flovyn.connect(url) as client, client.worker(agents=[far], queue="far"):
+        handle = await client.start(far, queue="far")
+        assert await handle.result(timeout=30) == (3, "detached")
+    assert attempts == [1, 2, 3]

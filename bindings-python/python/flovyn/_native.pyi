@@ -250,7 +250,7 @@ class Source:
 @final
 class TaskSpec:
     @property
-    def queue(self) -> str: ...
+    def queue(self) -> str | None: ...
     def __init__(
         self,
         kind: str,

@@ -162,15 +162,15 @@ class Daemon:
         """
         asked = asyncio.Event()
         with told_to_end(asked.set):
-            ends = [asyncio.ensure_future(self._serve()), asyncio.ensure_future(asked.wait())]
+            served, stopped = asyncio.ensure_future(self._serve()), asyncio.ensure_future(asked.wait())
             try:
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                if ends[0].done():
-                    ends[0].result()
+                await asyncio.wait((served, stopped), return_when=asyncio.FIRST_COMPLETED)
+                if served.done():
+                    served.result()
             finally:
-                for end in ends:
-                    end.cancel()
-                await asyncio.gather(*ends, return_exceptions=True)
+                served.cancel()
+                stopped.cancel()
+                await asyncio.gather(served, stopped, return_exceptions=True)
                 await self.close()
 
     async def _serve(self) -> None:

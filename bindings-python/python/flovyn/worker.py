@@ -337,7 +337,7 @@ class Worker:
         for name in (task.kind, *task.aliases):
             if name not in self._given or name not in self._tasks:
                 self._tasks[name] = task
-        if self._native is not None and (task.inline or task.spec.queue == self.queue):
+        if self._native is not None and (task.inline or task.spec.queue in (None, self.queue)):
             for name in (task.kind, *task.aliases):
                 self._native.serve_task(name)
 

@@ -110,18 +110,22 @@ async fn serve(settings: &Settings, key: &MachineKey, options: &Options, out: &m
     };
     let mut local_agents = LocalAgents::open(setup, &models, approvals);
     let toolkit = local_agents.wait_open().await?;
-    let connected = tokio::select! {
-        connected = MachineConnector::new(MachineCredentials::Stored(key.clone())).connect() => Some(connected?),
+    let offered = offers::of(settings, sandbox).await?;
+    let begin = async {
+        let connection = MachineConnector::new(MachineCredentials::Stored(key.clone())).connect().await?;
+        connection.announce(&offered).await?;
+        let options = WorkerOptions { max_agents: settings.max_agents, ..WorkerOptions::default() };
+        let worker = connection.worker(toolkit.host(), options).await?;
+        Ok::<_, Error>((connection, worker))
+    };
+    let begun = tokio::select! {
+        begun = begin => Some(begun?),
         _ = &mut signal => None,
     };
-    let Some(connection) = connected else {
+    let Some((connection, worker)) = begun else {
         local_agents.close().await;
         return Ok(());
     };
-    let offered = offers::of(settings, sandbox).await?;
-    connection.announce(&offered).await?;
-    let options = WorkerOptions { max_agents: settings.max_agents, ..WorkerOptions::default() };
-    let worker = connection.worker(toolkit.host(), options).await?;
     if out.is_json() {
         out.value(&json!({ "server": key.server, "machine": key.name, "offers": offered }))?;
     } else {

@@ -164,7 +164,7 @@ pub struct TaskSpec {
     kind: Arc<str>,
     options: TaskOptions,
     placement: Placement,
-    queue: String,
+    queue: Option<String>,
     aliases: Arc<[Arc<str>]>,
 }
 
@@ -200,29 +200,29 @@ impl TaskSpec {
             kind: kind.into(),
             options,
             placement: if given.inline { Placement::Inline } else { Placement::Queue },
-            queue: given.queue.unwrap_or_else(|| "default".into()),
+            queue: given.queue,
             aliases: given.aliases.into_iter().map(Arc::from).collect(),
         })
     }
 
     /// A task that some worker of a queue runs.
     pub fn queued(kind: &str, options: TaskOptions, queue: String) -> Self {
-        Self { kind: kind.into(), options, placement: Placement::Queue, queue, aliases: Arc::default() }
+        Self { kind: kind.into(), options, placement: Placement::Queue, queue: Some(queue), aliases: Arc::default() }
     }
 
-    /// The queue whose workers may run it.
-    pub fn queue(&self) -> &str {
-        &self.queue
+    /// The queue whose workers may run it; that of the run that calls it where none is named.
+    pub fn queue(&self) -> Option<&str> {
+        self.queue.as_deref()
     }
 
-    /// The call that schedules it.
-    pub fn call(&self, input: Payload, key: Option<&str>) -> Call {
+    /// The call that schedules it in a run of this queue.
+    pub fn call(&self, input: Payload, key: Option<&str>, own: &str) -> Call {
         Call::Task {
             kind: self.kind.clone(),
             input,
             options: self.options.clone(),
             placement: self.placement,
-            queue: self.queue.clone(),
+            queue: self.queue().unwrap_or(own).to_owned(),
             key: key.map(Into::into),
             aliases: self.aliases.clone(),
         }

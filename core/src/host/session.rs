@@ -1,5 +1,6 @@
 //! An activation as a binding holds it: the session with what every host language needs around it.
 
+use super::TaskSpec;
 use super::activations::quietly;
 use super::child_of;
 use super::codes::{OutsideCode, PreviewCode};
@@ -80,6 +81,11 @@ impl HostSession {
         self.check_thread()?;
         let once = once.map(|name| self.name(name));
         self.core.call(call, once.as_ref())
+    }
+
+    /// Schedules a task.
+    pub fn task(&self, spec: &TaskSpec, input: Payload, key: Option<&str>, once: Option<&str>) -> Result<Called> {
+        self.call(spec.call(input, key, &self.core.execution().new.queue), once)
     }
 
     /// Waits for a signal.

@@ -37,7 +37,10 @@ use crate::streaming::Chunks;
 use crate::sync::Mutex;
 use crate::worker::{self, Host, Worker, WorkerOptions};
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Weak};
+#[cfg(feature = "remote")]
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::Duration;
 
 /// An open backend. Clones share it; the last one dropped, or [`close`](Self::close), ends its housekeeping.
@@ -54,9 +57,14 @@ struct Inner {
     workers: Mutex<Vec<Weak<worker::Core>>>,
     /// The tasks that run in the background: housekeeping, and the one that carries previews.
     beside: Mutex<Vec<tokio::task::AbortHandle>>,
+    /// The file for the values of local runs, where it is not that of the user's folder.
+    values: OnceLock<PathBuf>,
     /// The task that removes runs which ended long ago.
     removing: Mutex<Option<tokio::task::AbortHandle>>,
 }
+
+/// The file for the values of local runs, in Flovyn's folder of the user or in the home of a daemon.
+const VALUES: &str = "local.db";
 
 static NAMED_MEMORY: LazyLock<Mutex<HashMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
@@ -144,7 +152,8 @@ impl Runtime {
         }
         let (chunks, org) = (storage.chunks(), storage.org());
         let (workers, beside, removing) = (Mutex::default(), Mutex::new(beside), Mutex::default());
-        Self(Arc::new(Inner { storage, chunks, org, persistence, workers, beside, removing }))
+        let values = OnceLock::new();
+        Self(Arc::new(Inner { storage, chunks, org, persistence, workers, beside, values, removing }))
     }
 
     /// From now on, and as long as the runtime is open, removes each run with everything that belongs to it when `keep`
@@ -189,9 +198,16 @@ impl Runtime {
         &self.0.storage
     }
 
+    /// Keeps the values of local runs in a folder beside others than the user's.
+    #[cfg(feature = "remote")]
+    fn keep_values_in(&self, folder: &Path) {
+        let _ = self.0.values.set(folder.join(VALUES));
+    }
+
     /// Starts a worker that serves a host's agents and tasks.
     pub async fn worker(&self, host: Arc<dyn Host>, options: WorkerOptions) -> Result<Worker> {
-        let values = options.values.or_else(|| home::home().map(|home| home.join("local.db")));
+        let values = options.values.or_else(|| self.0.values.get().cloned());
+        let values = values.or_else(|| home::home().map(|home| home.join(VALUES)));
         let options = WorkerOptions { org: self.0.org, values, ..options };
         let worker = Worker::start(self.0.storage.clone(), self.0.chunks.clone(), host, options).await?;
         let mut workers = self.0.workers.lock();

@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, TaskId};
 use crate::model::{
     AttemptResult, Batch, BatchEnd, Claim, ClaimedTask, CommitAnswer, CommitRequest, Committed, Entry, Fact, FactKind,
-    Lease, LocalRun, OpBody, Persistence, Purse, RecordedBody, Segment, TaskReport,
+    Failure, Lease, LocalRun, OpBody, Persistence, Purse, RecordedBody, Segment, TaskReport,
 };
 use crate::payload::{Body, Content, ContentHash, Payload, RowOf};
 use crate::sync::Mutex;
@@ -290,14 +290,25 @@ impl Gate for LocalValues {
     }
 
     async fn claim_tasks(&self, inner: &dyn Storage, claim: ClaimRequest) -> Result<Vec<ClaimedTask>> {
-        let org = claim.org;
-        let mut claims = inner.claim_tasks(claim).await?;
-        for claimed in &mut claims {
+        let (org, worker) = (claim.org, claim.worker);
+        let mut claims = Vec::new();
+        for mut claimed in inner.claim_tasks(claim).await? {
             let task = &mut claimed.task;
             if Reference::hash_in(&task.new.input).is_some() {
-                self.resolve(org, vec![&mut task.new.input], &HashMap::new()).await?;
-                self.tasks.lock().insert(task.new.id, task.execution);
+                let (id, attempt) = (task.new.id, task.attempt);
+                match self.resolve(org, vec![&mut task.new.input], &HashMap::new()).await {
+                    Ok(_) => drop(self.tasks.lock().insert(id, task.execution)),
+                    // Its run cannot go on either. It is told so when it is taken up, which this makes it be.
+                    Err(error) if error.code() == Code::NotPersisted => {
+                        let failure = Failure::new(error.code(), "WorkerLost", error.message());
+                        let result = AttemptResult::Failed { failure, retryable: false, pause: None };
+                        inner.report_task(TaskReport { org, task: id, attempt, worker, result }).await?;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
             }
+            claims.push(claimed);
         }
         Ok(claims)
     }

@@ -4,11 +4,13 @@
 use super::key::MachineKey;
 use crate::error::{Code, Error, Kind, Result};
 use crate::runtime::Runtime;
-use crate::storage::Machines;
+use crate::storage::available::until_available;
 use crate::storage::machines::machine_queue;
 use crate::storage::remote::{RemoteOptions, RemoteStorage, Tokens};
+use crate::storage::{Machines, Storage};
 use crate::worker::{Host, Worker, WorkerOptions};
 use serde_json::Value;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +49,14 @@ impl MachineCredentials {
         match self {
             Self::Stored(key) => Some(&key.name),
             Self::Given { name, .. } => name.as_deref(),
+        }
+    }
+
+    /// The folder that holds the key.
+    fn home(&self) -> Option<&Path> {
+        match self {
+            Self::Stored(key) => key.file().parent(),
+            Self::Given { .. } => None,
         }
     }
 
@@ -140,6 +150,7 @@ impl MachineConnector {
                 let name = credentials.named(storage.machine())?;
                 let storage = Arc::new(storage);
                 let runtime = Runtime::over(storage.clone());
+                credentials.home().into_iter().for_each(|home| runtime.keep_values_in(home));
                 Ok(Ok(MachineConnection { credentials: credentials.clone(), name, storage, runtime }))
             }
             Err(error) if error.kind() == Kind::Unavailable => {
@@ -195,23 +206,29 @@ impl MachineConnection {
         store_of(self.credentials.server(), &self.name)
     }
 
-    /// Tells the server what the machine offers: a JSON object.
+    /// Tells the server what the machine offers, a JSON object, however long nobody answers.
     ///
     /// # Errors
     ///
     /// `Unauthenticated`, `PermissionDenied`: the machine is not let in any more.
     pub async fn announce(&self, offers: &Value) -> Result<()> {
-        self.announced(Some(&offers.to_string())).await.map_err(|error| self.explain(error))
+        let offers = offers.to_string();
+        self.until_answered(|| self.announced(Some(&offers))).await.map_err(|error| self.explain(error))
     }
 
-    /// Starts a worker for what is to be done on the machine.
+    /// Starts a worker for what is to be done on the machine, however long nobody answers.
     ///
     /// # Errors
     ///
     /// As of [`Runtime::worker`].
     pub async fn worker(&self, host: Arc<dyn Host>, options: WorkerOptions) -> Result<Worker> {
         let options = WorkerOptions { queue: self.queue(), name: format!("machine {}", self.name), ..options };
-        self.runtime.worker(host, options).await
+        self.until_answered(|| self.runtime.worker(host.clone(), options.clone())).await
+    }
+
+    /// Asks again where nobody answers: the server may end, and begin anew, as this machine starts.
+    async fn until_answered<T, F: Future<Output = Result<T>>>(&self, ask: impl Fn() -> F) -> Result<T> {
+        until_available(Storage::hints(&*self.storage).outage(), &self.name, || true, ask).await
     }
 
     /// Tells the server from time to time that the machine is there. Resolves when the server does not let it in any more,
@@ -228,7 +245,7 @@ impl MachineConnection {
     }
 
     async fn announced(&self, offers: Option<&str>) -> Result<()> {
-        self.storage.announce_machine(crate::storage::Storage::org(&*self.storage), &self.name, offers).await
+        self.storage.announce_machine(Storage::org(&*self.storage), &self.name, offers).await
     }
 
     fn explain(&self, error: Error) -> Error {

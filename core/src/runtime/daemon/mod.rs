@@ -260,17 +260,21 @@ impl LocalWorkerDaemon {
         }
         let mut closing = inner.closing.subscribe();
         let connector = MachineConnector::new(inner.credentials.clone());
-        let connection = tokio::select! {
+        let begin = async {
+            let connection = connector.connect().await?;
+            inner.name.get_or_init(|| connection.name().to_owned());
+            let kinds = inner.host.agent_kinds();
+            connection.announce(&offers(env!("CARGO_PKG_VERSION"), &kinds, &inner.workspaces)).await?;
+            let worker = connection.worker(inner.host.clone(), inner.options.clone()).await?;
+            Ok::<_, Error>((connection, worker))
+        };
+        let (connection, worker) = tokio::select! {
             biased;
             _ = closing.wait_for(|closing| *closing) => {
                 return Err(Error::new(Code::InvalidArgument, "the daemon was closed; build another one"));
             }
-            connected = connector.connect() => connected?,
+            begun = begin => begun?,
         };
-        inner.name.get_or_init(|| connection.name().to_owned());
-        let kinds = inner.host.agent_kinds();
-        connection.announce(&offers(env!("CARGO_PKG_VERSION"), &kinds, &inner.workspaces)).await?;
-        let worker = connection.worker(inner.host.clone(), inner.options.clone()).await?;
         let (sender, refused) = watch::channel(None);
         let announced = connection.clone();
         let announcing = crate::spawn::task(async move {
