@@ -3,6 +3,7 @@
 use super::Factory;
 use super::rig::{Rig, done, ended, for_signal, json};
 use crate::clock::Timestamp;
+use crate::error::Code;
 use crate::model::{BatchEnd, NewExecution, NewOp, OpBody, Persistence, Status, TaskOptions};
 use std::time::Duration;
 
@@ -45,6 +46,13 @@ pub async fn family_13_a_journal_is_kept_once_it_has_to_be(factory: &dyn Factory
 /// A run whose values are on a machine waits for that machine again whenever nobody has it, and then fails as lost.
 pub async fn family_13_a_lost_machine_fails_its_local_runs(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
+    let mut nowhere = rig.new_run();
+    (nowhere.kind, nowhere.persistence) = ("nobody".into(), Persistence::Local);
+    if let Err(error) = rig.storage.create_execution(nowhere).await {
+        // A server starts such a run on a machine alone, and it is none that this one knows.
+        assert_eq!(error.code(), Code::InvalidArgument);
+        return;
+    }
     let local = |new: &mut NewExecution| {
         new.persistence = Persistence::Local;
         new.limits.start_timeout = Some(Duration::from_secs(100));
