@@ -196,7 +196,7 @@ budgets: $(VENV)/.flovyn ## Kill families on a budget, and compare their books w
 
 kills: system $(VENV)/.flovyn ## Kill servers, workers and machines under families of agents
 	@echo "==> families survive kills of servers, workers and machines"
-	@$(BIN)/python tests/kills/run.py --kills 10 --spare server
+	@$(BIN)/python tests/kills/run.py --kills 10
 
 views: $(VENV)/.flovyn $(NODE)/dist/.built
 	@echo "==> a run is shown alike everywhere"
