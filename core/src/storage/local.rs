@@ -142,7 +142,7 @@ impl LocalValues {
         let mut room = AT_ONCE;
         for (hash, value) in &mut named {
             let read = found.get(hash);
-            let there = known.get(hash).or(read).ok_or_else(|| self.lost(*hash))?;
+            let there = known.get(hash).or(read).ok_or_else(|| self.lost_value(*hash))?;
             let (size, hash) = (there.size(), *hash);
             **value = match &there.body {
                 Body::Inline(_) if read.is_some() && size > room => {
@@ -167,7 +167,7 @@ impl LocalValues {
     async fn resolve_bytes(&self, org: OrgId, bytes: Bytes) -> Result<Bytes> {
         let Some(hash) = Reference::hash_of(&bytes) else { return Ok(bytes) };
         let file = self.file().await?;
-        let value = file.kept_values(org, vec![hash]).await?.remove(&hash).ok_or_else(|| self.lost(hash))?;
+        let value = file.kept_values(org, vec![hash]).await?.remove(&hash).ok_or_else(|| self.lost_value(hash))?;
         file.read_payload(org, &value).await
     }
 
@@ -182,11 +182,15 @@ impl LocalValues {
         Ok(())
     }
 
-    /// The error for a value that is not in the file.
-    fn lost(&self, hash: ContentHash) -> Error {
+    fn lost_value(&self, hash: ContentHash) -> Error {
+        self.lost(&format!("no value {hash:?} of a run"))
+    }
+
+    /// The error for a file that has not what it should.
+    fn lost(&self, what: &str) -> Error {
         let file = self.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         let message = format!(
-            "the file {file} has no value {hash:?} of a local run; such a run goes on only with the file of the machine that began \
+            "the file {file} has {what}, which was started with persistence \"local\"; such a run goes on only with the file of the machine that began \
              it: put that file back, or start the work anew"
         );
         Error::new(Code::NotPersisted, message)
@@ -252,9 +256,12 @@ impl Gate for LocalValues {
             _ => None,
         }));
         let found = self.resolve(org, values, &HashMap::new()).await?;
-        if segment.execution.forked_from.is_some() && !found.is_empty() {
-            // They stay as long as the fork does, and not as long as the run that it was forked from.
-            self.file().await?.keep_values(org, run, &mut found.into_iter().collect::<Vec<_>>()).await?;
+        let (file, execution) = (self.file().await?, &segment.execution);
+        if execution.base == 0 || execution.forked_from.is_some() {
+            // It begins here. The values of a fork stay as long as it does, and not as long as the run that it was forked from.
+            file.keep_values(org, run, &mut found.into_iter().collect::<Vec<_>>()).await?;
+        } else if !file.knows(org, run).await? {
+            return Err(self.lost(&format!("nothing of the run {run}")));
         }
         Ok(segment)
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 impl SqliteStorage {
-    /// Keeps values of a run. They are durable when this returns. A large one is named by its hash from then on, and stays in
+    /// Keeps values of a run, which this file knows from then on. They are durable when this returns. A large one is named by its hash from then on, and stays in
     /// memory.
     pub(crate) async fn keep_values(
         &self,
@@ -44,6 +44,15 @@ impl SqliteStorage {
             // A run that goes on has not ended.
             tx.execute("UPDATE local_run SET ended_at = NULL WHERE number = ?1 AND ended_at IS NOT NULL", [number])?;
             Ok(())
+        })
+        .await
+    }
+
+    /// Whether the run has begun with this file.
+    pub(crate) async fn knows(&self, org: OrgId, run: ExecutionId) -> Result<bool> {
+        let sql = "SELECT 1 FROM local_run WHERE org_id = ?1 AND id = ?2";
+        self.read("look for a local run", org, move |tx| {
+            Ok(tx.first(sql, params![blob(&org.0), blob(&run.0)], |_| Ok(()))?.is_some())
         })
         .await
     }
