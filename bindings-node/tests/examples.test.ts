@@ -30,6 +30,7 @@ test("every example is proved", () => {
     "08-coding-agent",
     // Families are killed in tests of their own.
     "09-research-team",
+    "10-laptop-hands",
     "11-other-agents",
     // Proved by its own test, which recipes.test.ts runs.
     "recipes",
