@@ -21,8 +21,9 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderValue, Request, Response};
 use tonic::transport::{Channel, Error};
 
-/// How often a call is tried that was not sent. The next connection may be to a server that is about to end too.
-const TRIES: u32 = 5;
+/// How often a call is tried that was not sent. The next connection may be to a server that is about to end too, and each such
+/// server may cost two tries: the call that it does not take, and one that gets in line before the connection is closed.
+const TRIES: u32 = 10;
 
 /// The most bytes of a call's body that are kept until its answer begins, so that it can be sent again with another
 /// token.
@@ -68,9 +69,10 @@ impl Service<Request<Body>> for Line {
             let (mut tries, mut is_renewed) = (1, false);
             loop {
                 Credentials::sign(&mut head.headers, header.as_ref());
+                body.lend();
                 let sent = channel.call(Request::from_parts(head.clone(), Body::new(body.clone())));
                 match sent.await {
-                    Err(error) if tries < TRIES && was_not_sent(&error) && !body.has_begun() => tries += 1,
+                    Err(error) if tries < TRIES && was_not_sent(&error) && body.is_untouched() => tries += 1,
                     Err(error) if tries < TRIES && was_not_taken(&error) && body.is_whole() => tries += 1,
                     Ok(mut refusal) if is_refused(&refusal) => {
                         let renewed = credentials.renewed(header.as_ref());
@@ -92,8 +94,8 @@ impl Service<Request<Body>> for Line {
     }
 }
 
-/// Whether an existing connection has failed, and not the attempt to connect. If nobody has begun to read the call's
-/// body by then, the call was not carried out: a server runs no method before it has the message.
+/// Whether an existing connection has failed, and not the attempt to connect. If this attempt has not begun to read the
+/// call's body by then, the call was not carried out: a server runs no method before it has the message.
 fn was_not_sent(error: &Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -131,8 +133,8 @@ fn ask_again(refusal: &mut Response<Body>) {
     headers.insert("grpc-message", HeaderValue::from_static("the server has another token by now, which was read"));
 }
 
-/// The body of a call. It can be sent again if nobody has begun to read it, or if all of it was kept. All copies read
-/// the same body.
+/// The body of a call. It can be sent again if the last attempt has not begun to read it and earlier ones left all they
+/// read, or if all of it was kept. All copies read the same body.
 #[derive(Clone)]
 struct Lent {
     lender: Arc<Lender>,
@@ -142,6 +144,7 @@ struct Lent {
 
 struct Lender {
     body: Mutex<Read>,
+    /// Whether the last attempt has begun to read.
     begun: AtomicBool,
 }
 
@@ -162,8 +165,14 @@ impl Lent {
         Self { lender: Arc::new(Lender { body: Mutex::new(body), begun: AtomicBool::default() }), given: 0 }
     }
 
-    fn has_begun(&self) -> bool {
-        self.lender.begun.load(Ordering::Acquire)
+    /// Begins an attempt to send it.
+    fn lend(&self) {
+        self.lender.begun.store(false, Ordering::Release);
+    }
+
+    /// Whether the last attempt has read none of it, so that another one finds it as this one did.
+    fn is_untouched(&self) -> bool {
+        !self.lender.begun.load(Ordering::Acquire) && !self.lender.body.lock().spilled
     }
 
     /// Whether all of it is kept and can be sent again. What nobody has read yet is read now, but a stream whose next

@@ -41,10 +41,12 @@ fn read(copy: &mut Lent) -> Vec<Bytes> {
 #[test]
 fn a_call_is_given_again_as_it_was() {
     let body = lent(&[Some(5), Some(7)]);
-    assert!(!body.has_begun());
+    assert!(body.is_untouched());
     let first = read(&mut body.clone());
     assert_eq!(first.iter().map(Bytes::len).collect::<Vec<_>>(), [5, 7]);
-    assert!(body.has_begun() && body.is_whole());
+    assert!(!body.is_untouched() && body.is_whole());
+    body.lend();
+    assert!(body.is_untouched());
     assert_eq!(read(&mut body.clone()), first);
     let mut half = lent(&[Some(5), Some(7)]);
     let mut context = Context::from_waker(Waker::noop());
@@ -57,6 +59,8 @@ fn what_is_large_or_has_more_to_say_is_not_whole() {
     let large = lent(&[Some(KEPT), Some(1)]);
     assert_eq!(read(&mut large.clone()).len(), 2);
     assert!(!large.is_whole());
+    large.lend();
+    assert!(!large.is_untouched(), "what was read is not there any more");
     assert!(!lent(&[Some(1), None]).is_whole());
 }
 
@@ -73,11 +77,17 @@ async fn frame(client: &mut TcpStream, kind: u8, flag: u8) -> Vec<u8> {
     }
 }
 
-/// Accepts a client that speaks HTTP/2, and reads its first call to the end.
-async fn accept_call(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
+/// Accepts a client that speaks HTTP/2, whose call may be on its way.
+async fn accept(listener: &TcpListener) -> TcpStream {
     let (mut client, _) = listener.accept().await.expect("a client");
     client.read_exact(&mut [0; 24]).await.expect("the preface");
     client.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("settings");
+    client
+}
+
+/// Accepts a client and reads its first call to the end.
+async fn accept_call(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
+    let mut client = accept(listener).await;
     frame(&mut client, 4, 0).await;
     client.write_all(&[0, 0, 0, 4, 1, 0, 0, 0, 0]).await.expect("they are taken");
     let mut said = frame(&mut client, 0, 0).await;
@@ -87,34 +97,77 @@ async fn accept_call(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
     (client, said)
 }
 
-#[tokio::test]
-async fn what_a_leaving_server_did_not_take_is_sent_again() {
+/// Announces that the server leaves and takes no call.
+async fn leave(client: &mut TcpStream) {
+    client.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await.expect("GOAWAY");
+}
+
+async fn answer(client: &mut TcpStream) {
+    let mut answer = vec![0x88];
+    for (name, value) in [("content-type", "application/grpc"), ("grpc-status", "0")] {
+        answer.extend([0, name.len() as u8]);
+        answer.extend(name.as_bytes());
+        answer.push(value.len() as u8);
+        answer.extend(value.as_bytes());
+    }
+    client.write_all(&[0, 0, answer.len() as u8, 1, 5, 0, 0, 0, 1]).await.expect("a head");
+    client.write_all(&answer).await.expect("an answer");
+}
+
+async fn listen() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("an address"));
-    let server = tokio::spawn(async move {
-        // The whole call has arrived, but it is not among those that this server still takes.
-        let (mut leaving, first) = accept_call(&listener).await;
-        leaving.write_all(&[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).await.expect("GOAWAY");
-        let (mut next, second) = accept_call(&listener).await;
-        let mut answer = vec![0x88];
-        for (name, value) in [("content-type", "application/grpc"), ("grpc-status", "0")] {
-            answer.extend([0, name.len() as u8]);
-            answer.extend(name.as_bytes());
-            answer.push(value.len() as u8);
-            answer.extend(value.as_bytes());
-        }
-        next.write_all(&[0, 0, answer.len() as u8, 1, 5, 0, 0, 0, 1]).await.expect("a head");
-        next.write_all(&answer).await.expect("an answer");
-        (leaving, next, first, second)
-    });
-    let channel = Channel::from_shared(address.clone()).expect("a URL").connect_lazy();
-    let credentials = Credentials::of(&address, Box::new(RemoteOptions { token: None })).expect("none");
+    (listener, address)
+}
+
+/// Makes a call, and says with which status it was answered.
+async fn call(address: &str) -> Option<HeaderValue> {
+    let channel = Channel::from_shared(address.to_owned()).expect("a URL").connect_lazy();
+    let credentials = Credentials::of(address, Box::new(RemoteOptions { token: None })).expect("none");
     let mut line = Line::over(channel, credentials);
     let body = Body::new(Pieces([Some(Bytes::from_static(b"a whole call"))].into()));
     let request = Request::post("/a/call").body(body).expect("a request");
     poll_fn(|cx| line.poll_ready(cx)).await.expect("a line");
     let answer = line.call(request).await.expect("an answer");
-    assert_eq!(answer.headers().get("grpc-status").map(HeaderValue::as_bytes), Some(&b"0"[..]));
+    answer.headers().get("grpc-status").cloned()
+}
+
+#[tokio::test]
+async fn what_a_leaving_server_did_not_take_is_sent_again() {
+    let (listener, address) = listen().await;
+    let server = tokio::spawn(async move {
+        // The whole call has arrived, but it is not among those that this server still takes.
+        let (mut leaving, first) = accept_call(&listener).await;
+        leave(&mut leaving).await;
+        let (mut next, second) = accept_call(&listener).await;
+        answer(&mut next).await;
+        (leaving, next, first, second)
+    });
+    assert_eq!(call(&address).await, Some(HeaderValue::from_static("0")));
     let (_leaving, _next, first, second) = server.await.expect("it serves");
     assert_eq!((first.as_slice(), &first), (&b"a whole call"[..], &second));
+}
+
+/// The call is taken back from one server while it is there, and from the next ones before it is or while it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_outlasts_servers_that_leave_one_after_the_other() {
+    for round in 0..50 {
+        let (listener, address) = listen().await;
+        let server = tokio::spawn(async move {
+            let (mut first, said) = accept_call(&listener).await;
+            leave(&mut first).await;
+            let mut leaving = Vec::new();
+            for _ in 0..3 {
+                let mut next = accept(&listener).await;
+                leave(&mut next).await;
+                leaving.push(next);
+            }
+            let (mut last, again) = accept_call(&listener).await;
+            answer(&mut last).await;
+            (first, leaving, last, said, again)
+        });
+        assert_eq!(call(&address).await, Some(HeaderValue::from_static("0")), "round {round}");
+        let (.., said, again) = server.await.expect("it serves");
+        assert_eq!(said, again);
+    }
 }
