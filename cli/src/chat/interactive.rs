@@ -131,6 +131,7 @@ pub(super) async fn converse(
     let completions = Completions::new(commands::candidates(context.commands), context.directory);
     let mut editor = Editor::new(recall.lines(), completions);
     editor.set_text(draft.as_deref().unwrap_or_default());
+    let view = View::new(context.directory);
     let mut chat = TerminalChat {
         context,
         rules,
@@ -138,7 +139,7 @@ pub(super) async fn converse(
         model,
         local_agents,
         live_session: None,
-        view: View::default(),
+        view,
         editor,
         prompts: McpPrompts::default(),
         recall,
@@ -397,7 +398,7 @@ impl TerminalChat<'_> {
             None => {
                 let model = self.model.clone();
                 let ChatContext { store, directory, options, .. } = self.context;
-                let started = LiveSession::start_with(store, directory, model, message, &self.rules, options);
+                let started = LiveSession::start(store, directory, model, message, &self.rules, options);
                 self.live_session = Some(started.await?);
                 self.serve().await
             }

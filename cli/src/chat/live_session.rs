@@ -61,20 +61,8 @@ pub(super) struct LiveSession {
 }
 
 impl LiveSession {
-    /// Starts a session with a prompt.
-    pub(super) async fn start(
-        store: &Store,
-        directory: &Path,
-        model: ModelChoice,
-        prompt: &str,
-        rules: &ApprovalRules,
-        options: &SessionOptions,
-    ) -> Result<Self> {
-        Self::start_with(store, directory, model, UserMessage::new(prompt), rules, options).await
-    }
-
     /// Starts a session with a message.
-    pub(super) async fn start_with(
+    pub(super) async fn start(
         store: &Store,
         directory: &Path,
         model: ModelChoice,

@@ -5,7 +5,7 @@
 //! names no files that are attached, and is no command.
 
 use super::completion::Candidate;
-use flovyn_core::error::Result;
+use flovyn_core::error::{Code, Error, Result};
 use flovyn_toolkit::mcp::{McpProblem, McpPrompt, McpServers};
 use flovyn_toolkit::message::{Message, Part, Role};
 use tokio::task::{JoinError, JoinHandle};
@@ -18,6 +18,8 @@ type Listed = (Vec<McpPrompt>, Vec<McpProblem>);
 /// The prompts that are known, and what servers were asked for.
 #[derive(Default)]
 pub(super) struct McpPrompts {
+    /// The servers, once they were asked.
+    servers: Option<McpServers>,
     known: Vec<McpPrompt>,
     listing: Option<JoinHandle<Listed>>,
     filling: Option<JoinHandle<Result<Vec<Message>>>>,
@@ -46,15 +48,35 @@ impl McpPrompts {
     /// Asks the servers for their prompts.
     pub(super) fn list(&mut self, servers: &McpServers) {
         if self.listing.is_none() && servers.names().next().is_some() {
+            self.servers = Some(servers.clone());
             let servers = servers.clone();
             self.listing = Some(tokio::spawn(async move { servers.prompts().await }));
         }
     }
 
+    /// What a line stands for, if it is a prompt of these servers: its text, and images. Waits for the servers.
+    ///
+    /// Errors: `INVALID_ARGUMENT` (no server has the prompt, or it needs more), `TASK_FAILED` (its server does not fill it in).
+    pub(super) async fn expand(line: &str, servers: &McpServers) -> Result<Option<(String, Vec<Part>)>> {
+        let (word, rest) = word_of(line);
+        if !word.starts_with(PREFIX) {
+            return Ok(None);
+        }
+        let (known, problems) = servers.prompts().await;
+        let Some(prompt) = known.iter().find(|prompt| word.strip_prefix('/') == Some(prompt.name.as_str())) else {
+            let known = known.iter().map(|prompt| format!("/{}", prompt.name)).collect::<Vec<_>>().join(", ");
+            let known =
+                if known.is_empty() { "the MCP servers have none".to_owned() } else { format!("there are {known}") };
+            let problems: String = problems.iter().map(|problem| format!("; {problem}")).collect();
+            return Err(Error::new(Code::InvalidArgument, format!("there is no prompt {word}; {known}{problems}")));
+        };
+        let arguments = prompt.arguments_of(rest)?;
+        Ok(Some(said(&servers.get_prompt(prompt, arguments).await?)))
+    }
+
     /// Begins what a line says, if it is a prompt.
     pub(super) fn begin(&mut self, line: &str, servers: &McpServers) -> PromptLine {
-        let line = line.trim();
-        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let (word, rest) = word_of(line);
         let Some(prompt) = self.known.iter().find(|prompt| word.strip_prefix('/') == Some(prompt.name.as_str())) else {
             return match word.starts_with(PREFIX) && self.listing.is_some() {
                 true => PromptLine::Refused("the MCP servers are still asked for their prompts".to_owned()),
@@ -75,17 +97,21 @@ impl McpPrompts {
 
     /// The next answer of servers; never resolves while nothing was asked. Cancel-safe.
     pub(super) async fn next(&mut self) -> PromptNews {
-        tokio::select! {
-            listed = ended(&mut self.listing) => {
-                self.listing = None;
-                let (known, problems) = listed.unwrap_or_default();
-                self.known = known;
-                PromptNews::Listed(problems)
-            }
-            filled = ended(&mut self.filling) => {
-                self.filling = None;
-                let filled = filled.unwrap_or_else(|_| Ok(Vec::new()));
-                PromptNews::Filled(filled.map(|messages| said(&messages)))
+        loop {
+            tokio::select! {
+                listed = ended(&mut self.listing) => {
+                    self.listing = None;
+                    let (known, problems) = listed.unwrap_or_default();
+                    self.known = known;
+                    return PromptNews::Listed(problems);
+                }
+                filled = ended(&mut self.filling) => {
+                    self.filling = None;
+                    let filled = filled.unwrap_or_else(|_| Ok(Vec::new()));
+                    return PromptNews::Filled(filled.map(|messages| said(&messages)));
+                }
+                // A list that is on its way may be from before the change.
+                servers = changed(self.servers.as_ref()), if self.listing.is_none() => self.list(&servers),
             }
         }
     }
@@ -107,6 +133,23 @@ impl McpPrompts {
             format!("  {}  {}", words.trim_end(), prompt.description).trim_end().to_owned()
         };
         self.known.iter().map(line).collect()
+    }
+}
+
+/// The first word of a line, and the rest of it.
+fn word_of(line: &str) -> (&str, &str) {
+    let line = line.trim();
+    line.split_once(char::is_whitespace).unwrap_or((line, ""))
+}
+
+/// The servers, once one of them has said that its prompts have changed; never resolves where none was asked.
+async fn changed(servers: Option<&McpServers>) -> McpServers {
+    match servers {
+        Some(servers) => {
+            servers.prompts_changed().await;
+            servers.clone()
+        }
+        None => std::future::pending().await,
     }
 }
 

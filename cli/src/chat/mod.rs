@@ -60,11 +60,12 @@ use exit::Ending;
 use external::ExternalAgent;
 use flovyn_core::error::{Code, Error};
 use flovyn_toolkit::config::home;
-use flovyn_toolkit::react::{Delivery, ModelChoice};
+use flovyn_toolkit::react::{ModelChoice, UserMessage};
 use flovyn_toolkit::tools::Effect;
 use flovyn_toolkit::tools::approval::{Decision, Rule};
 use interactive::ChatContext;
 use live_session::{LiveSession, SessionOptions};
+use mcp_prompts::McpPrompts;
 use options::{EVERYTHING, OutputFormat, Thinking};
 use report::Report;
 use serde_json::{Map, Value, json};
@@ -312,13 +313,20 @@ async fn answer(
         let names: Vec<_> = tools.iter().map(|tool| tool.name.as_str()).collect();
         rules.check_names(&names)?;
     }
-    let prompt = match prompt {
-        Some(prompt) => Some(
-            hooks
-                .prompt(&prompt, &mut report::note)
-                .await
-                .map_err(|why| Failed::Refused(Error::new(Code::AgentFailed, why)))?,
-        ),
+    let of_server = match (&prompt, toolkit) {
+        (Some(prompt), Some(toolkit)) if command.is_none() => McpPrompts::expand(prompt, toolkit.mcp_servers()).await?,
+        _ => None,
+    };
+    let (prompt, parts) = match of_server {
+        Some((text, parts)) => (Some(text), parts),
+        None => (prompt, Vec::new()),
+    };
+    let message = match prompt {
+        Some(prompt) => {
+            let text = hooks.prompt(&prompt, &mut report::note).await;
+            let text = text.map_err(|why| Failed::Refused(Error::new(Code::AgentFailed, why)))?;
+            Some(UserMessage { parts, ..UserMessage::new(text) })
+        }
         None => None,
     };
     let describe = || {
@@ -336,8 +344,8 @@ async fn answer(
         })
     };
     let Some(session) = session else {
-        let prompt = prompt.ok_or_else(missing)?;
-        let mut live_session = LiveSession::start(store, directory, model.clone(), &prompt, &rules, &options).await?;
+        let message = message.ok_or_else(missing)?;
+        let mut live_session = LiveSession::start(store, directory, model.clone(), message, &rules, &options).await?;
         report.begin(&live_session.session.name(), describe)?;
         live_session.serve(store, local_agents.as_ref()).await?;
         return one_shot::follow(&mut live_session, false, &rules, &mut hooks, report).await;
@@ -353,13 +361,14 @@ async fn answer(
             format!("the session {} has ended ({status}); --fork goes on from it", live_session.session.name());
         return Err(Failed::Usage(message));
     }
-    match &prompt {
-        Some(prompt) => live_session.send_text(prompt, Delivery::NextStep).await?,
+    let begins_turn = message.is_some();
+    match message {
+        Some(message) => live_session.send(message).await?,
         // Whoever resumes a session after a crash cannot know whether it was done: it is told what it would have been.
         None if history.is_idle => return report.ended_before(history.messages, history.end),
         None => report.answered_before(history.messages),
     }
-    one_shot::follow(&mut live_session, prompt.is_none(), &rules, &mut hooks, report).await
+    one_shot::follow(&mut live_session, !begins_turn, &rules, &mut hooks, report).await
 }
 
 /// The MCP servers of sessions that this process serves; none where workers of a server do.

@@ -19,6 +19,7 @@ use flovyn_core::id::ExecutionId;
 use flovyn_toolkit::message::{Message, Role, Stop, ToolCall, ToolResult};
 use flovyn_toolkit::react::LlmCall;
 use flovyn_toolkit::tools::approval::ApprovalRequest;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Bytes of the output of a running call that are kept.
@@ -44,6 +45,8 @@ struct OpenCall {
 /// The view of a conversation.
 #[derive(Default)]
 pub(super) struct View {
+    /// The directory of the session; paths in it are shown without it.
+    directory: PathBuf,
     settled_rows: Vec<Row>,
     markdown: Markdown,
     /// The part of the answer that was streamed so far.
@@ -94,6 +97,11 @@ pub(super) struct View {
 }
 
 impl View {
+    /// A view of nothing yet.
+    pub(super) fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), ..Self::default() }
+    }
+
     /// The rows that have settled since the last call.
     pub(super) fn settled(&mut self) -> Vec<Row> {
         std::mem::take(&mut self.settled_rows)
@@ -407,8 +415,10 @@ impl View {
             let text = format!("The model gave no answer: {}", error.message);
             self.settled_rows.extend(wrap(&[span(text, Style::RED)], width, &[], &[]));
         }
-        let calls = message.tool_calls().cloned();
-        self.open.extend(calls.map(|call| OpenCall { call, since: None, output: String::new() }));
+        for call in message.tool_calls().cloned() {
+            let arguments = card::near(&call.arguments, &self.directory).into_owned();
+            self.open.push(OpenCall { call: ToolCall { arguments, ..call }, since: None, output: String::new() });
+        }
     }
 
     fn call_ended(&mut self, result: &ToolResult, duration: Option<Duration>, width: usize) {
@@ -481,7 +491,8 @@ impl View {
     fn question(&self, request: &ApprovalRequest, width: usize, room: usize) -> Vec<Row> {
         let preview = self.preview.as_ref().filter(|(call, _)| *call == request.id);
         let preview = preview.and_then(|(_, preview)| preview.as_ref());
-        let mut rows = card::approval(&request.name, &request.arguments, preview, width);
+        let arguments = card::near(&request.arguments, &self.directory);
+        let mut rows = card::approval(&request.name, &arguments, preview, width);
         let question = question(&allow_alike_means(request), width);
         let room = room.saturating_sub(question.len() + AROUND_QUESTION).max(MIN_QUESTION_ROWS);
         if rows.len() > room {

@@ -379,6 +379,24 @@ fn everything(user: &User) -> String {
 }
 
 #[test]
+fn a_prompt_of_a_server_is_a_prompt_without_a_terminal() {
+    let user = User::new();
+    let fake = user.script("[otherwise]\ntext = \"So: {{lastUser}}\"\n");
+    let servers = everything(&user);
+    let chat = |prompt: &str| user.run(&["chat", &fake, "--mcp", &servers, "-p", prompt]);
+    let output = chat("/mcp__e__args-prompt Portland Oregon");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "So: What's weather in Portland, Oregon?");
+    for (prompt, why) in [
+        ("/mcp__e__args-prompt", "needs \"city\"; write /mcp__e__args-prompt city [state]"),
+        ("/mcp__e__nothing", "there is no prompt /mcp__e__nothing; there are /mcp__e__args-prompt, "),
+    ] {
+        let output = chat(prompt);
+        let beside = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && output.stdout.is_empty() && beside.contains(why), "{beside}");
+    }
+}
+
+#[test]
 fn a_prompt_of_a_server_is_a_command() {
     let user = User::new();
     let fake = user.script("[[turns]]\ntext = \"So: {{lastUser}}\"\n[[turns]]\ntext = \"Fine.\"\n");

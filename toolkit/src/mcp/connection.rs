@@ -8,7 +8,7 @@ use super::roots::Roots;
 use super::sampling::Sampler;
 use super::secrets::Secrets;
 use super::stdio::StdioTransport;
-use super::tool_list::ToolList;
+use super::tool_list::{Outdated, ToolList};
 use super::transport::{ClientTransport, Discovery, http};
 use crate::tools::excerpt;
 use crate::tools::process::StderrTail;
@@ -49,6 +49,8 @@ pub(super) struct Connection {
     speaks_handshake: AtomicBool,
     /// What is known of the server's tools.
     pub(super) tool_list: ToolList,
+    /// Whether the list of its prompts is not what it was.
+    pub(super) prompts_outdated: Outdated,
     about: flovyn_core::sync::Mutex<About>,
     roots: Arc<Roots>,
     sampler: Option<Arc<Sampler>>,
@@ -89,16 +91,15 @@ pub(super) struct LiveConnection {
     subscription: Option<Subscribed>,
 }
 
-/// What keeps a server of the stateless protocol telling that its tools have changed. The transport notes it; the rest of a
-/// notification is of no use.
+/// What keeps a server of the stateless protocol telling that its tools or prompts have changed. The transport notes it; the
+/// rest of a notification is of no use.
 struct Subscribed(AbortHandle);
 
 impl Subscribed {
-    fn to_tools(peer: Peer<RoleClient>) -> Self {
+    fn to(lists: SubscriptionFilter, peer: Peer<RoleClient>) -> Self {
         let reads = tokio::spawn(async move {
-            let tools = SubscriptionFilter::builder().tools_list_changed().build();
             // A server that refuses is one that does not tell.
-            let Ok(mut subscription) = peer.listen(tools).await else { return };
+            let Ok(mut subscription) = peer.listen(lists).await else { return };
             while let Ok(Some(_)) = subscription.next().await {}
         });
         Self(reads.abort_handle())
@@ -140,6 +141,7 @@ impl Connection {
             slot: Mutex::default(),
             speaks_handshake: AtomicBool::default(),
             tool_list: ToolList::default(),
+            prompts_outdated: Outdated::default(),
             about: flovyn_core::sync::Mutex::default(),
             roots: Arc::default(),
             sampler,
@@ -296,8 +298,13 @@ impl Connection {
         self.speaks_handshake.store(speaks_handshake, Ordering::Relaxed);
         let tools = info.as_ref().and_then(|info| info.capabilities.tools.as_ref());
         let tells_of_tools = tools.is_some_and(|tools| tools.list_changed == Some(true));
-        if !speaks_handshake && tells_of_tools {
-            live.subscription = Some(Subscribed::to_tools(live.peer().clone()));
+        let prompts = info.as_ref().and_then(|info| info.capabilities.prompts.as_ref());
+        let tells_of_prompts = prompts.is_some_and(|prompts| prompts.list_changed == Some(true));
+        if !speaks_handshake && (tells_of_tools || tells_of_prompts) {
+            let lists = SubscriptionFilter::builder();
+            let lists = if tells_of_tools { lists.tools_list_changed() } else { lists };
+            let lists = if tells_of_prompts { lists.prompts_list_changed() } else { lists };
+            live.subscription = Some(Subscribed::to(lists.build(), live.peer().clone()));
         }
         *self.about.lock() = info.map_or_else(About::default, |info| {
             let said = info.instructions.as_deref().unwrap_or_default().trim();
@@ -320,7 +327,7 @@ impl Connection {
         let closed = |error: Error| Unavailable { why: self.redact(error.message()), kind: ConnectFailure::Closed };
         let handler = Handler::new(self.roots.clone(), self.sampler.clone());
         let asks = self.sampler.as_ref().is_some_and(|sampler| sampler.config.asks);
-        let outdated = self.tool_list.outdated().clone();
+        let (tools, prompts) = (self.tool_list.outdated().clone(), self.prompts_outdated.clone());
         let is_watched = matches!(&self.config.transport, McpTransport::Stdio { .. })
             && matches!(mode, ClientLifecycleMode::Auto { .. });
         let discovery = Discovery::new(is_watched, was_late);
@@ -328,12 +335,12 @@ impl Connection {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let started = StdioTransport::start(command, args, env, cwd.as_deref(), &self.secrets);
                 let (transport, stderr_tail) = started.map_err(closed)?;
-                let transport = ClientTransport { transport, asks, outdated, discovery };
+                let transport = ClientTransport { transport, asks, tools, prompts, discovery };
                 (serve_client_with_lifecycle(handler, transport, mode).await, Some(stderr_tail))
             }
             McpTransport::Http { url, headers } => {
                 let transport = http(url, headers).map_err(closed)?;
-                let transport = ClientTransport { transport, asks, outdated, discovery };
+                let transport = ClientTransport { transport, asks, tools, prompts, discovery };
                 (serve_client_with_lifecycle(handler, transport, mode).await, None)
             }
         };

@@ -10,7 +10,7 @@ use crate::message::{Message, Role};
 use crate::tools::excerpt;
 use crate::tools::fault::Fault;
 use flovyn_core::error::{Code, Error, Result};
-use futures::future::join_all;
+use futures::future::{join_all, select_all};
 use rmcp::model::{ClientRequest, GetPromptRequest, GetPromptRequestParams, ListPromptsRequest, Prompt};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -140,6 +140,16 @@ impl McpServers {
         prompts.sort_by(|one, other| one.name.cmp(&other.name));
         prompts.dedup_by(|one, other| one.name == other.name);
         (prompts, problems)
+    }
+
+    /// Resolves when a server has said that its prompts have changed; never where there is no server. Cancel-safe.
+    pub async fn prompts_changed(&self) {
+        let changes: Vec<_> =
+            self.connections().map(|connection| Box::pin(connection.prompts_outdated.taken())).collect();
+        match changes.is_empty() {
+            true => std::future::pending().await,
+            false => drop(select_all(changes).await),
+        }
     }
 
     /// The messages of a prompt, filled in by its server. Their text and images are bounded like the results of host tools.

@@ -78,6 +78,13 @@ impl Outdated {
     fn is_set(&self) -> bool {
         self.0.0.load(Ordering::Acquire)
     }
+
+    /// Resolves once it is not what it was, and takes note of that. Cancel-safe.
+    pub(super) async fn taken(&self) {
+        while !self.0.0.swap(false, Ordering::AcqRel) {
+            self.0.1.notified().await;
+        }
+    }
 }
 
 impl ToolList {

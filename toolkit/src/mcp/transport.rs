@@ -32,7 +32,7 @@ const RESUMPTIONS: usize = 4;
 const RESUME: Duration = Duration::from_millis(250);
 
 /// A transport that offers nothing in the older handshake for which a person would be asked, and notes when the server says that
-/// its tools have changed.
+/// its tools or prompts have changed.
 ///
 /// With the handshake, questions come while a call runs and would be lost with the process. In the stateless protocol they are
 /// results, which are durable. The change of tools is noted here, for here it is known before the answers behind it: a call
@@ -41,7 +41,8 @@ pub(super) struct ClientTransport<T> {
     pub transport: T,
     /// Whether a person is asked before the server may ask a model.
     pub asks: bool,
-    pub outdated: Outdated,
+    pub tools: Outdated,
+    pub prompts: Outdated,
     pub discovery: Discovery,
 }
 
@@ -127,10 +128,12 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for ClientTransport<T> {
                     () = sleep_until(due) => return self.discovery.give_up(),
                 },
             };
-            if let JsonRpcMessage::Notification(said) = &message
-                && matches!(said.notification, ServerNotification::ToolListChangedNotification(_))
-            {
-                self.outdated.set();
+            if let JsonRpcMessage::Notification(said) = &message {
+                match said.notification {
+                    ServerNotification::ToolListChangedNotification(_) => self.tools.set(),
+                    ServerNotification::PromptListChangedNotification(_) => self.prompts.set(),
+                    _ => {}
+                }
             }
             if self.discovery.goes_on(&message) {
                 return Some(message);

@@ -106,6 +106,11 @@ async fn the_next_model_call_sees_the_tools_that_a_server_has_now() {
         let served = lab.toolkit.tools();
         let names: Vec<_> = served.iter().map(|tool| tool.name.as_str()).collect();
         assert!(names.contains(&"mcp__probe__learned") && !names.contains(&"mcp__probe__many"), "{names:?}");
+        // It has other prompts too, and said so.
+        let servers = lab.toolkit.mcp_servers();
+        tokio::time::timeout(PATIENCE, servers.prompts_changed()).await.expect("it has said so");
+        let prompts: Vec<_> = servers.prompts().await.0.into_iter().map(|prompt| prompt.prompt).collect();
+        assert_eq!(prompts, ["greet", "taught"], "{over} {era}");
         lab.toolkit.close().await;
         // Another process still knows the tool that was there once.
         let lab = Lab::new(folder.path(), config, [call("many"), Turn::text("Done.")]).await;

@@ -11,9 +11,9 @@ use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, CreateTaskResult,
     DetailedTask, DiscoverResult, ErrorCode, GetTaskParams, GetTaskResult, InputRequiredResult, JsonObject,
-    ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ProtocolVersion, ServerCapabilities,
-    ServerConfig, SubscriptionFilter, Task, TaskPayload, TaskStatus, Tool, ToolAnnotations,
-    ToolListChangedNotification, UpdateTaskParams,
+    ListPromptsResult, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, Prompt,
+    PromptListChangedNotification, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter, Task,
+    TaskPayload, TaskStatus, Tool, ToolAnnotations, ToolListChangedNotification, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, RoleServer, ServiceExt, SubscriptionContext, SubscriptionSink};
 use rmcp::transport::streamable_http_server::{
@@ -86,9 +86,11 @@ impl Probe {
                 let subscribed = self.subscribed.lock().expect("nobody panics").clone();
                 for subscribed in subscribed {
                     let _ = subscribed.send(ToolListChangedNotification::default().into()).await;
+                    let _ = subscribed.send(PromptListChangedNotification::default().into()).await;
                 }
                 if self.era != "stateless" {
                     context.peer.notify_tool_list_changed().await.expect("the client is there");
+                    context.peer.notify_prompt_list_changed().await.expect("the client is there");
                 }
                 text("learned".into())
             }
@@ -318,7 +320,13 @@ fn tools(has_learned: bool) -> Vec<Tool> {
 impl ServerHandler for Probe {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(
-            ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_tasks().build(),
+            ServerCapabilities::builder()
+                .enable_tools()
+                .enable_tool_list_changed()
+                .enable_prompts()
+                .enable_prompts_list_changed()
+                .enable_tasks()
+                .build(),
         )
         .with_instructions(INSTRUCTIONS)
     }
@@ -361,6 +369,16 @@ impl ServerHandler for Probe {
         let next_cursor = (start + PAGE < all.len()).then(|| (start + PAGE).to_string());
         let tools = all.into_iter().skip(start).take(PAGE).collect();
         Ok(ListToolsResult { tools, next_cursor, ..ListToolsResult::default() })
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let learned = self.folder.join("learned").exists().then_some("taught");
+        let prompts = ["greet"].into_iter().chain(learned).map(|name| Prompt::new(name, None::<&str>, None));
+        Ok(ListPromptsResult { prompts: prompts.collect(), ..ListPromptsResult::default() })
     }
 
     async fn get_task(

@@ -8,6 +8,8 @@ use crate::chat::tools::ToolName;
 use crate::print::{plain, short, took};
 use flovyn_toolkit::message::ToolResult;
 use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use super::diff::files;
@@ -155,6 +157,16 @@ fn head(
     rows
 }
 
+/// The arguments of a call as they are shown: a path in this directory is shown from there on. Models like to give all of it.
+pub(crate) fn near<'a>(arguments: &'a Value, directory: &Path) -> Cow<'a, Value> {
+    let path = arguments["path"].as_str().map(Path::new).filter(|_| directory.is_absolute());
+    let Some(near) = path.and_then(|path| path.strip_prefix(directory).ok()) else { return Cow::Borrowed(arguments) };
+    let near = if near.as_os_str().is_empty() { Path::new(".") } else { near };
+    let mut shown = arguments.clone();
+    shown["path"] = near.to_string_lossy().into();
+    Cow::Owned(shown)
+}
+
 /// What a call is about: its command, path or pattern, else its arguments.
 fn summary(arguments: &Value) -> String {
     let words: Vec<_> = IN_HEAD.iter().filter_map(|name| arguments[name].as_str()).collect();
@@ -212,6 +224,21 @@ fn last(mut rows: Vec<Row>, max: usize) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_in_the_directory_is_shown_from_there_on() {
+        let shown =
+            |path: &str| near(&json!({ "path": path, "limit": 3 }), Path::new("/home/ann/shop"))["path"].clone();
+        assert_eq!(shown("/home/ann/shop/src/till.rs"), "src/till.rs");
+        assert_eq!(shown("/home/ann/shop/"), ".");
+        for elsewhere in ["src/till.rs", "/home/ann/shop-2/till.rs", "/home/ann/shop/../till.rs", "/etc/passwd"] {
+            let expected = if elsewhere.contains("..") { "../till.rs" } else { elsewhere };
+            assert_eq!(shown(elsewhere), expected);
+        }
+        let none = json!({ "path": 3 });
+        assert!(matches!(near(&none, Path::new("/home")), Cow::Borrowed(_)));
+        assert_eq!(near(&json!({ "path": "/a" }), Path::new(""))["path"], "/a");
+    }
     use crate::chat::screen::style::painted;
 
     fn texts(rows: &[Row]) -> Vec<String> {
