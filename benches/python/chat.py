@@ -1,8 +1,8 @@
 """The chat in a terminal: a long paste, an idle chat, an answer that is streamed, a session that is resumed.
 
-Usage: chat.py FLOVYN [TURNS]
+Usage: chat.py FLOVYN [ENTRIES]
 
-FLOVYN is the command (`target/release/flovyn`); TURNS are the turns of the session that is resumed. The scripted
+FLOVYN is the command (`target/release/flovyn`); ENTRIES are those of the session that is resumed (20,000). The scripted
 model, the agent and its database are in the measured process, so what the screen costs is less than what is printed.
 """
 
@@ -30,7 +30,10 @@ chunkChars = 4
 [otherwise]
 text = "{text}"
 """
-TURN = '[otherwise]\ntext = "An answer of some length: {{pad:400}}"\n'
+CALLS = 20
+CALL = '{ name = "read", arguments = { path = "otters.txt" } }'
+TURN = f"[otherwise]\ntoolCalls = [{', '.join([CALL] * CALLS)}]\n"
+ENTRIES_OF_TURN = CALLS + 2  # the answer of the model, what it cost, the results
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -96,7 +99,7 @@ class Terminal:
         os.close(self.fd)
 
 
-def main(flovyn: str, turns: int) -> None:
+def main(flovyn: str, entries: int) -> None:
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -121,18 +124,19 @@ def main(flovyn: str, turns: int) -> None:
         script.write_text(TURN)
         chat = [flovyn, "chat", f"--fake={script}", "-p"]
         environment = {"PATH": os.environ["PATH"], "HOME": folder, "FLOVYN_HOME": folder}
-        for turn in range(turns):
-            resume = ["--resume"] if turn else []
-            subprocess.run(
-                [*chat, "Go on", *resume], cwd=home / "project", env=environment, check=True, capture_output=True
-            )
+        (home / "project" / "otters.txt").write_text("They hold hands.\n" * 10)
+        turns = -(-entries // ENTRIES_OF_TURN)
+        prompt = [*chat, "Read them.", "--max-turns", str(turns)]
+        made = subprocess.run(prompt, cwd=home / "project", env=environment, capture_output=True, check=False)
+        if made.returncode != 3:
+            raise RuntimeError(made.stderr.decode())
         start = time.monotonic()
         terminal = Terminal([flovyn, "chat", f"--fake={script}", "--resume"], home)
         terminal.until("/help")
-        figures[f"resume_{turns}_turns_ms"] = (time.monotonic() - start) * 1000
+        figures[f"resume_{entries}_entries_ms"] = (time.monotonic() - start) * 1000
         terminal.end()
     print(json.dumps({name: round(figure, 1) for name, figure in figures.items()}, indent=1))
 
 
 if __name__ == "__main__":
-    main(os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 50)
+    main(os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 20_000)
