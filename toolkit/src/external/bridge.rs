@@ -30,8 +30,14 @@ impl Run<'_> {
         let mut parts = Vec::new();
         let mut started = Vec::new();
         for record in &pulled.records {
-            // An agent that was resumed may tell again of a call that its last process had begun.
-            if matches!(record, Record::ToolStart(tool) if self.turn_state().heard.tools.contains_key(&tool.id)) {
+            // An agent that was resumed may tell again of a call that its last process had begun, or that has ended with it.
+            let heard = &self.turn_state().heard.tools;
+            let is_known = match record {
+                Record::ToolStart(tool) => heard.contains_key(&tool.id),
+                Record::ToolEnd(tool) => heard.get(&tool.id) == Some(&true),
+                _ => false,
+            };
+            if is_known {
                 continue;
             }
             self.turn_state().heard.note(record);
@@ -229,14 +235,13 @@ impl Run<'_> {
                     }
                 }
             };
-            approval = self.ctx.wait_raw(APPROVAL, None)?;
-            let Some(answer) = outcome.payload().and_then(|payload| payload.parse::<ApprovalAnswer>().ok()) else {
+            let answer = outcome.payload().and_then(|payload| payload.parse::<ApprovalAnswer>().ok());
+            let verdict = answer.as_ref().map_or(Verdict::OfAnotherCall, |answer| request.answered(answer));
+            let Some(answer) = answer.filter(|_| verdict != Verdict::OfAnotherCall) else {
+                // Only here: a wait that nobody polls any more would hold up the next checkpoint.
+                approval = self.ctx.wait_raw(APPROVAL, None)?;
                 continue;
             };
-            let verdict = request.answered(&answer);
-            if verdict == Verdict::OfAnotherCall {
-                continue;
-            }
             self.record("user", entry_type::APPROVAL, &answer)?;
             self.status("running");
             return Ok(match verdict {

@@ -64,7 +64,7 @@ impl<'a> Run<'a> {
         let config = SessionConfig {
             working_dir,
             model: agent.model_of(&input),
-            new_id: uuid::Uuid::new_v4().to_string(),
+            new_id: String::new(),
             environment,
             start_timeout: agent.start_timeout,
             env: agent.env.clone(),

@@ -4,7 +4,7 @@
 //! attempt is in another one: it resumes the agent's session there and takes from the agent's own records what is beyond
 //! the last result.
 
-use super::event::{Answer, ExternalEvent, Record, TurnEnd, TurnEndReason, TurnLog};
+use super::event::{Answer, ExternalEvent, Record, ToolEnded, ToolStarted, TurnEnd, TurnEndReason, TurnLog};
 use super::process::Peer;
 use super::protocol::{
     CatchUp, Controls, ExternalAgentProtocol, ExternalSession, Lost, SessionConfig, Snapshot, Spoken,
@@ -16,7 +16,7 @@ use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::sync::Mutex;
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -43,6 +43,9 @@ const GRACE: Duration = Duration::from_secs(2);
 const GO_ON: &str = "You were interrupted: the process that you ran in has ended, and this is a new one. Go on with what \
 you were asked to do where you stopped. What you had begun may be half done, so look before you do it again. If you had \
 finished, say only what came of it.";
+
+/// The result of a call that was under way in a process that has ended.
+const CALL_CUT: &str = "The agent's process ended before this call had a result. It may be half done.";
 
 /// The argument: whose agent, and what is done.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -141,6 +144,8 @@ struct Live {
     text: String,
     thinking: String,
     records: Vec<Record>,
+    /// The calls that were under way when the last process ended.
+    cut: BTreeSet<String>,
 }
 
 /// The slots of this process, by the activations of their runs: a run's id would not do, since two stores may have a run of
@@ -326,14 +331,19 @@ impl Slot {
         let prompt = match caught {
             CatchUp::Unheard => Some(all()),
             CatchUp::Unknown if is_first => Some(all()),
-            CatchUp::Unknown => Some(format!("{GO_ON}\n\nYou were asked:\n{}", all())),
+            CatchUp::Unknown => {
+                live.cut = open_calls(&heard, &[]);
+                Some(format!("{GO_ON}\n\nYou were asked:\n{}", all()))
+            }
             CatchUp::Ended(events) => {
                 heard.news(events).into_iter().for_each(|event| self.hear(ctx, live, event));
                 None
             }
             CatchUp::Cut { heard: known, events } => {
-                heard.news(events).into_iter().for_each(|event| self.hear(ctx, live, event));
+                let news = heard.news(events);
+                news.iter().for_each(|event| self.hear(ctx, live, event.clone()));
                 live.flush();
+                live.cut = open_calls(&heard, &news);
                 let missing = |text: &&String| !known.iter().any(|known| known.trim() == text.trim());
                 let missing: Vec<_> = heard.sent.iter().filter(missing).map(String::as_str).collect();
                 match missing.is_empty() {
@@ -371,7 +381,10 @@ impl Slot {
                 self.run
             )));
         }
-        let mut launch = self.driver.launch(&self.config, snapshot);
+        // A process that died may have left a session of its id that is no use, and that no other process may make again.
+        let new_id = uuid::Uuid::new_v4().to_string();
+        let config = SessionConfig { new_id, ..self.config.clone() };
+        let mut launch = self.driver.launch(&config, snapshot);
         launch.directory.clone_from(&self.config.working_dir);
         // Runs of two stores may have the same id, so the run's own is not enough to find its processes by.
         let known = snapshot.map(|snapshot| snapshot.mark.clone());
@@ -383,12 +396,12 @@ impl Slot {
         live.stderr = Some(peer.stderr_tail());
         let (session, caught) = match snapshot {
             None if self.driver.tells_version() => {
-                let (session, version) = tokio::join!(self.driver.start(peer, &self.config), launch.version());
+                let (session, version) = tokio::join!(self.driver.start(peer, &config), launch.version());
                 live.version = version;
                 (session?, CatchUp::Unknown)
             }
-            None => (self.driver.start(peer, &self.config).await?, CatchUp::Unknown),
-            Some(snapshot) => self.driver.resume(peer, &self.config, snapshot, heard).await?,
+            None => (self.driver.start(peer, &config).await?, CatchUp::Unknown),
+            Some(snapshot) => self.driver.resume(peer, &config, snapshot, heard).await?,
         };
         *self.controls.lock() = Some(session.controls());
         Ok((session, caught))
@@ -396,6 +409,7 @@ impl Slot {
 
     /// Takes an event: shows it, and keeps it until it is recorded.
     fn hear(&self, ctx: &TaskContext, live: &mut Live, event: ExternalEvent) {
+        live.end_cut_calls(&event);
         match event {
             ExternalEvent::Text(text) => {
                 ctx.stream_token(&text);
@@ -488,6 +502,19 @@ impl Slot {
     }
 }
 
+/// The calls that were under way in a process that has ended, and of which the agent's records know no result.
+fn open_calls(heard: &TurnLog, news: &[ExternalEvent]) -> BTreeSet<String> {
+    let mut open: BTreeSet<_> = heard.tools.iter().filter(|(_, ended)| !**ended).map(|(id, _)| id.clone()).collect();
+    for event in news {
+        match event {
+            ExternalEvent::ToolStart(tool) => open.insert(tool.id.clone()),
+            ExternalEvent::ToolEnd(tool) => open.remove(&tool.id),
+            _ => false,
+        };
+    }
+    open
+}
+
 /// Resolves at a time, if there is one.
 async fn reached(at: Option<Instant>) {
     match at {
@@ -500,6 +527,24 @@ impl Live {
     fn flush(&mut self) {
         self.flush_thinking();
         self.flush_text();
+    }
+
+    /// An agent that was resumed may take up a call that its last process had begun. Where it does something else, nothing
+    /// comes of that call any more.
+    fn end_cut_calls(&mut self, event: &ExternalEvent) {
+        match event {
+            ExternalEvent::ToolStart(ToolStarted { id, .. }) | ExternalEvent::ToolEnd(ToolEnded { id, .. })
+                if self.cut.remove(id) => {}
+            ExternalEvent::Text(_)
+            | ExternalEvent::Thinking(_)
+            | ExternalEvent::ToolStart(_)
+            | ExternalEvent::ToolEnd(_)
+            | ExternalEvent::TurnEnd(_) => {
+                let ended = |id| Record::ToolEnd(ToolEnded { id, content: CALL_CUT.to_owned(), is_error: true });
+                self.records.extend(std::mem::take(&mut self.cut).into_iter().map(ended));
+            }
+            _ => {}
+        }
     }
 
     fn flush_text(&mut self) {

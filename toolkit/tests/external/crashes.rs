@@ -55,6 +55,14 @@ fn family_15_a_killed_worker_of_claude_bridges_nothing_twice() {
     bridges_nothing_twice("claude");
 }
 
+/// Waits until the agent has ended that was told something last. Until it has noticed that its worker is gone, it would go
+/// on with what its test lets it do.
+fn wait_for_end(folder: &Path) {
+    let pid = log(folder, "prompt").last().expect("a prompt")["pid"].to_string();
+    let lives = || fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+    worker_process::wait_for("the end of the agent", || !lives());
+}
+
 fn bridges_nothing_twice(driver: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("driver"), driver).expect("it is written");
@@ -64,10 +72,12 @@ fn bridges_nothing_twice(driver: &str) {
     wait_for_log(folder.path(), "wait", 1);
     // It may be in the middle of a commit, or a record may still be in a pipe: all of that has to come out alike.
     worker.kill();
+    wait_for_end(folder.path());
     fs::write(folder.path().join("a"), "").expect("it is written");
     let worker = start(folder.path());
     wait_for_log(folder.path(), "wait", 3);
     worker.kill();
+    wait_for_end(folder.path());
     fs::write(folder.path().join("b"), "").expect("it is written");
     let told: Vec<String> = start(folder.path()).result();
     let expected = [

@@ -93,3 +93,20 @@ async fn family_15_silence_is_watched() {
     assert!(error.message().contains("has said nothing for 0.3 s"), "{error}");
     assert_eq!(lab.log("hang").len(), 4, "once, and three times more");
 }
+
+#[tokio::test]
+async fn a_call_ends_with_its_process() {
+    for driver in ["acp", "claude", "pi"] {
+        let lab = Lab::of(&[driver], |agent| agent).await;
+        let run = lab.start(&ask("open build; say Done")).await;
+        lab.logged("open", 1).await;
+        keeps(&run, "assistant: call build").await;
+        super::published::kill(&run);
+        keeps(&run, "assistant: call build").await;
+        lab.release("go");
+        assert_eq!(outcome(&run).await.text, "Done");
+        let told = told(&run).await;
+        assert_eq!(told[1], "assistant: call build", "{driver}");
+        assert!(told[2].starts_with("tool_result: build = The agent's process ended"), "{driver}: {told:?}");
+    }
+}

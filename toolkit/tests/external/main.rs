@@ -156,6 +156,22 @@ async fn waits_for(run: &Handle, signal: &str) {
     tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("nobody waits for {signal}"));
 }
 
+/// Waits until a run has ended so many answers, and gives the reason of the last.
+async fn answers(run: &Handle, times: usize) -> Value {
+    let ended = async {
+        loop {
+            if let Some(end) = of_type::<Value>(run, "answer_end").await.get(times - 1) {
+                return end["stopReason"].clone();
+            }
+            let now = run.describe().await.expect("the run is there");
+            assert!(!now.status.is_terminal(), "the run ended: {:?}", now.failure);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ended = tokio::time::timeout(PATIENCE, ended).await;
+    ended.unwrap_or_else(|_| panic!("no end of answer {times} came"))
+}
+
 /// The conversation in short: `role: text`, calls as `role: call name`, results as `role: name = text`.
 async fn told(run: &Handle) -> Vec<String> {
     let entries = run.messages().await.expect("the conversation");

@@ -42,6 +42,19 @@ async fn a_person_is_asked() {
 }
 
 #[tokio::test]
+async fn a_chat_goes_on_after_a_person_was_asked() {
+    for driver in ["acp", "claude", "pi"] {
+        let lab = asks(&[driver]).await;
+        let run = lab.start(&chat("ask rm build; say Done")).await;
+        answer(&run, &request(&run, 0).await, true).await;
+        answers(&run, 1).await;
+        say(&run, UserMessage::new("say Again")).await;
+        answers(&run, 2).await;
+        assert!(told(&run).await.iter().any(|line| line.ends_with("Again")), "{driver}: {:?}", told(&run).await);
+    }
+}
+
+#[tokio::test]
 async fn policies_answer() {
     let lab = Lab::of(&["acp"], |agent| {
         agent.with_approvals(

@@ -45,7 +45,17 @@ fn with_settings(agent: ExternalAgent, folder: &Path) -> ExternalAgent {
     agent.with_value("PI_OFFLINE", "1").with_approvals(ApprovalPolicy::allow_all())
 }
 
-async fn served(agent: &ExternalAgent) -> (FlovynClient, Worker) {
+/// Kills the processes of a run's agent.
+pub(super) fn kill(run: &Handle) {
+    for process in living(&run.id().to_string()) {
+        let pid = process.file_name().and_then(|pid| pid.to_str()).and_then(|pid| pid.parse().ok());
+        let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a pid");
+        // One of them may end with another.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+pub(super) async fn served(agent: &ExternalAgent) -> (FlovynClient, Worker) {
     let flovyn = FlovynClient::builder().storage("memory:").agent(agent.clone()).task(agent.turns());
     let flovyn = flovyn.build().await.expect("a backend");
     let worker = flovyn.worker().await.expect("a worker");
@@ -74,11 +84,7 @@ async fn published_pi_works_durably() {
     let used = run.describe().await.expect("it is there").usage;
     assert_eq!(used.0["fake/m"].calls, 2, "{used:?}");
     // Its process is killed while it is idle; the next message finds its session again.
-    for process in living(&run.id().to_string()) {
-        let pid = process.file_name().and_then(|pid| pid.to_str()).and_then(|pid| pid.parse().ok());
-        let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a pid");
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is killed");
-    }
+    kill(&run);
     say(&run, UserMessage::new("And at night?")).await;
     keeps(&run, "assistant: They sleep.").await;
     let asked = fake.requests().last().expect("a request").body["messages"].to_string();
