@@ -7,9 +7,13 @@ use super::protocol::{Lost, Spoken};
 use crate::tools::excerpt;
 use crate::tools::process::{MARK, ProcessGroup, StderrTail, end_marked, program};
 use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::sync::Mutex;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -125,6 +129,7 @@ impl Launch {
 pub struct Peer {
     name: String,
     mark: String,
+    number: u64,
     records: mpsc::Receiver<Line>,
     outbox: Outbox,
     group: ProcessGroup,
@@ -165,7 +170,7 @@ impl Peer {
     /// Starts an agent. What an earlier process of the same mark has left running is ended first, so that two never work on
     /// one session.
     pub(super) fn start(launch: &Launch) -> Spoken<Self> {
-        end_marked(&launch.mark);
+        let number = take_over(&launch.mark);
         let failed =
             |why: String| Lost::refused(format!("the external agent {:?} could not be started: {why}", launch.program));
         let mut child = launch.command()?.spawn().map_err(|error| failed(error.to_string()))?;
@@ -183,6 +188,7 @@ impl Peer {
         Ok(Self {
             name: launch.program.clone(),
             mark: launch.mark.clone(),
+            number,
             records,
             outbox: Outbox(outbox),
             group,
@@ -297,8 +303,8 @@ impl Peer {
         self.outbox = Outbox(closed);
         self.records.close();
         self.group.end(grace).await;
-        let mark = std::mem::take(&mut self.mark);
-        let _ = tokio::task::spawn_blocking(move || end_marked(&mark)).await;
+        let (mark, number) = (std::mem::take(&mut self.mark), self.number);
+        let _ = tokio::task::spawn_blocking(move || end_own(&mark, number)).await;
     }
 }
 
@@ -306,8 +312,31 @@ impl Drop for Peer {
     fn drop(&mut self) {
         if !self.mark.is_empty() {
             // The group dies with its field; what has left it is found by its mark.
-            end_marked(&self.mark);
+            end_own(&self.mark, self.number);
         }
+    }
+}
+
+/// The last process of each mark that this program has started.
+static LATEST: LazyLock<Mutex<BTreeMap<String, u64>>> = LazyLock::new(Mutex::default);
+
+/// Ends what an earlier process of a mark has left running, and gives the number of the one that is started now.
+fn take_over(mark: &str) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut latest = LATEST.lock();
+    end_marked(mark);
+    latest.insert(mark.to_owned(), number);
+    number
+}
+
+/// Ends what a process has left running, unless a later one of its mark was started: the session may go on in that one while
+/// this one still takes its time to end.
+fn end_own(mark: &str, number: u64) {
+    let mut latest = LATEST.lock();
+    if latest.get(mark) == Some(&number) {
+        latest.remove(mark);
+        end_marked(mark);
     }
 }
 
