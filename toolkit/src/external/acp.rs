@@ -77,6 +77,7 @@ impl ExternalAgentProtocol for Acp {
         let mut session = AcpSession::greet(peer, config).await?;
         session.id.clone_from(&snapshot.session_id);
         session.sent = snapshot.cursor.as_deref().and_then(|count| count.parse().ok()).unwrap_or(0);
+        session.updates.go_on_from(snapshot.cost);
         let params = opening(config, Some(&session.id));
         let mut caught = CatchUp::Unknown;
         if session.abilities["loadSession"] == true {
@@ -315,6 +316,7 @@ impl ExternalSession for AcpSession {
             session_id: self.id.clone(),
             cursor: Some(self.sent.to_string()),
             agent: self.agent.clone(),
+            cost: self.updates.booked_cost(),
             ..Snapshot::default()
         }
     }

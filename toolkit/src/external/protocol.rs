@@ -47,6 +47,9 @@ pub struct Snapshot {
     pub cursor: Option<String>,
     /// The driver, and the agent with its version, as far as it says.
     pub agent: String,
+    /// What the agent said last that the session has cost in all, in millionths; none where it says what each turn costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<u64>,
     /// Names the processes of the run; drivers leave it empty.
     pub mark: String,
 }

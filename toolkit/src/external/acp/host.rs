@@ -65,6 +65,14 @@ pub(super) fn as_tool(method: &str, params: &Value) -> (&'static str, Effect, Va
 
 /// The line of a shell for the command of a terminal.
 fn command_of(params: &Value) -> String {
+    let command = params["command"].as_str().unwrap_or_default();
+    let args: Vec<_> = params["args"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    // Without arguments the command may be a whole line of a shell.
+    if args.is_empty() { command.to_owned() } else { line_of(std::iter::once(command).chain(args)) }
+}
+
+/// The line of a shell for the words of a command.
+pub(super) fn line_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let quoted = |word: &str| {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,@%+".contains(letter);
         match !word.is_empty() && word.chars().all(plain) {
@@ -72,10 +80,7 @@ fn command_of(params: &Value) -> String {
             false => format!("'{}'", word.replace('\'', r"'\''")),
         }
     };
-    let command = params["command"].as_str().unwrap_or_default();
-    let args: Vec<_> = params["args"].as_array().into_iter().flatten().filter_map(Value::as_str).map(quoted).collect();
-    // Without arguments the command may be a whole line of a shell.
-    if args.is_empty() { command.to_owned() } else { format!("{} {}", quoted(command), args.join(" ")) }
+    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 impl Host {
