@@ -17,6 +17,7 @@ use history::History;
 use host::Host;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use updates::Updates;
@@ -386,7 +387,8 @@ impl ExternalSession for AcpSession {
 
     fn controls(&self) -> Controls {
         let cancel = json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": { "sessionId": self.id } });
-        Controls { outbox: self.peer.outbox().clone(), interrupt: vec![cancel], steer: None }
+        let interrupt = Arc::new(move || vec![cancel.clone()]);
+        Controls { outbox: self.peer.outbox().clone(), interrupt, steer: None }
     }
 }
 

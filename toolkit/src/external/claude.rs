@@ -3,6 +3,12 @@
 //! A session has the id that we choose. The ids in what it prints are those of one process, and are not taken for the
 //! session's. A resumed process does not tell what was said before; the transcript that Claude Code keeps of each session
 //! does, where it is found.
+//!
+//! A message that steers is taken up between two calls of the model. One that comes after the last of them begins a turn of
+//! its own, which has a result of its own. So Claude Code is asked to repeat each message when it takes it up, and a turn
+//! is over only when a result comes and no message waits.
+
+mod transcript;
 
 use super::event::{Answer, ExternalEvent, Permission, Spent, ToolEnded, ToolStarted, TurnEnd, TurnEndReason, TurnLog};
 use super::process::{Launch, Peer};
@@ -10,11 +16,12 @@ use super::protocol::{
     CatchUp, Controls, ExternalAgentProtocol, ExternalSession, Lost, SessionConfig, Snapshot, Spoken,
 };
 use crate::message::{Cost, CostBasis, Usage};
-use crate::tools::Effect;
+use crate::tools::{Effect, excerpt};
 use async_trait::async_trait;
+use flovyn_core::sync::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -25,6 +32,8 @@ pub struct Claude {
     args: Vec<String>,
 }
 
+/// Begins the names of requests that take back a message.
+const CANCEL: &str = "flovyn-cancel-";
 /// The variables that it inherits.
 const VARIABLES: &[&str] = &["ANTHROPIC_*", "CLAUDE_*", "AWS_*", "GOOGLE_*", "CLOUD_ML_REGION"];
 
@@ -51,7 +60,8 @@ impl ExternalAgentProtocol for Claude {
         let mut args = self.args.clone();
         let own = ["-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"];
         args.extend(own.map(str::to_owned));
-        args.extend(["--include-partial-messages", "--permission-prompt-tool", "stdio"].map(str::to_owned));
+        let more = ["--include-partial-messages", "--replay-user-messages", "--permission-prompt-tool", "stdio"];
+        args.extend(more.map(str::to_owned));
         args.extend(match snapshot {
             Some(snapshot) => ["--resume".to_owned(), snapshot.session_id.clone()],
             None => ["--session-id".to_owned(), config.new_id.clone()],
@@ -72,7 +82,7 @@ impl ExternalAgentProtocol for Claude {
     }
 
     async fn start(&self, peer: Peer, config: &SessionConfig) -> Spoken<Box<dyn ExternalSession>> {
-        Ok(Box::new(ClaudeSession::open(peer, config, &config.new_id).await?))
+        Ok(Box::new(ClaudeSession::open(peer, config, &config.new_id, 0).await?))
     }
 
     async fn resume(
@@ -83,11 +93,13 @@ impl ExternalAgentProtocol for Claude {
         heard: Option<&TurnLog>,
     ) -> Spoken<(Box<dyn ExternalSession>, CatchUp)> {
         // Before the process begins, which adds to it.
-        let caught = match (heard, transcript(config, &snapshot.session_id).await) {
-            (Some(heard), Some(lines)) => catch_up(&lines, heard),
+        let lines = transcript::read(config, &snapshot.session_id).await;
+        let caught = match (heard, &lines) {
+            (Some(heard), Some(lines)) => transcript::catch_up(lines, heard),
             _ => CatchUp::Unknown,
         };
-        let session = ClaudeSession::open(peer, config, &snapshot.session_id).await?;
+        let cost = lines.as_deref().map_or(0, transcript::cost);
+        let session = ClaudeSession::open(peer, config, &snapshot.session_id, cost).await?;
         Ok((Box::new(session), caught))
     }
 }
@@ -99,22 +111,54 @@ struct ClaudeSession {
     ready: VecDeque<ExternalEvent>,
     /// Whether the present message was told by its pieces.
     has_pieces: bool,
-    /// What the process has cost so far, in millionths of a US dollar.
+    /// What it says that the session has cost so far, in millionths of a US dollar.
     cost: u64,
     /// The input of each tool that waits for a permission, by the request.
     asked: BTreeMap<String, Value>,
+    /// The messages that it has not taken up.
+    waiting: Waiting,
+    /// Whether it has taken up a message since its last result.
+    has_begun: bool,
+    /// Whether it says when it takes one up.
+    repeats: bool,
+    /// How a turn has ended that another one follows, for a message that waits.
+    ended: Option<TurnEnd>,
+}
+
+/// Messages that were sent and not yet taken up, in their order.
+type Waiting = Arc<Mutex<Vec<SentMessage>>>;
+
+struct SentMessage {
+    id: String,
+    text: String,
+    steers: bool,
+}
+
+impl SentMessage {
+    /// It was taken back when a turn was stopped.
+    fn unheard(&self) -> ExternalEvent {
+        let text = excerpt::prefix(&self.text, 200);
+        ExternalEvent::Warning(format!(
+            "Claude Code had not taken up this message when its turn was stopped, and has not heard it: {text}"
+        ))
+    }
 }
 
 impl ClaudeSession {
-    async fn open(peer: Peer, config: &SessionConfig, id: &str) -> Spoken<Self> {
+    /// Opens a session, which has cost so much before.
+    async fn open(peer: Peer, config: &SessionConfig, id: &str, cost: u64) -> Spoken<Self> {
         let mut session = Self {
             peer,
             id: id.to_owned(),
             model: "claude".to_owned(),
             ready: VecDeque::new(),
             has_pieces: false,
-            cost: 0,
+            cost,
             asked: BTreeMap::new(),
+            waiting: Waiting::default(),
+            has_begun: false,
+            repeats: false,
+            ended: None,
         };
         session.greet(config.start_timeout).await?;
         Ok(session)
@@ -130,6 +174,10 @@ impl ClaudeSession {
                 Err(Lost::Died(_)) if left.is_zero() => return Err(self.peer.silent(limit)),
                 record => record?,
             };
+            if record["type"] == "result" && record["is_error"] == true {
+                let why = errors_of(&record).unwrap_or_else(|| "it did not say why".to_owned());
+                return Err(Lost::refused(format!("Claude Code could not open the session {}: {why}", self.id)));
+            }
             let response = &record["response"];
             if record["type"] != "control_response" || response["request_id"] != "flovyn-initialize" {
                 self.on_record(&record)?;
@@ -152,13 +200,47 @@ impl ClaudeSession {
                 }
             }
             "stream_event" if is_own => self.on_piece(&record["event"]),
-            "assistant" if is_own => read_blocks(&record["message"], self.has_pieces, &mut self.ready),
-            "user" if is_own => read_results(&record["message"], &mut self.ready),
+            // What the provider refuses stands in the result as well, as the error of the turn.
+            "assistant" if is_own && record["error"].is_null() => {
+                read_blocks(&record["message"], self.has_pieces, &mut self.ready);
+            }
+            "user" if is_own => {
+                self.on_taken_up(&record["uuid"]);
+                read_results(&record["message"], &mut self.ready);
+            }
             "result" => self.on_result(record),
             "control_request" => return self.on_request(record),
+            "control_response" => self.on_response(&record["response"]),
+            "control_cancel_request" => {
+                self.asked.remove(record["request_id"].as_str().unwrap_or_default());
+            }
             _ => {}
         }
         Ok(())
+    }
+
+    /// It has repeated a message; one of ours, if it waits.
+    fn on_taken_up(&mut self, id: &Value) {
+        let mut waiting = self.waiting.lock();
+        let before = waiting.len();
+        waiting.retain(|message| *id != message.id.as_str());
+        if waiting.len() < before {
+            (self.has_begun, self.repeats) = (true, true);
+            self.ended = None;
+        }
+    }
+
+    /// It has answered; perhaps that a message was taken back which would have begun a turn.
+    fn on_response(&mut self, response: &Value) {
+        let id = response["request_id"].as_str().and_then(|id| id.strip_prefix(CANCEL));
+        let Some(id) = id.filter(|_| response["response"]["cancelled"] == true) else { return };
+        let mut waiting = self.waiting.lock();
+        if let Some(place) = waiting.iter().position(|message| message.id == id) {
+            self.ready.push_back(waiting.remove(place).unheard());
+        }
+        if waiting.is_empty() {
+            self.ready.extend(self.ended.take().map(ExternalEvent::TurnEnd));
+        }
     }
 
     fn on_piece(&mut self, event: &Value) {
@@ -187,7 +269,7 @@ impl ClaudeSession {
             ..Usage::default()
         };
         if let Some(dollars) = record["total_cost_usd"].as_f64() {
-            // It counts from the start of the process.
+            // It counts from the start of the session.
             let total = (dollars.max(0.0) * 1e6).round() as u64;
             let amount_micros = total.saturating_sub(std::mem::replace(&mut self.cost, total));
             usage.cost = Some(Cost {
@@ -200,21 +282,30 @@ impl ClaudeSession {
         if usage.total() > 0 || usage.cost.is_some() {
             self.ready.push_back(ExternalEvent::Spent(Spent { model: self.model.clone(), usage }));
         }
-        let said = record["result"].as_str().map(str::to_owned);
-        let errors = record["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let errors = errors.collect::<Vec<_>>().join("; ");
-        let end = match record["subtype"].as_str().unwrap_or_default() {
-            "error_max_turns" | "error_max_budget_usd" => TurnEnd { reason: TurnEndReason::MaxTurns, message: None },
-            "error_during_execution" if errors.is_empty() || errors.contains("abort") => {
-                TurnEnd { reason: TurnEndReason::Interrupted, message: None }
-            }
-            "success" if record["is_error"] != true => TurnEnd::default(),
-            _ => {
-                let message = if errors.is_empty() { said } else { Some(errors) };
-                TurnEnd { reason: TurnEndReason::Error, message }
-            }
-        };
+        let end = end_of(record);
+        let left = self.on_end(&end);
+        if end.reason == TurnEndReason::Interrupted {
+            self.ready.extend(left.iter().filter(|message| message.steers).map(SentMessage::unheard));
+        } else if !left.is_empty() {
+            // They begin the turn that follows.
+            *self.waiting.lock() = left;
+            self.ended = Some(end);
+            return;
+        }
         self.ready.push_back(ExternalEvent::TurnEnd(end));
+    }
+
+    /// Takes what waits at the end of a turn.
+    fn on_end(&mut self, end: &TurnEnd) -> Vec<SentMessage> {
+        let mut left = std::mem::take(&mut *self.waiting.lock());
+        // Commands of its own are not repeated by all its versions.
+        if !std::mem::replace(&mut self.has_begun, false) && !left.is_empty() {
+            left.remove(0);
+        }
+        match self.repeats || end.reason == TurnEndReason::Interrupted {
+            true => left,
+            false => Vec::new(),
+        }
     }
 
     fn on_request(&mut self, record: &Value) -> Spoken<()> {
@@ -247,7 +338,8 @@ impl ExternalSession for ClaudeSession {
     }
 
     async fn send_message(&mut self, text: &str) -> Spoken<()> {
-        self.peer.send(&message(text, None))
+        let message = sent(&self.waiting, text, false);
+        self.peer.send(&message)
     }
 
     async fn next(&mut self) -> Spoken<ExternalEvent> {
@@ -275,14 +367,48 @@ impl ExternalSession for ClaudeSession {
     }
 
     fn controls(&self) -> Controls {
-        let request = json!({ "subtype": "interrupt" });
-        let interrupt = json!({ "type": "control_request", "request_id": "flovyn-interrupt", "request": request });
+        let (steers, stops) = (self.waiting.clone(), self.waiting.clone());
+        let control =
+            |id: String, request: Value| json!({ "type": "control_request", "request_id": id, "request": request });
+        let interrupt = move || {
+            let waiting = stops.lock();
+            let waiting = waiting.iter().filter(|message| message.steers);
+            // They would begin a turn of their own when the present one has stopped.
+            let cancelled = waiting.map(|message| {
+                let request = json!({ "subtype": "cancel_async_message", "message_uuid": message.id });
+                control(format!("{CANCEL}{}", message.id), request)
+            });
+            cancelled.chain([control("flovyn-interrupt".to_owned(), json!({ "subtype": "interrupt" }))]).collect()
+        };
         Controls {
             outbox: self.peer.outbox().clone(),
-            interrupt: vec![interrupt],
-            steer: Some(|text| message(text, Some("next"))),
+            interrupt: Arc::new(interrupt),
+            steer: Some(Arc::new(move |text| sent(&steers, text, true))),
         }
     }
+}
+
+/// How a turn has ended.
+fn end_of(record: &Value) -> TurnEnd {
+    let errors = errors_of(record);
+    let is_stopped = record["terminal_reason"].as_str().is_some_and(|reason| reason.starts_with("aborted"))
+        // Versions that do not say the reason.
+        || errors.as_ref().is_none_or(|errors| errors.contains("abort"));
+    match record["subtype"].as_str().unwrap_or_default() {
+        "error_max_turns" | "error_max_budget_usd" => TurnEnd { reason: TurnEndReason::MaxTurns, message: None },
+        "error_during_execution" if is_stopped => TurnEnd { reason: TurnEndReason::Interrupted, message: None },
+        "success" if record["is_error"] != true => TurnEnd::default(),
+        _ => {
+            let message = errors.or_else(|| record["result"].as_str().map(str::to_owned));
+            TurnEnd { reason: TurnEndReason::Error, message }
+        }
+    }
+}
+
+/// The errors that a result names; none if there are none.
+fn errors_of(record: &Value) -> Option<String> {
+    let errors = record["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    Some(errors.collect::<Vec<_>>().join("; ")).filter(|errors| !errors.is_empty())
 }
 
 /// Reads blocks of a message that are whole. Their text was told by its pieces, if there were any.
@@ -313,63 +439,19 @@ fn read_results(message: &Value, events: &mut VecDeque<ExternalEvent>) {
     }
 }
 
-/// The transcript that Claude Code keeps of a session; none where it is not found.
-async fn transcript(config: &SessionConfig, id: &str) -> Option<Vec<Value>> {
-    let folder = match config.variable("CLAUDE_CONFIG_DIR") {
-        Some(folder) => PathBuf::from(folder),
-        None => PathBuf::from(config.variable("HOME")?).join(".claude"),
-    };
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-    let project: String = config.working_dir.to_string_lossy().chars().map(plain).collect();
-    let text = tokio::fs::read(folder.join("projects").join(project).join(format!("{id}.jsonl"))).await.ok()?;
-    // The last line may be half written.
-    Some(text.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
-}
-
-/// What a transcript says of the turn that was cut.
-fn catch_up(lines: &[Value], heard: &TurnLog) -> CatchUp {
-    let first = heard.sent.first().map_or("", |text| text.trim());
-    let own = lines.iter().filter(|line| line["isSidechain"] != true && line["isMeta"] != true);
-    let own: Vec<_> = own.filter(|line| line["type"] == "user" || line["type"] == "assistant").collect();
-    let is_said = |line: &Value| {
-        let content = &line["message"]["content"];
-        let blocks = content.as_array().into_iter().flatten();
-        line["type"] == "user" && !blocks.into_iter().any(|block| block["type"] == "tool_result")
-    };
-    let said = |line: &Value| words(&line["message"]["content"]);
-    let Some(place) = own.iter().rposition(|line| is_said(line) && said(line).trim() == first) else {
-        return CatchUp::Unheard;
-    };
-    let (mut known, mut events, mut is_over) = (Vec::new(), VecDeque::new(), false);
-    for line in &own[place..] {
-        let message = &line["message"];
-        is_over = line["type"] == "assistant" && message["stop_reason"] == "end_turn";
-        match line["type"] == "assistant" {
-            true => read_blocks(message, false, &mut events),
-            false if is_said(line) => known.push(said(line)),
-            false => read_results(message, &mut events),
-        }
-    }
-    let mut events = Vec::from(events);
-    match is_over {
-        true => {
-            events.push(ExternalEvent::TurnEnd(TurnEnd::default()));
-            CatchUp::Ended(events)
-        }
-        false => CatchUp::Cut { heard: known, events },
-    }
-}
-
-/// A message of the user.
-fn message(text: &str, priority: Option<&str>) -> Value {
+/// A message of the user that is sent now.
+fn sent(waiting: &Waiting, text: &str, steers: bool) -> Value {
+    let id = uuid::Uuid::new_v4().to_string();
+    waiting.lock().push(SentMessage { id: id.clone(), text: text.to_owned(), steers });
     let content = json!([{ "type": "text", "text": text }]);
     let mut message = json!({
         "type": "user",
+        "uuid": id,
         "message": { "role": "user", "content": content },
         "parent_tool_use_id": null,
     });
-    if let Some(priority) = priority {
-        message["priority"] = priority.into();
+    if steers {
+        message["priority"] = "next".into();
     }
     message
 }

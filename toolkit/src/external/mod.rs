@@ -50,6 +50,8 @@ pub use claude::Claude;
 pub use event::{Answer, ExternalEvent, Permission, Spent, ToolEnded, ToolStarted, TurnEnd, TurnEndReason, TurnLog};
 pub use pi::Pi;
 pub use process::{Launch, Outbox, Peer};
-pub use protocol::{CatchUp, Controls, ExternalAgentProtocol, ExternalSession, Lost, SessionConfig, Snapshot, Spoken};
+pub use protocol::{
+    CatchUp, Controls, ExternalAgentProtocol, ExternalSession, Lost, SessionConfig, Snapshot, Spoken, SteeringRecord,
+};
 pub use state::{ExternalState, TurnState};
 pub use turns::{ExternalTurns, Pulled, TurnInput};

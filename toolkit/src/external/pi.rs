@@ -13,6 +13,7 @@ use crate::tools::Effect;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -340,8 +341,8 @@ impl ExternalSession for PiSession {
     fn controls(&self) -> Controls {
         Controls {
             outbox: self.peer.outbox().clone(),
-            interrupt: vec![json!({ "type": "clear_queue" }), json!({ "type": "abort" })],
-            steer: Some(|text| json!({ "type": "steer", "message": text })),
+            interrupt: Arc::new(|| vec![json!({ "type": "clear_queue" }), json!({ "type": "abort" })]),
+            steer: Some(Arc::new(|text| json!({ "type": "steer", "message": text }))),
         }
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a session is opened with.
@@ -164,26 +165,29 @@ pub trait ExternalSession: Send {
     fn controls(&self) -> Controls;
 }
 
+/// Makes the record of a message that steers an agent.
+pub type SteeringRecord = Arc<dyn Fn(&str) -> Value + Send + Sync>;
+
 /// What may be sent to an agent while it works.
 #[derive(Clone)]
 pub struct Controls {
     /// Takes records for the agent.
     pub outbox: Outbox,
-    /// The records that ask it to end its turn.
-    pub interrupt: Vec<Value>,
-    /// Makes the record of a message that steers it.
-    pub steer: Option<fn(&str) -> Value>,
+    /// Makes the records that ask it to end its turn.
+    pub interrupt: Arc<dyn Fn() -> Vec<Value> + Send + Sync>,
+    /// Makes the record of a message that steers it, where it can be steered. The record is sent.
+    pub steer: Option<SteeringRecord>,
 }
 
 impl Controls {
     /// Asks the agent to end its turn.
     pub fn interrupt(&self) -> Result<()> {
-        self.interrupt.iter().try_for_each(|record| self.outbox.send(record))
+        (self.interrupt)().iter().try_for_each(|record| self.outbox.send(record))
     }
 
     /// Sends a message that steers it; whether it can be steered.
     pub fn steer(&self, text: &str) -> Result<bool> {
-        let Some(record) = self.steer else { return Ok(false) };
+        let Some(record) = &self.steer else { return Ok(false) };
         self.outbox.send(&record(text)).map(|()| true)
     }
 }

@@ -88,11 +88,15 @@ class Agent:
             getattr(self, "do_" + word, self.do_say_all)(rest or word)
             steps = steps[1:]
             self.session.leave(steps)
-            for text in self.steered:
-                self.session.add(user=text)
-                steps += [step.strip() for step in text.split(";")]
-            self.steered = []
+            steps += self.take_up(steps)
         self.end("end")
+
+    def take_up(self, steps):
+        """The steps of messages that have steered the turn, while it had these left."""
+        taken, self.steered = self.steered, []
+        for text in taken:
+            self.session.add(user=text)
+        return [step.strip() for text in taken for step in text.split(";")]
 
     def do_say(self, text):
         for piece in (text[:2], text[2:]):
@@ -120,7 +124,7 @@ class Agent:
     def do_open(self, name):
         """A tool that takes its time."""
         id = f"call-{uuid.uuid4().hex[:8]}"
-        self.tool_start(id, name, {})
+        self.tool_start(id, name, {"target": name})
         self.session.add(tool=id, name=name)
         log(event="open", name=name)
         until = time.time() + 20
@@ -170,6 +174,9 @@ class Agent:
 
     def do_slow(self, _):
         time.sleep(0.2)
+
+    def closed(self):
+        """Its input has ended."""
 
     def message_end(self, text):
         pass
@@ -377,33 +384,70 @@ class Pi(Agent):
 
 
 class Claude(Agent):
-    """`claude -p --input-format stream-json … --session-id ID | --resume ID`."""
+    """`claude -p --input-format stream-json … --session-id ID | --resume ID`, as version 2.1 speaks."""
 
     def __init__(self):
         super().__init__()
         resumed = "--resume" in sys.argv
         self.session = Session(sys.argv[sys.argv.index("--resume" if resumed else "--session-id") + 1])
+        used = FOLDER / f"used-{self.session.id}"
         if resumed and not self.session.exists():
-            sys.exit(f"No conversation found with session ID: {self.session.id}")
+            why = f"No conversation found with session ID: {self.session.id}"
+            self.say("result", subtype="error_during_execution", is_error=True, errors=[why], usage={}, total_cost_usd=0)
+            sys.exit(why)
+        if not resumed and used.exists():
+            sys.exit(f"Error: Session ID {self.session.id} is already in use.")
         log(event="resumed" if resumed else "new", session=self.session.id)
-        self.cost = 0
+        self.used = used
         # Its own records are where Claude Code keeps them.
         project = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in str(pathlib.Path.cwd()))
         kept = pathlib.Path(os.environ["CLAUDE_CONFIG_DIR"]) / "projects" / project
         kept.mkdir(parents=True, exist_ok=True)
         self.kept = kept / f"{self.session.id}.jsonl"
+        # What it has cost counts from where the last process ended that could say so.
+        lines = self.kept.read_text().split("\n") if self.kept.exists() else []
+        costs = [json.loads(line) for line in lines if "cost-state" in line]
+        self.cost = costs[-1]["totalCostUSD"] if costs else 0
+        self.is_idle = True
+
+    def closed(self):
+        self.write(type="cost-state", totalCostUSD=self.cost)
+
+    def write(self, **line):
+        with self.kept.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
     def keep(self, type, content, **fields):
-        with self.kept.open("a") as file:
-            file.write(json.dumps({"type": type, "message": {"role": type, "content": content, **fields}}) + "\n")
+        self.write(type=type, message={"role": type, "content": content, **fields})
 
     def prompt(self, text):
+        self.used.touch()
+        if text.startswith("vanish") and not (FOLDER / "vanished").exists():
+            # It has the session's id, and nothing of the conversation.
+            (FOLDER / "vanished").touch()
+            os._exit(7)
         self.keep("user", text)
         super().prompt(text)
+
+    def do_vanish(self, _):
+        pass
 
     def say(self, type, **fields):
         # The id of one process: not that of the session.
         put({"type": type, "session_id": "another", "parent_tool_use_id": None, **fields})
+
+    def repeat(self, text, id):
+        self.say("user", message={"role": "user", "content": [{"type": "text", "text": text}]}, uuid=id, isReplay=True)
+
+    def take_up(self, steps):
+        """Between two calls of its model. After the last one, what has come begins a turn of its own."""
+        if not steps:
+            return []
+        for text, id in self.steered:
+            self.write(type="attachment", attachment={"type": "queued_command", "prompt": [{"type": "text", "text": text}]})
+            self.repeat(text, id)
+        self.steered = [text for text, _ in self.steered]
+        return super().take_up(steps)
 
     def piece(self, **delta):
         self.say("stream_event", event={"type": "content_block_delta", "index": 0, "delta": delta})
@@ -434,14 +478,35 @@ class Claude(Agent):
         request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": command}, "tool_use_id": id}
         put({"type": "control_request", "request_id": id, "request": request})
         answer = self.wait_for(id)
+        if answer is None:
+            put({"type": "control_cancel_request", "request_id": id})
         return bool(answer) and answer["response"]["behavior"] == "allow"
 
     def end(self, reason, message=None):
         self.cost += 0.25
-        usage = {"input_tokens": 10, "output_tokens": 2}
-        subtype = {"end": "success", "cancelled": "error_during_execution", "error": "error_during_execution"}[reason]
-        errors = [message] if message else []
-        self.say("result", subtype=subtype, is_error=reason != "end", errors=errors, usage=usage, total_cost_usd=self.cost)
+        result = {"subtype": "success", "is_error": False, "terminal_reason": "completed"}
+        if reason == "cancelled":
+            self.keep("user", [{"type": "text", "text": "[Request interrupted by user]"}])
+            errors = ["[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null"]
+            result = {"subtype": "error_during_execution", "is_error": True, "terminal_reason": "aborted_streaming", "errors": errors}
+        elif reason == "error":
+            content = [{"type": "text", "text": message}]
+            self.say("assistant", message={"role": "assistant", "model": "<synthetic>", "content": content}, error="unknown")
+            result = {"subtype": "success", "is_error": True, "terminal_reason": "api_error", "result": message}
+        self.say("result", **result, usage={"input_tokens": 10, "output_tokens": 2}, total_cost_usd=self.cost)
+        self.is_idle = True
+        self.begin()
+
+    def begin(self):
+        """Begins a turn with the first message that waits."""
+        with LOCK:
+            if not self.is_idle or not self.steered:
+                return
+            self.is_idle = False
+            text, id = self.steered.pop(0)
+        self.say("system", subtype="init", model="claude-otter")
+        self.repeat(text, id)
+        self.prompt(text)
 
     def on(self, record):
         request = record.get("request", {})
@@ -449,18 +514,21 @@ class Claude(Agent):
             response = record["response"]
             self.answers[response["request_id"]] = response
         elif record["type"] == "control_request":
-            put({"type": "control_response", "response": {"subtype": "success", "request_id": record["request_id"], "response": {}}})
+            response = {}
             if request["subtype"] == "interrupt":
                 log(event="cancel")
                 self.cancelled.set()
+            elif request["subtype"] == "cancel_async_message":
+                left = [(text, id) for text, id in self.steered if id != request["message_uuid"]]
+                response = {"cancelled": len(left) < len(self.steered)}
+                self.steered = left
+            put({"type": "control_response", "response": {"subtype": "success", "request_id": record["request_id"], "response": response}})
         elif record["type"] == "user":
             text = record["message"]["content"][0]["text"]
             if record.get("priority") == "next":
                 log(event="steer", text=text)
-                self.steered.append(text)
-            else:
-                self.say("system", subtype="init", model="claude-otter")
-                self.prompt(text)
+            self.steered.append((text, record["uuid"]))
+            self.begin()
 
 
 def main():
@@ -479,6 +547,7 @@ def main():
     agent = {"acp": Acp, "claude": Claude, "pi": Pi}[mode]()
     for line in sys.stdin.buffer:
         agent.on(json.loads(line))
+    agent.closed()
 
 
 main()
