@@ -6,6 +6,7 @@ mod faults;
 mod permissions;
 mod pi;
 mod published;
+mod published_coders;
 mod steering;
 mod talk;
 #[path = "../worker_process/mod.rs"]
