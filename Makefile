@@ -67,6 +67,12 @@ $(EXTERNAL_AGENTS)/node_modules/.installed: $(EXTERNAL_AGENTS)/package-lock.json
 	@cd $(EXTERNAL_AGENTS) && npm ci --silent
 	@touch $@
 
+# An agent of the types of the protocol's own crate, in a workspace of its own.
+target/acp-agent/debug/acp-agent: $(wildcard $(EXTERNAL_AGENTS)/acp-agent/Cargo.* $(EXTERNAL_AGENTS)/acp-agent/src/*)
+	@echo "==> an ACP agent into target/acp-agent"
+	@cargo build --quiet --locked --manifest-path $(EXTERNAL_AGENTS)/acp-agent/Cargo.toml --target-dir target/acp-agent
+	@touch $@
+
 $(NODE)/native/.built: $(RUST_SOURCES)
 	@echo "==> building the Node addon"
 	@cargo build --quiet -p flovyn-node $(SHARED)
@@ -100,7 +106,7 @@ system: | $(VENV)/.tools
 	{ [ "$$(id -u)" = 0 ] && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 "$${missing[@]}" >/dev/null; } \
 	  || { echo "The tests need what is not here: apt-get install $${missing[*]}"; exit 1; }
 
-setup: system $(VENV)/.flovyn $(NODE)/dist/.built $(MCP_SERVERS)/node_modules/.installed $(EXTERNAL_AGENTS)/node_modules/.installed ## Install what a fresh machine needs and build the packages
+setup: system $(VENV)/.flovyn $(NODE)/dist/.built peers ## Install what a fresh machine needs and build the packages
 
 # ── use ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,7 +156,7 @@ rust-build:
 
 # Many suites wait more than they compute, so two of them run at a time.
 # Published MCP servers and agents that the suites of Rust run.
-peers: $(MCP_SERVERS)/node_modules/.installed $(EXTERNAL_AGENTS)/node_modules/.installed
+peers: $(MCP_SERVERS)/node_modules/.installed $(EXTERNAL_AGENTS)/node_modules/.installed target/acp-agent/debug/acp-agent
 
 rust-test: system peers
 	@echo "==> Rust suites"

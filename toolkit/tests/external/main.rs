@@ -1,5 +1,6 @@
 //! External agents against scripted programs that speak their protocols, with the faults that agents have, under kills.
 
+mod acp_types;
 mod claude;
 mod crashes;
 mod faults;
