@@ -30,7 +30,7 @@ chunkChars = 4
 [otherwise]
 text = "{text}"
 """
-CALLS = 20
+CALLS = 100
 CALL = '{ name = "read", arguments = { path = "otters.txt" } }'
 TURN = f"[otherwise]\ntoolCalls = [{', '.join([CALL] * CALLS)}]\n"
 ENTRIES_OF_TURN = CALLS + 2  # the answer of the model, what it cost, the results

@@ -45,7 +45,7 @@ impl Models {
             None => Script::from_toml(SCRIPT),
         };
         let script = script.map_err(|error| Error::new(Code::InvalidArgument, error.to_string()))?;
-        let fake = FakeLlm::start(script).map_err(|error| {
+        let fake = FakeLlm::start_unrecorded(script).map_err(|error| {
             Error::new(Code::InvalidArgument, format!("the scripted model cannot be served on 127.0.0.1: {error}"))
         })?;
         let provider = ProviderDescription {

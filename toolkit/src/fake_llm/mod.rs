@@ -86,16 +86,29 @@ impl FakeLlm {
         Self::start_at(script, 0, None)
     }
 
+    /// Starts a server as [`start`](Self::start) does that keeps no bodies of requests: for sessions of any length, which nobody
+    /// looks at afterwards.
+    ///
+    /// # Errors
+    ///
+    /// No port or thread is to be had.
+    pub fn start_unrecorded(script: Script) -> std::io::Result<Self> {
+        Self::serve(script, 0, record::Records::without_bodies())
+    }
+
     /// Starts a server on a port of 127.0.0.1 (0: a free one) that also appends each request to a file of JSON lines.
     ///
     /// # Errors
     ///
     /// The port is taken, or the file cannot be written.
     pub fn start_at(script: Script, port: u16, log: Option<&Path>) -> std::io::Result<Self> {
+        Self::serve(script, port, record::Records::new(log)?)
+    }
+
+    fn serve(script: Script, port: u16, records: record::Records) -> std::io::Result<Self> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let records = record::Records::new(log)?;
         let state = Arc::new(State { script, records, plays: Mutex::default(), issued: Mutex::default() });
         let stop = Arc::new(Notify::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

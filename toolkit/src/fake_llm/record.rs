@@ -56,20 +56,28 @@ pub enum Outcome {
 #[derive(Debug)]
 pub(super) struct Records {
     all: Mutex<Vec<Recorded>>,
+    /// Whether their bodies are kept.
+    has_bodies: bool,
     log: Option<Mutex<File>>,
 }
 
 impl Records {
     pub(super) fn new(log: Option<&Path>) -> std::io::Result<Self> {
         let open = |path| File::options().create(true).append(true).open(path).map(Mutex::new);
-        Ok(Self { all: Mutex::default(), log: log.map(open).transpose()? })
+        Ok(Self { all: Mutex::default(), has_bodies: true, log: log.map(open).transpose()? })
+    }
+
+    /// Records without the bodies of requests, each of which holds the whole conversation.
+    pub(super) fn without_bodies() -> Self {
+        Self { all: Mutex::default(), has_bodies: false, log: None }
     }
 
     /// Takes a request and gives its number.
     pub(super) fn arrive(&self, fill: impl FnOnce(u64) -> Recorded) -> u64 {
         let mut all = self.all.lock();
         let nth = all.len() as u64 + 1;
-        all.push(fill(nth));
+        let record = fill(nth);
+        all.push(if self.has_bodies { record } else { Recorded { body: Value::Null, ..record } });
         nth
     }
 

@@ -45,6 +45,15 @@ async fn a_long_run_needs_no_long_script() {
 }
 
 #[tokio::test]
+async fn a_long_session_need_not_be_recorded() {
+    let fake = FakeLlm::start_unrecorded(Script::new([Turn::text("yes")])).expect("a server");
+    let provider = provider(APIS[0], &fake);
+    provider.generate(&request(&provider, vec![Message::user("go")])).await.expect("an answer");
+    let requests = fake.requests();
+    assert_eq!((fake.paid(), requests.len(), &requests[0].body), (1, 1, &Value::Null));
+}
+
+#[tokio::test]
 async fn turns_are_chosen_by_what_is_asked() {
     let when = |when| Turn::text("").when(when);
     let script = Script::new([
