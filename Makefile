@@ -254,7 +254,7 @@ fmt: $(VENV)/.tools ## Format everything
 
 screenshots: ## Draw the pictures of docs/chat.md by driving the chat
 	@FLOVYN_SCREENSHOTS=$(CURDIR)/docs/screenshots cargo test --quiet -p flovyn-cli --features as-tested --test chat -- \
-		--ignored draws_the_pictures
+		draws_the_pictures
 	@echo "==> docs/screenshots"
 
 bench: $(VENV)/.tools ## Measure us, the peers and the storage floor; writes benches/RESULTS.md

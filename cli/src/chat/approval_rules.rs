@@ -160,7 +160,7 @@ pub(super) fn answer(request: &ApprovalRequest, approved: bool, reason: Option<S
 pub(super) fn allow_alike_means(request: &ApprovalRequest) -> String {
     let means = |rule: Rule| match (rule.command, rule.exact) {
         (Some(command), _) => format!("`{command} …`"),
-        (None, Some(text)) => format!("`{text}`"),
+        (None, Some(text)) => format!("`{}`", text.trim_end().replace('\n', " ⏎ ")),
         (None, None) => match ToolName::of(&request.name) {
             ToolName { server: Some(server), tool } => format!("every {tool} of {server}"),
             ToolName { server: None, tool } => format!("every {tool}"),
@@ -179,6 +179,13 @@ mod tests {
 
     fn command(line: &str) -> ApprovalRequest {
         ApprovalRequest::new("1", "bash", Effect::Exec, &json!({ "command": line })).expect("a request")
+    }
+
+    #[test]
+    fn the_lines_of_a_command_are_not_run_together() {
+        let request = command("set -e\nfor i in 1 2; do\n  rm build/$i\ndone\n");
+        let means = allow_alike_means(&request);
+        assert!(means.contains("set -e ⏎ for i in 1 2; do ⏎   rm build/$i ⏎ done`"), "{means}");
     }
 
     #[test]

@@ -103,14 +103,17 @@ pub(super) fn candidates(custom: &Commands) -> Vec<Candidate> {
 
 /// The help, in lines.
 pub(super) fn help(custom: &Commands) -> String {
-    let commands = COMMANDS.iter().map(|command| {
-        let words = format!("{} {}", command.name, command.takes);
-        format!("  {words:<19}{}\n", command.about)
-    });
-    let custom = custom.iter().map(|(name, command)| {
-        let words = format!("/{name} {}", command.argument_hint);
-        format!("  {words:<19}{}\n", command.description)
-    });
+    let line = |name: &str, takes: &str, about: &str| {
+        let words = format!("{name} {takes}");
+        match words.chars().count() < 19 {
+            true => format!("  {words:<19}{about}\n"),
+            // What does not fit beside the description stands above it.
+            false => format!("  {words}\n  {:<19}{about}\n", ""),
+        }
+    };
+    let commands = COMMANDS.iter().map(|command| line(command.name, command.takes, command.about));
+    let custom =
+        custom.iter().map(|(name, command)| line(&format!("/{name}"), &command.argument_hint, &command.description));
     let commands: String = commands.chain(custom).collect();
     format!(
         "Write what you want and press Enter. While the agent works, a line is heard before its next step.\n\

@@ -140,12 +140,15 @@ impl Pictures<'_> {
     }
 }
 
+/// All of them into the folder that `make screenshots` names; without one, those of the first size, to see that all scenes come.
 #[test]
-#[ignore = "it draws pictures: make screenshots"]
 fn draws_the_pictures_of_the_page() {
-    let folder = PathBuf::from(std::env::var("FLOVYN_SCREENSHOTS").expect("the folder of the pictures"));
+    let kept = std::env::var_os("FLOVYN_SCREENSHOTS").map(PathBuf::from);
+    let unkept = tempfile::tempdir().expect("a folder");
+    let sizes = if kept.is_some() { &SIZES[..] } else { &SIZES[..1] };
+    let folder = kept.unwrap_or_else(|| unkept.path().to_owned());
     std::fs::create_dir_all(&folder).expect("the folder");
-    for (columns, rows) in SIZES {
+    for &(columns, rows) in sizes {
         draw(&mut Pictures { folder: &folder, columns, number: 0, project: String::new() }, (rows, columns));
     }
 }
@@ -183,7 +186,7 @@ fn draw(pictures: &mut Pictures<'_>, size: (u16, u16)) {
     terminal.write("q");
     terminal.shows("/help");
     terminal.write("/");
-    terminal.shows("▸ /clear");
+    terminal.shows("▸ /agents");
     pictures.take(&terminal, "commands");
     terminal.write("\u{15}\u{1b}[Z\u{1b}[Z");
     terminal.shows("plan mode");
