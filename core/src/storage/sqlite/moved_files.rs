@@ -56,14 +56,14 @@ impl Loop {
             self.lose(lost);
         }
         let lost = match self.look() {
-            Ok(()) if self.open.is_some() => {
+            Ok(()) if self.open.is_some() && !self.files.lost.as_ref().is_some_and(|lost| lost.over) => {
                 self.files.lost = None;
                 return Ok(());
             }
             Ok(()) => self.files.lost.clone().unwrap_or_else(|| self.setting.place.overwritten()),
             Err(lost) => lost,
         };
-        self.lose(lost.clone());
+        let lost = self.lose(lost);
         // While nothing is at the path, the open files may still be moved back. So they stay open.
         let now = crate::clock::instant();
         if self.files.next_attempt.is_some_and(|next| now < next) || !self.setting.path.is_file() {
@@ -89,8 +89,7 @@ impl Loop {
     /// Called after a commit, before its answer. Fails if the files that have the commit are not those at the path.
     pub(super) fn is_kept(&mut self, asked: &str, news: &News) -> Result<()> {
         if let Err(lost) = self.look() {
-            self.lose(lost.clone());
-            return Err(lost.to_error(asked, "the outcome is unknown"));
+            return Err(self.lose(lost).to_error(asked, "the outcome is unknown"));
         }
         if let Some(change) = news.changed.last() {
             self.files.last = Some((change.org, change.execution, change.high));
@@ -121,11 +120,15 @@ impl Loop {
         Ok(())
     }
 
-    fn lose(&mut self, lost: Lost) {
+    /// Remembers what is wrong with the files, and returns it.
+    fn lose(&mut self, found: Lost) -> Lost {
+        // Once another program has written into the database, our log must never be folded into it, whatever becomes of
+        // the other files. They may be gone because of an attempt to open the database again, so they are not the cause.
+        let lost = self.files.lost.take().filter(|before| before.over).unwrap_or(found);
         // The outage is reported here, since it is otherwise reported by failed writes and there may be none.
         let error = lost.to_error("keep a database open", "nothing is acknowledged any more");
         self.setting.hints.outage().refused(&error);
-        self.files.lost = Some(lost);
+        self.files.lost.insert(lost).clone()
     }
 
     /// Whether the files at the path are known to be others than the open ones.
