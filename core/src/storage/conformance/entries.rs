@@ -146,6 +146,30 @@ pub async fn a_branch_is_read_from_what_is_known(factory: &dyn Factory) {
     assert_eq!(read(main[3], Some(EntryId(rig.uuid()))).await, main);
 }
 
+/// A branch is whole where few or many entries of another stand between its own.
+pub async fn a_branch_among_others_is_whole(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut holder = rig.running().await;
+    let (mut here, mut aside) = (Vec::new(), Vec::new());
+    for between in [0, 1, 14, 15, 16, 17, 40, 0, 100, 2] {
+        let mut ops = vec![holder.entry_of("here", here.last().copied(), json(&"here"))];
+        here.extend(entry_id(&ops[0]));
+        for _ in 0..between {
+            let op = holder.entry_of("aside", aside.last().copied(), json(&"aside"));
+            aside.extend(entry_id(&op));
+            ops.push(op);
+        }
+        holder.commit(ops).await;
+    }
+    for branch in [here, aside] {
+        for after in [None, Some(branch[3])] {
+            let read = rig.storage.branch(ORG, branch[branch.len() - 1], after).await.unwrap();
+            let read: Vec<_> = read.into_iter().map(|entry| entry.new.id).collect();
+            assert_eq!(read, branch[after.map_or(0, |_| 4)..]);
+        }
+    }
+}
+
 /// An entry whose content is a task's output reads like any other, however it is stored, on every branch.
 pub async fn an_entry_may_repeat_an_output(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;

@@ -99,7 +99,7 @@ macro_rules! conformance_cases {
             entries {
                 a_tree_has_its_shape threads_do_not_move_the_main_leaf a_branch_crosses_forks
                 an_unknown_leaf_is_not_found a_long_branch_is_whole
-                a_branch_is_read_from_what_is_known an_entry_may_repeat_an_output
+                a_branch_is_read_from_what_is_known a_branch_among_others_is_whole an_entry_may_repeat_an_output
             }
             checkpoints {
                 recovery_starts_at_the_last a_tail_may_be_empty open_operations_refuse_a_checkpoint

@@ -18,6 +18,9 @@ const REPEATED_FROM: usize = 256;
 /// How many ops back such a task is looked for.
 const REPEATED_WITHIN: i64 = 64;
 
+/// So many entries of other branches are passed over on the way to a parent before it is looked up by its id.
+const OTHERS_BETWEEN: usize = 16;
+
 /// A SELECT of the columns of an [`Entry`], without its WHERE clause. `e` is the entry.
 macro_rules! select_entry {
     () => {
@@ -32,7 +35,7 @@ pub(super) use select_entry;
 pub(super) fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
     Ok(Entry {
         new: NewEntry {
-            id: EntryId(id(row, 3)?),
+            id: entry_id(row)?,
             parent: id_opt(row, 4)?.map(EntryId),
             thread: row.get(6)?,
             role: row.get(7)?,
@@ -46,6 +49,10 @@ pub(super) fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
         depth: row.get(5)?,
         created_at: Timestamp(row.get(11)?),
     })
+}
+
+fn entry_id(row: &Row<'_>) -> rusqlite::Result<EntryId> {
+    id(row, 3).map(EntryId)
 }
 
 /// One entry of an org.
@@ -123,12 +130,29 @@ impl Entries for Tx<'_> {
     }
 
     fn branch(&self, org: OrgId, leaf: EntryId, after: Option<EntryId>) -> Done<Vec<Entry>> {
+        const PLACE: &str = "SELECT e.place FROM agent_entry e JOIN agent_execution x ON x.run = e.place >> 31 \
+             WHERE e.id = ?1 AND x.org_id = ?2";
+        const BACKWARDS: &str = concat!(select_entry!(), "WHERE e.place BETWEEN ?1 AND ?2 ORDER BY e.place DESC");
+        let wanted = |id: &EntryId| Some(*id) != after;
         let mut branch: Vec<Entry> = Vec::new();
-        let mut next = Some(leaf);
-        while let Some(id) = next.filter(|id| Some(*id) != after) {
-            let found = one_entry(self, org, id)?;
-            next = found.new.parent;
-            branch.push(found);
+        let mut next = Some(leaf).filter(wanted);
+        while let Some(id) = next {
+            let place: i64 = self
+                .first(PLACE, [blob(&id.0), blob(&org.0)], |row| row.get(0))?
+                .ok_or_else(|| unknown("entry", id))?;
+            // A parent is most often the row before, so rows are read in their order instead of each by its id.
+            let mut others = 0;
+            self.each(BACKWARDS, [span(place >> 31).0, place], |row| {
+                if next != Some(entry_id(row)?) {
+                    others += 1;
+                    return Ok(others < OTHERS_BETWEEN);
+                }
+                others = 0;
+                let found = entry(row)?;
+                next = found.new.parent.filter(wanted);
+                branch.push(found);
+                Ok(next.is_some())
+            })?;
         }
         branch.reverse();
         Ok(branch)

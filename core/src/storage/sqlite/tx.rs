@@ -41,6 +41,23 @@ impl<'c> Tx<'c> {
         Ok(self.conn.prepare_cached(sql)?.query_row(params, read).optional()?)
     }
 
+    /// Reads the rows of a query until `read` wants no more of them.
+    pub(super) fn each(
+        &self,
+        sql: &str,
+        params: impl Params,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<bool>,
+    ) -> Done<()> {
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        while let Some(row) = rows.next()? {
+            if !read(row)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// All rows of a query.
     pub(super) fn all<T>(
         &self,
