@@ -3,6 +3,7 @@
 import {
   agent,
   AgentCancelled,
+  type AgentContext,
   AgentFailed,
   append,
   Blob,
@@ -393,6 +394,35 @@ test("misuse is explained", async () => {
   expect(() => client.worker({ agents: [plain, other] })).toThrow(/two different functions/);
   await client.close();
   await expect(connect("nonsense:")).rejects.toMatchObject({ code: "InvalidArgument" });
+});
+
+test("a context starts no child for others", async () => {
+  const born = agent("born", async () => "born");
+  let leaked: AgentContext | undefined;
+  const intruder = task("intruder", async () => void leaked?.spawnAgent(born));
+  const leaks = agent("leaks", { tasks: [intruder] }, async (ctx) => {
+    leaked = ctx;
+    return intruder().catch((error: unknown) => (error instanceof TaskFailed ? [error.type, error.message] : error));
+  });
+  const another = agent("another", { children: [born] }, async (ctx) => {
+    const told = await Promise.resolve()
+      .then(() => leaked?.spawnAgent(born))
+      .catch((error: unknown) => error instanceof OutsideAgent);
+    return [told, await ctx.spawnAgent(born)];
+  });
+  await serving("memory:", { agents: [leaks, another] }, async (client) => {
+    const told = await (await client.start(leaks)).result({ timeoutMs: 20_000 });
+    expect(told).toEqual(["OutsideAgent", expect.stringContaining("by code that is not its agent's, such as a task")]);
+    // Its agent has ended by now.
+    for (const started of [born, "born"] as const) {
+      expect(() => leaked?.spawnAgent(started as typeof born)).toThrow(OutsideAgent);
+      expect(() => leaked?.spawnAgent(started as typeof born)).toThrow(/make the call in the agent/);
+    }
+    const runsOfIt: unknown[] = [];
+    for await (const run of client.runs({ kind: "born" })) runsOfIt.push(run);
+    expect(runsOfIt).toEqual([]);
+    expect(await (await client.start(another)).result({ timeoutMs: 20_000 })).toEqual([true, "born"]);
+  });
 });
 
 test("a wait is given up by its signal, and a late run by its time limit", async () => {

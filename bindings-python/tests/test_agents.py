@@ -11,7 +11,7 @@ from typing import Any
 import flovyn
 import pydantic
 import pytest
-from flovyn import AgentContext, TaskContext, agent, task
+from flovyn import AgentContext, SyncAgentContext, TaskContext, agent, task
 
 
 @task
@@ -371,6 +371,70 @@ async def test_a_context_belongs_to_its_agent(url: str) -> None:
         return await uses_it()
 
     assert await run(leaking, url=url) == "refused"
+
+
+async def test_a_context_starts_no_child_for_others(url: str) -> None:
+    leaked: list[Any] = []
+
+    @agent
+    async def born(ctx: AgentContext) -> str:
+        return "born"
+
+    @agent
+    async def leaks(ctx: AgentContext) -> list[str]:
+        leaked.append(ctx)
+
+        @task
+        async def starts_one() -> str:
+            with pytest.raises(flovyn.OutsideAgent, match="not its agent's, such as a task"):
+                ctx.spawn_agent(born)
+            return "refused"
+
+        @task
+        def starts_one_elsewhere() -> str:
+            with pytest.raises(flovyn.WrongThread, match="do the work in a task"):
+                ctx.spawn_agent(born)
+            return "refused there too"
+
+        return [await starts_one(), await starts_one_elsewhere()]
+
+    @agent
+    def leaks_blocking(ctx: SyncAgentContext) -> str:
+        leaked.append(ctx)
+        return "left"
+
+    @agent
+    async def another(ctx: AgentContext) -> str:
+        for of_others in leaked:
+            with pytest.raises(flovyn.OutsideAgent, match="after its agent's code had ended"):
+                of_others.spawn_agent(born)
+        return await ctx.spawn_agent(born)
+
+    @agent
+    def another_blocking(ctx: SyncAgentContext) -> str:
+        for of_others in leaked:
+            with pytest.raises(flovyn.OutsideAgent, match="after its agent's code had ended"):
+                of_others.spawn_agent(born)
+        return ctx.spawn_agent(born).result()
+
+    agents = [leaks, leaks_blocking, another, another_blocking, born]
+    async with flovyn.connect(url) as client, client.worker(agents=agents):
+        assert await (await client.start(leaks)).result(timeout=20) == ["refused", "refused there too"]
+        assert await (await client.start(leaks_blocking)).result(timeout=20) == "left"
+        for of_others in leaked:
+            # The end is told to clients before the copy hears of it.
+            while not of_others.is_suspending:
+                await asyncio.sleep(0.01)
+            for started in (born, "born"):
+                with pytest.raises(flovyn.OutsideAgent, match="after its agent's code had ended"):
+                    of_others.spawn_agent(started)
+            # Nor is it any better from a thread that is nobody's.
+            with pytest.raises(flovyn.OutsideAgent, match="after its agent's code had ended"):
+                await asyncio.to_thread(of_others.spawn_agent, born)
+        assert [run.kind async for run in client.runs(kind="born")] == []
+        assert await (await client.start(another)).result(timeout=20) == "born"
+        assert await (await client.start(another_blocking)).result(timeout=20) == "born"
+        assert len([run async for run in client.runs(kind="born")]) == 2
 
 
 async def test_tasks_are_called_by_name_with_one_input(url: str) -> None:

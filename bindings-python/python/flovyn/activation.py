@@ -34,7 +34,6 @@ from .errors import (
     NotSerializable,
     OutsideAgent,
     Suspended,
-    WrongThread,
     code_of,
     consists_of,
     holds,
@@ -45,7 +44,7 @@ from .errors import (
 )
 from .log import agent_failed, attempt_failed, lost, never_awaited, warned
 from .retry import failure_of
-from .scope import current, in_attempt, once_name
+from .scope import current, in_attempt, once_name, refuse_others
 from .step import Step
 from .stopping import Family, Nowhere, Swallowed, Untold
 from .task import Task, TaskContext, TaskLink
@@ -112,9 +111,9 @@ class Activation:
         "_spun",
         "_steps",
         "_swallowed",
-        "_thread",
         "agent",
         "branches",
+        "ended",
         "handed_off",
         "id",
         "loop",
@@ -122,6 +121,7 @@ class Activation:
         "sealed",
         "session",
         "state",
+        "thread",
         "torn",
         "unfit",
         "worker",
@@ -133,7 +133,7 @@ class Activation:
         self.session = session
         self.agent = agent
         self.loop = asyncio.get_running_loop()
-        self.sealed = False
+        self.sealed = self.ended = False
         self.handed_off = self.torn = False
         """Whether the loop is torn down around it."""
         self.unfit: BaseException | None = None
@@ -149,14 +149,14 @@ class Activation:
         self._spins = 0
         self._spun = False
         self._swallowed: Swallowed | None = None
-        self._thread = 0
+        self.thread = 0
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
         """Enter the agent's function at its top."""
         self.session.bind_thread()
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         context = contextvars.copy_context()
         self.root = context.run(self._make_root)
         self.root.on_teardown = self.tear
@@ -246,7 +246,8 @@ class Activation:
             lost(self.agent.kind, self.session.execution_id(), detail)
         elif reason == "finished" and detail == "PAUSED":
             self.worker.tell_paused(self.session.execution_id())
-        self.handed_off = reason == "finished" and detail in ("WAITING", "COMPLETED")
+        self.ended = reason == "finished"
+        self.handed_off = self.ended and detail in ("WAITING", "COMPLETED")
 
     def _tell_unawaited(self) -> None:
         """Say which steps the code has not awaited."""
@@ -286,6 +287,8 @@ class Activation:
                 branch = asyncio.current_task()
                 if branch is not None and branch is not self.root:
                     branch.add_done_callback(_retrieve)
+            if self.ended:
+                refuse_others(self)
             if not self._goes_on(branch if current.get() is self else None):
                 raise Suspended("this copy of the agent was put away; its run goes on from its journal")
             # Nothing can be raised that the code would not swallow, so the call does nothing, and it comes to an await.
@@ -294,16 +297,7 @@ class Activation:
             if getattr(caller, "_session", None) is self.session:
                 caller._session = Nowhere(self.session)
             return
-        if current.get() is not self:
-            if threading.get_ident() != self._thread:
-                raise WrongThread(
-                    "a context was used from another thread than its agent's; make the call on the agent's own thread, "
-                    "or do the work in a task"
-                )
-            raise OutsideAgent(
-                "a context was used by code that is not its agent's, such as a task; let the task return what the "
-                "agent needs, and make the call in the agent"
-            )
+        refuse_others(self)
 
     def _goes_on(self, branch: Any) -> bool:
         """Whether the code of a copy that was put away does not stop."""

@@ -107,7 +107,7 @@ class SyncActivation(Activation):
     def _body(self) -> None:
         current.set(self)
         self.session.bind_thread()
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         try:
             self.state = self.fitted(self.agent.initial_state, self.session.state())
             output = self._enter(SyncAgentContext[Any](self))
@@ -158,7 +158,9 @@ class SyncActivation(Activation):
         pass
 
     def check_open(self) -> None:
-        if self.sealed and threading.get_ident() == self._thread and self._goes_on(threading.current_thread()):
+        # The thread of an agent that has ended may be another one's by now.
+        is_own = threading.get_ident() == self.thread and (current.get() is self or not self.ended)
+        if self.sealed and is_own and self._goes_on(threading.current_thread()):
             stand_still()
         super().check_open()
 
