@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import flovyn
@@ -150,3 +151,89 @@ def test_a_killed_run_begins_anew_unless_it_is_kept(tmp_path: Path, how: str, co
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode == 0) == (life == "lives"), done.stderr
     assert (tmp_path / "counted").read_text().split() == counted
+
+
+async def test_an_url_of_quick_work_starts_minimal_runs(tmp_path: Path) -> None:
+    file = tmp_path / "agents.db"
+    async with flovyn.connect(f"minimal:{file}") as client, client.worker([quick, parent, waits]):
+        handle = await client.start(quick, "hello", id="quick")
+        assert (await handle.describe()).persistence == "minimal"
+        assert await handle.result(timeout=60) == ["HELLO"]
+        with pytest.raises(flovyn.NotPersisted):
+            await handle.messages()
+        # What says otherwise is kept, and so is what somebody else depends on.
+        kept = await client.start(quick, "hello", persistence="full")
+        assert await kept.result(timeout=60) == ["HELLO"]
+        assert [message.content for message in await kept.messages()] == ["HELLO"]
+        family = await client.start(parent)
+        await family.result(timeout=60)
+        assert (await family.describe()).persistence == "full"
+    # It is an ordinary file: the same runs by its other URL.
+    async with flovyn.connect(f"sqlite:{file}") as client, client.worker([quick]):
+        known = await client.handle("quick")
+        run = await known.describe()
+        assert (run.status, run.persistence) == ("COMPLETED", "minimal")
+        assert await known.result(timeout=60) == ["HELLO"]
+        full = await client.start(quick, "hello")
+        assert await full.result(timeout=60) == ["HELLO"]
+        assert (await full.describe()).persistence == "full"
+
+
+QUICK_PROGRAM = """
+import asyncio, os, sys
+import flovyn
+
+def note(word: str) -> None:
+    with open("noted", "a") as file:
+        file.write(word + "\\n")
+
+@flovyn.task
+async def count(word: str) -> str:
+    note(word)
+    return word
+
+@flovyn.agent
+async def walk(ctx, told: str) -> list[str]:
+    note(f"begins with {len(await ctx.messages())}")
+    ctx.append_entry("user", told)
+    first = await count("first")
+    if sys.argv[1] == "dies":
+        note("here")
+        await asyncio.sleep(3600)
+    return [first, await count("second"), *[message.content for message in await ctx.messages()]]
+
+async def main() -> None:
+    async with flovyn.connect("minimal:runs.db") as client, client.worker([walk]):
+        handle = await client.start(walk, "go", id="walk")
+        note((await handle.describe()).persistence)
+        print(await handle.result(timeout=60))
+
+asyncio.run(main())
+"""
+
+
+def test_a_minimal_run_of_a_killed_process_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(QUICK_PROGRAM)
+    noted = tmp_path / "noted"
+    command = [sys.executable, "program.py"]
+    killed = subprocess.Popen([*command, "dies"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    until = time.monotonic() + 60
+    while not noted.exists() or "here" not in noted.read_text():
+        assert time.monotonic() < until and killed.poll() is None, killed.communicate()
+        time.sleep(0.02)
+    killed.kill()
+    killed.communicate()
+    done = subprocess.run([*command, "lives"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    # The second life begins with what it was started with and nothing else, and says everything once.
+    assert done.stdout.strip() == str(["first", "second", "go"])
+    lines = noted.read_text().splitlines()
+    assert lines.count("minimal") == 2
+    assert [line for line in lines if line != "minimal"] == [
+        "begins with 0",
+        "first",
+        "here",
+        "begins with 0",
+        "first",
+        "second",
+    ]
