@@ -1,11 +1,11 @@
 // Patterns of families: agents that are tools of an agent, agents that a conversation is handed off to, and those that lead.
 
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 
 import { agent, connect, run, task } from "@flovyn/sdk";
 import { type FakeLlm, toolCall, turn } from "@flovyn/sdk/testing";
-import { delegate, escalate, planAndExecute, reactAgent, supervisor, tool } from "@flovyn/sdk/toolkit";
+import { delegate, escalate, External, planAndExecute, reactAgent, supervisor, tool } from "@flovyn/sdk/toolkit";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 
@@ -63,6 +63,23 @@ describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (b
     expect(results[1]).toBe("42");
     expect(results[2]).toMatch(/^The agent doubler has failed: TypeError: no such number/);
     expect(results[3]).toBe("noon");
+  });
+
+  test("an agent of others is a delegate", async () => {
+    const fake = model([
+      toolCall("coder", { task: "say Hello; tool read; say Two files are changed." }),
+      toolCall("coder", { task: "fail no otters" }),
+      turn("Done."),
+    ]);
+    const workingDir = folder();
+    const command = ["python3", resolve(__dirname, "../../toolkit/tests/external/fake_agent.py"), "acp"];
+    const coder = External.acp({ workingDir, command, approvals: "allow", env: { FAKE_DIR: workingDir } });
+    const delegates = [delegate(coder, { name: "coder", description: "Changes code." })];
+    const lead = reactAgent("lead", { model: "fake/any", delegates, providers: fake.providers });
+    expect((await run(lead, "Change it.", { id: "lead", url: await backend.open() })).text).toBe("Done.");
+    const [changed, failed] = told(fake);
+    expect(changed).toBe("Two files are changed.");
+    expect(failed).toMatch(/^The agent coder has failed: .*no otters/);
   });
 
   test("a conversation is handed off, and the run ends as its successor does", async () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import flovyn
 import pytest
-from flovyn import AgentContext, InvalidArgument
+from flovyn import AgentContext, External, InvalidArgument
 from flovyn.testing import fake_llm, tool_call, turn
 from flovyn.toolkit import (
     PlanInput,
@@ -26,6 +27,7 @@ from flovyn.toolkit import (
 )
 
 VICTIM = Path(__file__).parent / "patterns_victim.py"
+EXTERNAL = str(Path(__file__).parents[2] / "toolkit" / "tests" / "external" / "fake_agent.py")
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +95,35 @@ def test_agents_of_both_kinds_are_delegates(url: str) -> None:
     assert results[1] == "42"
     assert results[2].startswith("The agent doubler has failed: ValueError: no such number")
     assert results[3] == "noon"
+
+
+@pytest.mark.parametrize("driver", ["acp", "claude", "pi"])
+def test_an_agent_of_others_is_a_delegate(url: str, tmp_path: Path, driver: str) -> None:
+    env = {"FAKE_DIR": str(tmp_path), "CLAUDE_CONFIG_DIR": str(tmp_path)}
+    given: dict[str, Any] = {"working_dir": tmp_path, "approvals": "allow", "env": env}
+    program = {"command": [sys.executable, EXTERNAL, driver]}
+    turns = [
+        tool_call("coder", {"task": "say Hello; tool read; say Two files are changed."}),
+        tool_call("coder", {"task": "fail no otters"}),
+        turn("Done."),
+    ]
+    with fake_llm(turns) as fake:
+        coder = getattr(External, driver)(**program, **given)
+        with pytest.raises(InvalidArgument, match="has no description"):
+            react_agent("lead", delegates=[coder])
+        lead = react_agent(
+            "lead", model=fake.model, delegates=[delegate(coder, name="coder", description="Changes code.")]
+        )
+        assert flovyn.run(lead, "Change it.", id="lead", url=url).text == "Done."
+        results = asked(fake)
+        assert results[0] == "Two files are changed."
+        assert results[1].startswith("The agent coder has failed: ") and "no otters" in results[1]
+        [shown] = [one for one in fake.calls[0].body["tools"] if one["name"] == "coder"]
+        assert shown["description"].startswith("Changes code.")
+        assert list(shown["input_schema"]["properties"]) == ["task"]
+    prompts = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    said = [line["text"] for line in prompts if line["event"] == "prompt"]
+    assert said == ["say Hello; tool read; say Two files are changed.", "fail no otters"]
 
 
 def test_the_schema_of_a_delegate_is_that_of_its_input() -> None:
