@@ -48,3 +48,22 @@ test("a child that waits for nobody is told", async () => {
   await expect(checked).rejects.toThrow(Waiting);
   await expect(checked).rejects.toThrow('its child "deaf" waits for signal "nobody sends it"');
 });
+
+const sleeper = agent("sleeper", async (ctx: AgentContext, ms: number) => {
+  await ctx.sleep(ms);
+  return ms;
+});
+
+test("the first child is the same whatever happens", { timeout: 60_000 }, async () => {
+  const inTheOrderOfEnds = agent("in-the-order-of-ends", async (ctx: AgentContext, lengths: number[]) => {
+    let pending = lengths.map((ms) => ctx.spawnAgent(sleeper, ms));
+    const ends: number[] = [];
+    while (pending.length > 0) {
+      const [, first] = await ctx.selectChild(pending);
+      pending = pending.filter((child) => child !== first);
+      ends.push(await ctx.waitForChild(first));
+    }
+    return ends;
+  });
+  expect((await check(inTheOrderOfEnds, [3_000_000, 10_000, 600_000])).outcome).toEqual([10_000, 600_000, 3_000_000]);
+});

@@ -117,6 +117,31 @@ onEveryBackend((backend) => {
     await client.close();
   });
 
+  test("waitForChild is the await of a child", async () => {
+    const parent = agent("parent", { children: [doubles, fails, waits] }, async (ctx) => {
+      const child = ctx.spawnAgent(doubles, 21);
+      const [found, again] = [await ctx.waitForChild(child), await child];
+      const failed = await ctx.waitForChild(ctx.spawnAgent(fails, "no otters")).catch((error: unknown) => error);
+      const stopped = ctx.spawnAgent(waits);
+      await ctx.cancelChild(stopped, "hard");
+      const cancelled = await ctx.waitForChild(stopped).catch((error: unknown) => error);
+      const strange = [double(1), Promise.resolve(1), undefined] as unknown as Child<number>[];
+      const refused = strange.map((none) => ctx.waitForChild(none).catch((error: unknown) => error));
+      return [
+        found,
+        again,
+        (failed as ChildFailed).reason,
+        cancelled instanceof ChildCancelled,
+        ...(await Promise.all(refused)).map((error) => error instanceof InvalidArgument && /waitForChild/.test(error.message)),
+      ];
+    });
+    const client = disposing(await connect(await backend.open()));
+    await client.worker({ agents: [parent] }).start();
+    const told = await (await client.start(parent)).result({ timeoutMs: 60_000 });
+    expect(told).toEqual([42, 42, "no otters", true, true, true, true]);
+    await client.close();
+  });
+
   test("a child with an id is waited for again, after a checkpoint too", async () => {
     const desk = agent("desk", { children: [waits, doubles], state: (): { told: unknown[] } => ({ told: [] }) }, async (ctx) => {
       const told = ctx.state.told;

@@ -139,3 +139,39 @@ def test_a_failing_child_is_compared() -> None:
         return "nothing"
 
     assert check(catches).result == "ValueError"
+
+
+@agent
+async def sleeper(ctx: AgentContext, seconds: int) -> int:
+    await ctx.signal_parent("asleep", seconds)
+    await ctx.sleep(seconds)
+    return seconds
+
+
+@agent
+async def in_the_order_of_ends(ctx: AgentContext, lengths: list[int]) -> list[int]:
+    pending, ends = [ctx.spawn_agent(sleeper, seconds) for seconds in lengths], []
+    while pending:
+        first = await ctx.select_child(pending)
+        pending.remove(first)
+        ends.append(await ctx.wait_for_child(first))
+        ctx.append_entry("assistant", f"{ends[-1]} is up")
+    return ends
+
+
+@agent
+async def first_alone(ctx: AgentContext) -> int:
+    children = [ctx.spawn_agent(sleeper, 7_200), ctx.spawn_agent(sleeper, 60)]
+    first = await ctx.select_child(children)
+    assert first is children[1]
+    await ctx.cancel_child(children[0], "hard")
+    with pytest.raises(flovyn.ChildCancelled):
+        await children[0]
+    return await first
+
+
+def test_the_first_child_is_the_same_whatever_happens() -> None:
+    report = check(in_the_order_of_ends, [3_000, 10, 600])
+    assert report.result == [10, 600, 3_000]
+    assert report.commits > 12, "those of the children count"
+    assert check(first_alone).result == 60
