@@ -3,11 +3,14 @@
 use super::program::{Input, Op, Program, Site, Stmt, Trouble};
 use super::rng::Rng;
 use crate::error::Code;
-use crate::id::TaskId;
+use crate::id::{ExecutionId, TaskId};
 use crate::journal::{
-    Answer, Call, ChildCall, ChildOptions, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Outside, Question,
+    Answer, Call, ChildCall, ChildOptions, Completion, Ending, Handed, Machine, OnceBegin, OpRef, Outcome, Outside,
+    Question,
 };
-use crate::model::{MessageBody, Placement, RetryPolicy, SideEffects, TaskOptions, event_signal};
+use crate::model::{
+    CancelMode, Cancellation, Delivery, MessageBody, Placement, RetryPolicy, SideEffects, TaskOptions, event_signal,
+};
 use crate::payload::{Digest, Payload};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -69,6 +72,8 @@ pub(super) struct Host {
     detached: HashMap<Site, TaskId>,
     /// Sites that joined the task of another.
     pub joined: HashMap<Site, Site>,
+    /// Sites that sent a message to a child, with the child, and those that asked one to stop.
+    pub sent: HashMap<Site, Option<ExecutionId>>,
     pub log: Vec<Ev>,
     /// Logs of segments that a checkpoint ended in this life.
     pub ended: Vec<Vec<Ev>>,
@@ -128,6 +133,7 @@ impl Host {
             tasks: Vec::new(),
             detached,
             joined: HashMap::new(),
+            sent: HashMap::new(),
             log: Vec::new(),
             ended: Vec::new(),
             results,
@@ -323,10 +329,32 @@ impl Host {
                 }
                 Stmt::Hear(join, site, of) => {
                     self.joined.extend([(join, of), (site, of)]);
-                    let begun = self.named_child(index, join, of, machine).and_then(|op| machine.index(op));
-                    let Some(child) = begun.and_then(|index| machine.segment.ops[index].child()) else { continue };
+                    let Some(child) = self.child_again(index, join, of, machine) else { continue };
                     let call = Call::Signal { name: event_signal(child).into(), timeout: None };
                     let op = self.make(index, site, call, machine);
+                    let ops = op.into_iter().map(|op| (op, site)).collect();
+                    if self.need(index, Need::Every(ops), machine) {
+                        return;
+                    }
+                }
+                Stmt::Message(join, site, of) => {
+                    self.joined.insert(join, of);
+                    let Some(child) = self.child_again(index, join, of, machine) else { continue };
+                    let (payload, delivery) = (Payload::json(format!("\"message {site}\"")), Delivery::NextStep);
+                    let body = MessageBody::ToChild { child, name: "down".into(), payload, delivery };
+                    self.sent.insert(site, Some(child));
+                    let op = self.make(index, site, Call::Send(body), machine);
+                    let ops = op.into_iter().map(|op| (op, site)).collect();
+                    if self.need(index, Need::Every(ops), machine) {
+                        return;
+                    }
+                }
+                Stmt::Stop(join, site, of) => {
+                    self.joined.insert(join, of);
+                    let Some(child) = self.child_again(index, join, of, machine) else { continue };
+                    let how = Cancellation { mode: CancelMode::Graceful, grace: Duration::from_millis(20) };
+                    self.sent.insert(site, None);
+                    let op = self.make(index, site, Call::Send(MessageBody::Stop { child, how }), machine);
                     let ops = op.into_iter().map(|op| (op, site)).collect();
                     if self.need(index, Need::Every(ops), machine) {
                         return;
@@ -357,6 +385,16 @@ impl Host {
                     self.queues.push(items.into());
                     let queue = self.queues.len() - 1;
                     return self.fork(index, (0..workers).map(|_| (VecDeque::new(), Some(queue))).collect());
+                }
+                Stmt::HandOff(site) => {
+                    let input = Payload::json(format!("\"child {site}\""));
+                    let (options, hand_off) = (ChildOptions::default(), Some(Completion::WaitForChild));
+                    let call = ChildCall { kind: "child".into(), input, options, hand_off };
+                    let op = self.make(index, site, Call::Child(Box::new(call)), machine);
+                    let ops = op.into_iter().map(|op| (op, site)).collect();
+                    if self.need(index, Need::Every(ops), machine) {
+                        return;
+                    }
                 }
                 Stmt::Checkpoint => {
                     let state = Payload::of(&self.results).expect("a list of words");
@@ -534,6 +572,12 @@ impl Host {
         self.make(lane, site, Call::Child(Box::new(call)), machine)
     }
 
+    /// Starts the child of a site again, and gives its id.
+    fn child_again(&mut self, lane: usize, site: Site, of: Site, machine: &mut Machine) -> Option<ExecutionId> {
+        let begun = self.named_child(lane, site, of, machine).and_then(|op| machine.index(op))?;
+        machine.segment.ops[begun].child()
+    }
+
     fn entry(&mut self, lane: usize, site: Site, thread: &'static str, machine: &mut Machine) {
         let content = Payload::json(format!("\"entry {site} after {}\"", self.lanes[lane].last));
         let call = Call::Entry {
@@ -575,6 +619,11 @@ impl Host {
                     self.lanes[lane].last.push_str("full");
                     self.log.push(Ev::Full(site));
                 }
+                None
+            }
+            // A run that was told to stop is not handed off.
+            Err(error) if error.code() == Code::Cancelled => {
+                self.lanes[lane].cancelled = true;
                 None
             }
             Err(error) => {

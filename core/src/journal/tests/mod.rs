@@ -235,6 +235,8 @@ fn random_agents_survive_crashes() {
             (stats.compared, 2_500),
             (stats.failures, 5_000),
             (stats.children, 5_000),
+            (stats.sent, 1_000),
+            (stats.handed, 1_000),
             (stats.forks, 2_000),
         ];
         assert!(enough.iter().all(|(seen, least)| seen >= least), "the cases are too tame: {stats:?}");
@@ -349,6 +351,8 @@ impl Stats {
         self.full += other.full;
         self.failures += other.failures;
         self.children += other.children;
+        self.sent += other.sent;
+        self.handed += other.handed;
         self.forks += other.forks;
         self.steps += other.steps;
         self.ticks += other.ticks;

@@ -66,6 +66,10 @@ pub(super) enum Stmt {
     Join(Site, Site),
     /// Starts the child of the third site again, and waits for what is heard of it.
     Hear(Site, Site, Site),
+    /// Starts the child of the third site again, and sends it a message.
+    Message(Site, Site, Site),
+    /// Starts the child of the third site again, and asks it to stop.
+    Stop(Site, Site, Site),
     /// Asks for a signal; the answer goes into later inputs.
     Has(Site, &'static str),
     /// Takes the signals that are there.
@@ -82,6 +86,8 @@ pub(super) enum Stmt {
     Pool(usize, Vec<(Site, Op)>),
     /// Ends the segment.
     Checkpoint,
+    /// Gives the work to another run.
+    HandOff(Site),
 }
 
 /// A random agent.
@@ -208,13 +214,27 @@ impl Program {
             segments.last_mut().expect("a program has a segment").push(join);
         }
         for left in std::mem::take(&mut maker.left) {
+            let last = segments.last_mut().expect("a program has a segment");
+            // Whether it comes before the child's end depends on time.
+            for _ in 0..if timing { maker.rng.below(3) } else { 0 } {
+                last.push(match maker.rng.chance(75) {
+                    true => Stmt::Message(maker.site(), maker.site(), left),
+                    false => Stmt::Stop(maker.site(), maker.site(), left),
+                });
+            }
             for _ in 0..maker.rng.range(1, 2) {
                 let join = match maker.rng.chance(40) {
                     true => Stmt::Hear(maker.site(), maker.site(), left),
                     false => Stmt::Join(maker.site(), left),
                 };
-                segments.last_mut().expect("a program has a segment").push(join);
+                last.push(join);
             }
+        }
+        if maker.allow.more && !hidden && maker.rng.chance(15) {
+            // Who gets it completes: the runs of some sites fail.
+            let sites = [maker.site(), maker.site()];
+            let site = sites.into_iter().find(|site| site % 4 != 0).expect("one of two");
+            segments.last_mut().expect("a program has a segment").push(Stmt::HandOff(site));
         }
         let sites = maker.sites;
         Self { preamble, segments, stateful, hops, hidden, timeless: !timing, sequential, sites }

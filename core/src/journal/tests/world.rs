@@ -82,6 +82,10 @@ pub(super) struct Stats {
     pub failures: u64,
     pub forks: u64,
     pub children: u64,
+    /// Messages to children and requests to stop that were handed an outcome.
+    pub sent: u64,
+    /// Runs that gave their work to another.
+    pub handed: u64,
     pub steps: u64,
     pub ticks: u64,
     /// A digest of all that the machines asked for, in order: two builds that do the same print the same.
@@ -224,6 +228,7 @@ impl World {
             let execution = now(self.store.execution(ORG, self.execution)).map_err(|error| error.to_string())?;
             if execution.status.is_terminal() && self.life.as_ref().is_none_or(|life| life.machine.is_over()) {
                 self.end_life()?;
+                self.stats.handed += u64::from(execution.handed_to.is_some());
                 return Ok(execution);
             }
             if execution.status == Status::Paused {
@@ -766,6 +771,8 @@ impl World {
                 Effect::Deliver(handed) => {
                     for one in &handed {
                         self.check_handed(life, one.op, &one.outcome)?;
+                        let site = life.host.site_of.get(&one.op);
+                        self.stats.sent += u64::from(site.is_some_and(|site| life.host.sent.contains_key(site)));
                     }
                     if handed.iter().any(|one| one.op == OpRef::CHECKPOINT) {
                         self.stats.checkpoints += 1;
@@ -838,9 +845,7 @@ impl World {
             return self.check_child(*site, outcome);
         }
         if life.machine.kind_of(op) == Some(OpKind::Send) {
-            let refused = matches!(outcome, Outcome::Failed(failure) if failure.code == Code::NoParent);
-            let free = refused || *outcome == Outcome::Cancelled;
-            return if free { Ok(()) } else { Err(format!("site {site} told nobody and was handed {outcome:?}")) };
+            return self.check_sent(life, *site, outcome);
         }
         if let Outcome::Event(event) = outcome {
             let told = match &**event {
@@ -873,6 +878,27 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// A message that was sent is in the mailbox of the child; one that was not says why.
+    fn check_sent(&self, life: &Life, site: Site, outcome: &Outcome) -> Result<(), String> {
+        let is_right = match (outcome, life.host.sent.get(&site)) {
+            (Outcome::Cancelled, _) => true,
+            (Outcome::Failed(failure), None) => failure.code == Code::NoParent,
+            (Outcome::Failed(failure), Some(_)) => failure.code == Code::ExecutionClosed,
+            (Outcome::Done, Some(None)) => true,
+            (Outcome::Done, Some(Some(child))) => self.messages(*child)?.contains(&site),
+            _ => false,
+        };
+        if is_right { Ok(()) } else { Err(format!("site {site} sent a message and was handed {outcome:?}")) }
+    }
+
+    /// The sites whose messages a child has.
+    fn messages(&self, child: ExecutionId) -> Result<Vec<Site>, String> {
+        let page = PageRequest { limit: 1_000, ..PageRequest::default() };
+        let signals = now(self.store.signals(ORG, child, page)).map_err(|error| error.to_string())?.items;
+        let site = |signal: &Signal| text(&signal.payload).strip_prefix("message ")?.parse().ok();
+        Ok(signals.iter().filter_map(site).collect())
     }
 
     /// A child's end is durable before its parent sees it, and is that of the child of this site.
@@ -926,6 +952,11 @@ impl World {
             let site = site_of_child(child);
             if !seen.insert(format!("child {site}")) {
                 return Ok(Some(format!("the child of site {site}")));
+            }
+            for site in self.messages(child.new.id)? {
+                if !seen.insert(format!("message {site}")) {
+                    return Ok(Some(format!("the message of site {site}")));
+                }
             }
         }
         let page = PageRequest { limit: 1_000, ..PageRequest::default() };
