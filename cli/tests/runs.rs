@@ -116,6 +116,25 @@ impl AgentDefinition for Lead {
     }
 }
 
+/// Starts a lead, below which two walkers work.
+struct Head;
+
+#[async_trait]
+impl AgentDefinition for Head {
+    type State = ();
+    type Input = ();
+    type Output = u64;
+    fn kind(&self) -> &str {
+        "head"
+    }
+    fn version(&self) -> Option<String> {
+        Some("1".into())
+    }
+    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<u64> {
+        ctx.spawn_agent::<u64>("lead", &())?.await
+    }
+}
+
 struct World {
     folder: tempfile::TempDir,
     runtime: tokio::runtime::Runtime,
@@ -174,15 +193,16 @@ impl World {
         });
     }
 
-    /// Runs a lead until its walkers wait.
-    fn lead(&self) {
+    /// Runs a lead, or what starts one, until the walkers below it wait.
+    fn family(&self, first: &impl AgentDefinition<Input = ()>, id: &str) {
         self.runtime.block_on(async {
-            let client = FlovynClient::builder().url(&self.url()).agent(Lead).agent(Walker).task(Double);
+            let client = FlovynClient::builder().url(&self.url()).agent(Head).agent(Lead).agent(Walker).task(Double);
             let flovyn = client.build().await.unwrap();
             flovyn.worker().await.unwrap();
-            let handle = flovyn.start(&Lead, &(), StartOptions::with_id("lead-1")).await.unwrap();
+            let handle = flovyn.start(first, &(), StartOptions::with_id(id)).await.unwrap();
             let waiting = ExecutionFilter {
-                parent: Some(handle.id()),
+                root: Some(handle.id()),
+                kind: Some("walker".into()),
                 statuses: vec![Status::Waiting],
                 ..ExecutionFilter::default()
             };
@@ -263,7 +283,7 @@ fn a_run_is_shown_with_what_it_waits_for() {
 #[test]
 fn a_family_is_drawn_with_what_each_and_all_have_used() {
     let world = World::new();
-    world.lead();
+    world.family(&Lead, "lead-1");
     let text = world.text(&["runs", "show", "lead-1", "--tree"]);
     let lines: Vec<&str> = text.lines().skip(1).collect();
     assert!(lines[0].starts_with("lead-1") && lines[0].contains("child"), "{text}");
@@ -284,6 +304,46 @@ fn a_family_is_drawn_with_what_each_and_all_have_used() {
     assert!(roots["items"].as_array().unwrap().iter().any(|run| run["id"] == tree["id"]));
     let below = world.json(&["runs", "show", walker["id"].as_str().unwrap(), "--tree"]);
     assert_eq!((&below["id"], &below["totalUsage"]["inputTokens"]), (&walker["id"], &30.into()));
+}
+
+#[test]
+fn a_family_is_listed_by_parent_and_by_root() {
+    let world = World::new();
+    world.family(&Head, "head-1");
+    world.family(&Lead, "lead-1");
+    let listed = |args: &[&str]| -> Vec<(String, String)> {
+        let listed = world.json(&[&["runs", "list"], args].concat());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut runs: Vec<_> =
+            listed["items"].as_array().unwrap().iter().map(|run| (text(&run["kind"]), text(&run["id"]))).collect();
+        runs.sort();
+        runs
+    };
+    let kinds = |runs: &[(String, String)]| runs.iter().map(|(kind, _)| kind.clone()).collect::<Vec<_>>();
+    let head = world.json(&["runs", "show", "head-1"])["id"].as_str().unwrap().to_owned();
+    let below_head = listed(&["--parent", "head-1"]);
+    assert_eq!(kinds(&below_head), ["lead"], "not its grandchildren, and not the other family");
+    assert_eq!(listed(&["--parent", &head]), below_head, "by its id too");
+    let lead = below_head[0].1.as_str();
+    let walkers = listed(&["--parent", lead]);
+    assert_eq!(kinds(&walkers), ["walker", "walker"]);
+    assert!(listed(&["--parent", &walkers[0].1]).is_empty());
+
+    let family = listed(&["--root", "head-1"]);
+    assert_eq!(kinds(&family), ["lead", "walker", "walker"], "all below it, without itself");
+    assert_eq!((family[0].1.as_str(), &family[1..]), (lead, &walkers[..]));
+    assert_eq!(listed(&["--root", &head]), family);
+    let others = listed(&["--root", "lead-1"]);
+    assert_eq!(others, listed(&["--parent", "lead-1"]));
+    assert!(others.len() == 2 && others.iter().all(|run| !family.contains(run)), "{others:?}");
+    // Both together, and what belongs to no family.
+    assert_eq!(listed(&["--root", "head-1", "--kind", "walker", "--status", "WAITING"]), walkers);
+    assert_eq!(listed(&["--root", "head-1", "--parent", lead]), walkers);
+    for alone in [["--parent", "walk-1"], ["--root", "walk-1"], ["--root", "nobody"]] {
+        assert!(listed(&alone).is_empty(), "{alone:?}");
+    }
+    let text = world.text(&["runs", "list", "--parent", "head-1"]);
+    assert!(text.contains(lead) && !text.contains("head-1") && !text.contains("walker"), "{text}");
 }
 
 #[test]
