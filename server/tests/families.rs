@@ -199,3 +199,104 @@ async fn family_12_one_stream_carries_all_below_and_is_resumed_by_one_id() {
     release(&house, &last_of(&house, "early", 1).await).await;
     assert_eq!(by_run(&early.rest().await).len(), 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_starts_a_child_over_rest() {
+    let house = House::open().await;
+    let parent = house.post(BASE, json!({ "kind": "lead", "id": "lead", "input": 0 })).await;
+    for (field, value) in [
+        ("parent", parent["id"].clone()),
+        ("parentId", parent["id"].clone()),
+        ("root", parent["id"].clone()),
+        ("depth", json!(1)),
+        ("onParentEnd", json!("detach")),
+    ] {
+        let body = json!({ "kind": "below", "id": "child", "input": 1, field: value }).to_string();
+        let (status, problem) = house.ask("POST", BASE, &[], &body).await;
+        let detail = problem["detail"].as_str().unwrap();
+        assert_eq!((status, &problem["code"]), (400, &json!("InvalidArgument")), "{problem:#}");
+        assert!(detail.contains(&format!("unknown field `{field}`")) && detail.contains("`kind`"), "{detail}");
+    }
+    assert_eq!(house.ask("GET", &format!("{BASE}/child"), &[], "").await.0, 404, "nothing was started");
+    assert_eq!(house.get(&format!("{BASE}/lead/children")).await["items"], json!([]));
+}
+
+/// What a run has said and done, by every route that tells of it.
+fn journal_of(run: &str) -> Vec<String> {
+    let nobody = "0190c0de-0000-7000-8000-000000000000";
+    let parts =
+        ["entries", "messages", "tasks", "tool-calls", "checkpoints", "checkpoints/latest", "checkpoints/1", "state"];
+    let parts = parts.into_iter().map(str::to_owned);
+    let parts = parts.chain(["state?key=messages".to_owned()]);
+    let parts = parts.chain(["messages", "tool-calls"].map(|part| format!("{part}/{nobody}")));
+    parts.map(|part| format!("{BASE}/{run}/{part}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn family_13_every_reader_is_told_what_is_not_kept() {
+    let house = House::open().await;
+    let brief = || {
+        agent("brief", |ctx, input| {
+            Box::pin(async move {
+                ctx.append_entry("user", &input)?;
+                ctx.record_usage("m", Usage { calls: 1, input_tokens: 5, ..Usage::default() })?;
+                if input == "waits" {
+                    return ctx.wait_for_signal::<Value>("go")?.await;
+                }
+                Ok(input)
+            })
+        })
+    };
+    for word in ["forever", "", "MINIMAL"] {
+        let body = json!({ "kind": "brief", "persistence": word }).to_string();
+        let (status, problem) = house.ask("POST", BASE, &[], &body).await;
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(status == 400 && detail.contains("persistence is") && detail.contains("minimal"), "{problem:#}");
+    }
+    let started = async |id: &str, input: &str, persistence: Option<&str>| {
+        let mut body = json!({ "kind": "brief", "id": id, "input": input });
+        if let Some(word) = persistence {
+            body["persistence"] = json!(word);
+        }
+        house.post(BASE, body).await["persistence"].clone()
+    };
+    assert_eq!(started("minimal", "otters", Some("minimal")).await, "minimal");
+    assert_eq!(started("ephemeral", "otters", Some("ephemeral")).await, "ephemeral");
+    assert_eq!(started("full", "otters", None).await, "full");
+    assert_eq!(started("waits", "waits", Some("minimal")).await, "minimal");
+    let refuses = async |id: &str| {
+        for path in journal_of(id) {
+            let (status, problem) = house.ask("GET", &path, &[], "").await;
+            assert_eq!((status, &problem["code"]), (409, &json!("NotPersisted")), "{path}: {problem:#}");
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains(&format!("{id:?}")) && detail.contains("enable_persistence"), "{detail}");
+        }
+    };
+    // Before anybody has begun it, and after its end.
+    refuses("minimal").await;
+    let (_remote, _worker) = house.worker(NativeHost::default().agent(brief()).unwrap()).await;
+    for id in ["minimal", "ephemeral"] {
+        let run = house.until(id, "COMPLETED").await;
+        assert_eq!((&run["persistence"], &run["output"]), (&json!(id), &json!("otters")));
+        assert_eq!(run["usage"]["m"]["inputTokens"], 5, "{run:#}");
+        refuses(id).await;
+        let told = house.events(&format!("{BASE}/{id}/stream"), None).await.rest().await;
+        assert!(told.iter().all(|event| event.name != "entry"), "{told:#?}");
+        assert_eq!(told.last().unwrap().name, "agent.completed");
+    }
+    let listed = house.get(&format!("{BASE}?kind=brief&status=COMPLETED")).await;
+    for run in listed["items"].as_array().unwrap() {
+        assert!(run["persistence"] == run["key"] || run["persistence"] == "full", "{run:#}");
+    }
+    // A full one has it all, and so has one that somebody else depends on.
+    house.until("full", "COMPLETED").await;
+    let waits = house.until("waits", "WAITING").await;
+    assert_eq!(waits["persistence"], "full");
+    for (id, said) in [("full", "otters"), ("waits", "waits")] {
+        assert_eq!(house.get(&format!("{BASE}/{id}/messages")).await["items"][0]["content"], said);
+        for path in journal_of(id) {
+            let (status, answer) = house.ask("GET", &path, &[], "").await;
+            assert!(status == 200 || status == 404, "{path}: {answer:#}");
+        }
+    }
+}

@@ -142,7 +142,9 @@ async fn branch(caller: &Caller) -> Result<Vec<Entry>, Problem> {
 )]
 pub(super) async fn message(caller: Caller) -> Result<axum::Json<EntryView>, Problem> {
     let id: EntryId = caller.parsed("entryId", "entry")?;
-    let run = caller.run().await?.new.id;
+    let run = caller.run().await?;
+    run.check_kept()?;
+    let run = run.new.id;
     let missing = || Problem::not_found(format!("the run has no entry {id}; GET …/entries lists them"));
     let entry = caller.service.storage.entry(caller.org(), id).await;
     let entry = entry.map_err(|error| match error.kind() {

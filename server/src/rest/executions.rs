@@ -464,8 +464,9 @@ pub(super) async fn latest_checkpoint(caller: Caller) -> Result<axum::Json<Check
 )]
 pub(super) async fn checkpoint(caller: Caller) -> Result<axum::Json<CheckpointView>, Problem> {
     let sequence = caller.parsed("seq", "checkpoint")?;
-    let id = caller.run().await?.new.id;
-    checkpoint_response(&caller, id, sequence).await
+    let run = caller.run().await?;
+    run.check_kept()?;
+    checkpoint_response(&caller, run.new.id, sequence).await
 }
 
 async fn checkpoint_response(

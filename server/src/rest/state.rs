@@ -43,6 +43,7 @@ pub(super) async fn state(caller: Caller, mut query: QueryParams) -> Result<axum
     let key = query.get("key")?;
     query.reject_unknown()?;
     let run = caller.run().await?;
+    run.check_kept()?;
     let checkpoint_seq = (run.segment > 0).then_some(run.segment);
     let state = match checkpoint_seq {
         Some(sequence) => stored(&caller, run.new.id, sequence).await?,

@@ -208,7 +208,9 @@ pub(super) async fn tool_calls(caller: Caller, mut query: QueryParams) -> Result
     let status = status.transpose()?;
     let page = query.page()?;
     query.reject_unknown()?;
-    let run = caller.run().await?.new.id;
+    let run = caller.run().await?;
+    run.check_kept()?;
+    let run = run.new.id;
     let wanted = |task: &Task| {
         name.as_ref().is_none_or(|name| task.new.kind == *name) && status.is_none_or(|status| task.status == status)
     };
@@ -254,7 +256,9 @@ async fn filtered_page(
 )]
 pub(super) async fn tool_call(caller: Caller) -> Result<axum::Json<ToolCall>, Problem> {
     let id: TaskId = caller.parsed("taskId", "task")?;
-    let run = caller.run().await?.new.id;
+    let run = caller.run().await?;
+    run.check_kept()?;
+    let run = run.new.id;
     let missing = || Problem::not_found(format!("the run has no task {id}; GET …/tool-calls lists them"));
     let storage = &*caller.service.storage;
     let task = storage.task(caller.org(), run, id).await.map_err(|error| match error.kind() {
