@@ -8,6 +8,7 @@
 
 mod agents;
 mod checkpoints;
+mod child_news;
 mod children;
 mod claims;
 mod convert;

@@ -1,10 +1,11 @@
 //! Signals: sent, looked for, consumed from the mailbox.
 
+use super::child_news::as_sent;
 use super::leased_run::{CommitPlan, LeasedRun, MAX_CONFLICTS, too_many_conflicts};
 use super::{Adapter, Caller, convert, glob};
 use flovyn_core::Payload;
 use flovyn_core::id::{ExecutionId, SignalId};
-use flovyn_core::model::{Delivery, NewSignal, OpBody, OpKind, Signal, SignalStored, is_own_signal};
+use flovyn_core::model::{Delivery, NewSignal, OpBody, OpKind, Signal, SignalStored};
 use flovyn_proto::v1;
 use flovyn_server::protocol::to_status;
 use tonic::Status;
@@ -55,12 +56,12 @@ impl Adapter {
         Err(too_many_conflicts(&wire.agent_execution_id))
     }
 
-    /// The signals in a run's mailbox, oldest first, without those that the engine sends itself.
+    /// The signals in a run's mailbox, oldest first, without those that the engine sends itself; what a child tells it as the
+    /// child has named it.
     pub(super) async fn mailbox(&self, leased: &LeasedRun) -> Result<Vec<Signal>, Status> {
         let run = &leased.run.new;
-        let mut signals = self.unfenced()?.mailbox(run.org, run.id).await.map_err(to_status)?;
-        signals.retain(|signal| !is_own_signal(&signal.name));
-        Ok(signals)
+        let signals = self.unfenced()?.mailbox(run.org, run.id).await.map_err(to_status)?;
+        Ok(signals.into_iter().filter_map(as_sent).collect())
     }
 
     /// Sends a signal.

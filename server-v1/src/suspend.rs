@@ -8,8 +8,8 @@ use super::{Adapter, Caller, convert};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::{ExecutionId, TaskId};
 use flovyn_core::model::{
-    BatchEnd, Committed, Ends, Execution, Failure, Status as RunStatus, TaskStatus, Until, Wait, WaitReason,
-    child_signal,
+    BatchEnd, Committed, Ends, Execution, ExecutionFilter, Failure, MAX_PAGE, PageRequest, Status as RunStatus,
+    TaskStatus, Until, Wait, WaitReason, child_signal, event_signal,
 };
 use flovyn_proto::v1;
 use flovyn_proto::v1::suspend_agent_request::WaitCondition;
@@ -100,8 +100,13 @@ impl Adapter {
         match awaited {
             Awaited::Signal(name) => {
                 let there = self.mailbox(leased).await?.iter().any(|signal| signal.name == *name);
-                let (signals, reason) = (vec![name.clone()], Some(WaitReason::Signal));
-                Ok((!there).then(|| Wait { signals, reason, ..Wait::default() }))
+                if there {
+                    return Ok(None);
+                }
+                // What a child of the second protocol tells comes by a name of the child's, whatever its author calls it.
+                let mut signals = vec![name.clone()];
+                signals.extend(self.open_children(run).await?.into_iter().map(event_signal));
+                Ok(Some(Wait { signals, reason: Some(WaitReason::Signal), ..Wait::default() }))
             }
             Awaited::Tasks(ids, until) => {
                 let mut ends = Vec::with_capacity(ids.len());
@@ -123,6 +128,21 @@ impl Adapter {
                 }
                 let wait = |ends| Wait { ends: Some(ends), reason: Some(WaitReason::Signal), ..Wait::default() };
                 Ok(open_ends(ends, *until).map(wait))
+            }
+        }
+    }
+
+    /// The children of a run that have not ended.
+    async fn open_children(&self, run: &Execution) -> Result<Vec<ExecutionId>, Status> {
+        let statuses = RunStatus::ALL.into_iter().filter(|status| !status.is_terminal()).collect();
+        let filter = ExecutionFilter { parent: Some(run.new.id), statuses, ..ExecutionFilter::default() };
+        let (mut children, mut part) = (Vec::new(), PageRequest { limit: MAX_PAGE, after: None });
+        loop {
+            let page = self.storage().executions(run.new.org, filter.clone(), part.clone()).await.map_err(to_status)?;
+            children.extend(page.items.into_iter().map(|child| child.new.id));
+            match page.next {
+                Some(next) => part.after = Some(next),
+                None => return Ok(children),
             }
         }
     }

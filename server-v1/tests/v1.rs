@@ -3,6 +3,8 @@
 
 #[path = "v1/facts.rs"]
 mod facts;
+#[path = "v1/families.rs"]
+mod families;
 #[path = "v1/guards.rs"]
 mod guards;
 #[path = "../../server/tests/house/mod.rs"]

@@ -181,7 +181,7 @@ async fn spawn(ctx: &mut Ctx, input: Value) -> String {
     answer.child_execution_id
 }
 
-async fn child_events(ctx: &mut Ctx, children: &[String]) -> Vec<v1::ChildEventInfo> {
+pub(crate) async fn child_events(ctx: &mut Ctx, children: &[String]) -> Vec<v1::ChildEventInfo> {
     let request = v1::PollChildEventsRequest {
         org_id: "default".into(),
         parent_execution_id: ctx.id(),
@@ -190,11 +190,11 @@ async fn child_events(ctx: &mut Ctx, children: &[String]) -> Vec<v1::ChildEventI
     ctx.wire.agents.poll_child_events(request).await.unwrap().into_inner().events
 }
 
-fn all(children: &[String]) -> WaitCondition {
+pub(crate) fn all(children: &[String]) -> WaitCondition {
     WaitCondition::WaitForAllChildren(v1::WaitForAllChildren { child_execution_ids: children.to_vec() })
 }
 
-fn first(children: &[String]) -> WaitCondition {
+pub(crate) fn first(children: &[String]) -> WaitCondition {
     WaitCondition::WaitForChildEvent(v1::WaitForChildEvent { child_execution_ids: children.to_vec() })
 }
 

@@ -331,6 +331,11 @@ impl Ctx {
         self.wire.agents.consume_signals(request).await.unwrap().into_inner().signals
     }
 
+    pub(crate) async fn has_signal(&mut self, name: &str) -> bool {
+        let request = v1::HasSignalRequest { agent_execution_id: self.id(), signal_name: name.to_owned() };
+        self.wire.agents.has_signal(request).await.unwrap().into_inner().has_signal
+    }
+
     /// Checkpoints and waits; the code ends here.
     pub(crate) async fn suspend<T>(&mut self, on: WaitCondition) -> Result<T, Stop> {
         self.checkpoint().await?;
