@@ -7,6 +7,7 @@ import { join } from "node:path";
 
 import {
   agent,
+  Blob,
   connect,
   type Event,
   FlovynError,
@@ -21,6 +22,8 @@ import {
   ApprovalRequest,
   llm,
   ModelError,
+  type Part,
+  type Provider,
   reactAgent,
   type Toolkit,
   tool,
@@ -55,6 +58,46 @@ function told(fake: FakeLlm): string[] {
   const text = (content: Block["content"]): string =>
     typeof content === "string" ? content : (content ?? []).map((part) => part.text ?? "").join("");
   return blocks.filter(({ type }) => type === "tool_result").map(({ content }) => text(content));
+}
+
+/** An image of two by two points. */
+const PNG = Buffer.from(
+  "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGNgZGJmYWVj4Obh5eMXAAAB4wBn7AMaCAAAAABJRU5ErkJggg==",
+  "base64",
+);
+const BASE64 = PNG.toString("base64");
+const DATA_URL = `data:image/png;base64,${BASE64}`;
+
+/** Parts with the image: as this package writes them, and as others do. */
+const PARTS: Record<string, unknown> = {
+  ours: { type: "media", mime: "image/png", source: { base64: BASE64 } },
+  // Bytes inside a value are base64 in JSON.
+  "ours, of bytes": { type: "media", mime: "image/png", source: { base64: PNG } },
+  anthropic: { type: "image", source: { type: "base64", media_type: "image/png", data: BASE64 } },
+  "openai chat": { type: "image_url", image_url: { url: DATA_URL } },
+  "openai responses": { type: "input_image", image_url: DATA_URL },
+  mcp: { type: "image", data: new Uint8Array(PNG), mimeType: "image/png" },
+};
+
+/** The images in a request, as the three wires write them, in their order. */
+function images(sent: unknown): string[] {
+  if (typeof sent !== "object" || sent === null) return [];
+  type Image = { type?: string; source?: { data: string }; image_url?: string | { url: string } };
+  const { type, source, image_url: address } = sent as Image;
+  if (type === "image" && source !== undefined) return [source.data];
+  if ((type === "image_url" || type === "input_image") && address !== undefined) {
+    return [(typeof address === "string" ? address : address.url).replace("data:image/png;base64,", "")];
+  }
+  return Object.values(sent).flatMap(images);
+}
+
+/** A provider for each wire, of those whose models are known to take images. */
+function seeing(fake: FakeLlm): Record<string, Provider> {
+  return {
+    anthropic: { baseUrl: fake.url, key: "none" },
+    local: { baseUrl: fake.openaiUrl },
+    openai: { baseUrl: fake.openaiUrl, key: "none" },
+  };
 }
 
 /** Waits until a run waits for a signal. */
@@ -212,6 +255,102 @@ describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (b
     });
     await run(assistant, "Count.", { url: await backend.open() });
     expect(told(fake)[0]).toContain("Lines 3 to 92 are left out");
+  });
+});
+
+describe.each(BACKENDS.filter(({ name }) => name === "memory" || name === "sqlite"))("images on $name", (backend) => {
+  const around = Buffer.concat([Buffer.from("before"), PNG, Buffer.from("after")]);
+  const returned: Record<string, { value: unknown; shows: number; says?: string }> = {
+    buffer: { value: PNG, shows: 1 },
+    bytes: { value: new Uint8Array(PNG), shows: 1 },
+    "a part of a buffer": { value: new Uint8Array(around.buffer, around.byteOffset + 6, PNG.length), shows: 1 },
+    blob: { value: new Blob(PNG), shows: 1 },
+    text: { value: new TextEncoder().encode("Otters hold hands. 🦦"), shows: 0, says: "Otters hold hands. 🦦" },
+    "large text": { value: Buffer.from("They float. ".repeat(6_000)), shows: 0, says: "They float. They float. " },
+    binary: { value: Buffer.from("7f454c460000ff", "hex"), shows: 0, says: "[7 bytes of binary data (application/x-elf)" },
+    nothing: { value: new Uint8Array(0), shows: 0 },
+    list: { value: [{ type: "text", text: "Two of them:" }, PARTS["ours"], PARTS["mcp"]], shows: 2, says: "Two of them:" },
+    outcome: { value: { content: [PARTS["mcp"]], isError: false }, shows: 1 },
+    data: { value: [{ type: "image", title: "Otters" }], shows: 0, says: '[{"title":"Otters","type":"image"}]' },
+    ...Object.fromEntries(Object.entries(PARTS).map(([name, value]) => [name, { value, shows: 1 }])),
+  };
+  const paint = task(
+    "paint",
+    { input: z.object({ what: z.string() }), description: "Paints." },
+    async ({ what }): Promise<unknown> => returned[what]?.value,
+  );
+
+  test.each(["anthropic", "local", "openai"])("and bytes of tools reach the model, by %s", async (provider) => {
+    const fake = model([...Object.keys(returned).map((what) => toolCall("paint", { what })), turn("Seen.")]);
+    const tools = [tool(paint, { effect: "read" })];
+    const assistant = reactAgent("painter", { model: `${provider}/any`, tools, providers: seeing(fake) });
+    const { text, turns } = await run(assistant, "Paint.", { url: await backend.open() });
+    expect([text, turns]).toEqual(["Seen.", Object.keys(returned).length + 1]);
+    const all = Object.values(returned);
+    const sent = fake.calls.at(-1)?.body;
+    expect(images(sent)).toEqual(Array(all.reduce((sum, { shows }) => sum + shows, 0)).fill(BASE64));
+    const whole = JSON.stringify(sent);
+    for (const { says = "" } of all) expect(whole).toContain(JSON.stringify(says).slice(1, -1));
+    // Not as a text either, which would cost a window and show nothing.
+    expect(whole.split(BASE64).length - 1).toBe(images(sent).length);
+  });
+
+  test("of a prompt are taken in every shape, and what is none is refused in words", async () => {
+    const fake = model([turn("I see.")]);
+    const url = await backend.open();
+    const look = (provider: string, ...userParts: unknown[]): Promise<unknown> => {
+      const assistant = reactAgent(`${provider}-viewer`, { model: `${provider}/any`, providers: seeing(fake) });
+      return run(assistant, { userPrompt: "Look.", userParts: userParts as Part[] }, { url });
+    };
+    const all = Object.values(PARTS).map((part) => ["anthropic", part] as const);
+    // What is read in one shape is written in that of the wire.
+    for (const [provider, part] of [...all, ["local", PARTS["anthropic"]], ["openai", PARTS["openai chat"]]] as const) {
+      await look(provider, part);
+      expect(images(fake.calls.at(-1)?.body)).toEqual([BASE64]);
+    }
+    const { paid } = fake;
+    const refused = look("anthropic", PARTS["ours"], { type: "video" });
+    await expect(refused).rejects.toThrow(/userParts\[1\].*no part of the type "video"/);
+    const bitmap = { type: "image", data: Buffer.from("BM12345678"), mimeType: "image/png" };
+    await expect(look("anthropic", bitmap)).rejects.toThrow(/userParts\[0\].*its bytes are image\/bmp/);
+    expect(fake.paid).toBe(paid);
+  });
+
+  test("of a message in a chat are taken in every shape", async () => {
+    const fake = model([turn("Hello."), turn("I see.")]);
+    const chat = reactAgent("chat", { model: "anthropic/any", mode: "chat", providers: seeing(fake) });
+    const client = await connect(await backend.open());
+    await client.worker({ agents: [chat] }).start();
+    const handle = await client.start(chat, "Hi.");
+    await waits(handle, "userMessage");
+    await handle.signal("userMessage", { text: "And these?", parts: [...Object.values(PARTS), { type: "video" }] });
+    await until(() => fake.paid === 2);
+    await handle.cancel({ mode: "hard" });
+    await client.close();
+    const sent = fake.calls.at(-1)?.body;
+    expect(images(sent)).toEqual(Object.values(PARTS).map(() => BASE64));
+    // Nobody waits for an answer to a signal, so the model is told.
+    expect(JSON.stringify(sent)).toContain("no part of the type");
+    expect(JSON.stringify(sent)).toContain("And these?");
+  });
+
+  test.each(["anthropic", "local", "openai"])("are shown by model calls as steps, by %s", async (provider) => {
+    const place = folder();
+    writeFileSync(join(place, "otter.png"), PNG);
+    const fake = model([toolCall("paint", { what: "buffer" }), turn("Points.")]);
+    const which = `${provider}/any`;
+    const viewer = agent("viewer", async (ctx) => {
+      const parts = [{ type: "text", text: "What is in it?" }, PARTS["ours"]] as Part[];
+      ctx.appendEntry("user", { role: "user", parts });
+      const first = await llm.generate(ctx, { model: which, tools: [paint] });
+      ctx.appendEntry("assistant", first.message);
+      for (const call of first.toolCalls) ctx.appendEntry("tool_result", toolResult(call, await tools.read("otter.png")));
+      const messages = [{ role: "user" as const, parts: [PARTS["ours, of bytes"]] as Part[] }];
+      return (await llm.generate(ctx, { model: which, messages })).text;
+    });
+    const toolkit = { providers: seeing(fake), workingDirectory: place };
+    expect(await run(viewer, undefined, { url: await backend.open(), toolkit })).toBe("Points.");
+    expect(fake.calls.map(({ body }) => images(body))).toEqual([[BASE64], [BASE64, BASE64, BASE64]]);
   });
 });
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime
 import enum
 import functools
+import json
+import random
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, TypedDict
+from typing import Annotated, Any, Literal, Optional, TypedDict, cast
 
 import flovyn
 import pydantic
@@ -327,6 +332,171 @@ def test_faults_of_a_provider_are_survived(url: str) -> None:
         assert flovyn.run(assistant, "Well?", url=url, timeout=60).text == "At last."
         assert [call.outcome for call in fake.calls] == ["faulted"] * 4 + ["completed"]
         assert fake.paid == 1
+
+
+# ── images and bytes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def png(width: int, height: int) -> bytes:
+    """Return an image of noise, which no compression makes small."""
+    rows = b"".join(b"\0" + random.Random(row).randbytes(3 * width) for row in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    framed = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(framed)
+
+
+PNG, LARGE_PNG = png(4, 3), png(200, 200)
+BASE64 = base64.b64encode(PNG).decode()
+DATA_URL = f"data:image/png;base64,{BASE64}"
+PARTS: dict[str, dict[str, Any]] = {
+    "ours": {"type": "media", "mime": "image/png", "source": {"base64": BASE64}},
+    # Bytes inside a value are base64 in JSON.
+    "ours, of bytes": {"type": "media", "mime": "image/png", "source": {"base64": PNG}},
+    "anthropic": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": BASE64}},
+    "anthropic, of bytes": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+    "openai chat": {"type": "image_url", "image_url": {"url": DATA_URL}},
+    "openai responses": {"type": "input_image", "image_url": DATA_URL},
+    "mcp": {"type": "image", "data": BASE64, "mimeType": "image/png"},
+}
+
+
+def images(sent: Any) -> list[bytes]:
+    """Return the images in a request, as the three wires write them, in their order."""
+    if isinstance(sent, list):
+        return [image for one in cast("list[Any]", sent) for image in images(one)]
+    match sent:
+        case {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": str(data)}}:
+            return [base64.b64decode(data, validate=True)]
+        case {"type": "image_url", "image_url": {"url": str(url)}} | {"type": "input_image", "image_url": str(url)}:
+            return [base64.b64decode(url.removeprefix("data:image/png;base64,"), validate=True)]
+        case dict():
+            return images(list(cast("dict[str, Any]", sent).values()))
+        case _:
+            return []
+
+
+def seeing(fake: Any) -> dict[str, Provider]:
+    """Return a provider for each wire, of those whose models are known to take images."""
+    return {
+        "anthropic": Provider(base_url=fake.url, key="none"),
+        "local": Provider(base_url=fake.openai_url),
+        "openai": Provider(base_url=fake.openai_url, key="none"),
+    }
+
+
+RETURNED: dict[str, tuple[Any, list[bytes], str]] = {
+    "image": (PNG, [PNG], ""),
+    "large image": (LARGE_PNG, [LARGE_PNG], ""),
+    "blob": (flovyn.Blob(PNG), [PNG], ""),
+    "text": ("Otters hold hands. 🦦".encode(), [], "Otters hold hands. 🦦"),
+    "large text": (b"They float. " * 6_000, [], "They float. They float. "),
+    "binary": (b"\x7fELF\0\0\xff", [], "[7 bytes of binary data (application/x-elf): not shown."),
+    "nothing": (b"", [], ""),
+    "list": ([{"type": "text", "text": "Two of them:"}, PARTS["ours"], PARTS["anthropic"]], [PNG, PNG], "Two of them:"),
+    "outcome": ({"content": [PARTS["mcp"]], "isError": False}, [PNG], ""),
+    "data": ([{"type": "image", "title": "Otters"}], [], '[{"title":"Otters","type":"image"}]'),
+    **{name: (part, [PNG], "") for name, part in PARTS.items()},
+}
+
+
+@flovyn.task
+async def paint(what: str) -> Any:
+    """Paint something."""
+    return RETURNED[what][0]
+
+
+def sketch() -> bytearray:
+    """Sketch something."""
+    return bytearray(PNG)
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "local", "openai"])
+def test_images_and_bytes_of_tools_reach_the_model(url: str, provider: str) -> None:
+    turns = [tool_call("paint", {"what": name}) for name in RETURNED]
+    with fake_llm([*turns, tool_call("sketch"), turn("Seen.")]) as fake:
+        kit = [tool(paint, effect="read"), tool(sketch, effect="read")]
+        assistant = react_agent(model=f"{provider}/any", tools=kit, providers=seeing(fake))
+        outcome = flovyn.run(assistant, "Paint.", url=url, timeout=PATIENCE_S)
+        assert (outcome.text, outcome.turns) == ("Seen.", len(RETURNED) + 2)
+        assert {call.outcome for call in fake.calls} == {"completed"}
+        sent = fake.calls[-1].body
+    expected = [image for _, images, _ in RETURNED.values() for image in images]
+    assert images(sent) == [*expected, PNG]
+    whole = json.dumps(sent, ensure_ascii=False)
+    for _, _, text in RETURNED.values():
+        assert json.dumps(text, ensure_ascii=False)[1:-1] in whole
+    # Not as a text either, which would cost a window and show nothing.
+    assert whole.count(BASE64) == images(sent).count(PNG)
+
+
+@pytest.mark.parametrize("shape", PARTS)
+def test_a_prompt_has_images_of_every_shape(url: str, shape: str) -> None:
+    with fake_llm([turn("I see.").times(3)]) as fake:
+        # What is read in one shape is written in that of the wire.
+        for provider in ("anthropic", "local", "openai") if shape in ("anthropic", "openai chat") else ("anthropic",):
+            assistant = react_agent(model=f"{provider}/any", providers=seeing(fake))
+            prompt = RunInput("Look.", parts=[PARTS[shape]])
+            assert flovyn.run(assistant, prompt, url=url, timeout=PATIENCE_S).text == "I see."
+            assert images(fake.calls[-1].body) == [PNG] and "Look." in json.dumps(fake.calls[-1].body)
+
+
+def test_a_part_that_nobody_can_read_is_refused_in_words(url: str) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"type": "video", "url": "https://a"}, 'no part of the type "video"'),
+        ({"type": "image", "data": b"BM12345678", "mimeType": "image/png"}, "its bytes are image/bmp"),
+        ({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, "use http:, https: or data:"),
+    ]
+    with fake_llm([turn("Hm.")]) as fake:
+        assistant = react_agent(model="anthropic/any", providers=seeing(fake))
+        for part, said in wrong:
+            with pytest.raises(flovyn.FlovynError, match=r"userParts\[1\]") as refused:
+                flovyn.run(assistant, RunInput("Look.", parts=[PARTS["mcp"], part]), url=url, timeout=PATIENCE_S)
+            assert said in str(refused.value)
+        assert fake.paid == 0
+
+
+async def test_a_message_of_a_chat_has_images_of_every_shape(url: str) -> None:
+    with fake_llm([turn("Hello."), turn("I see.")]) as fake:
+        assistant = react_agent(model="anthropic/any", mode="chat", providers=seeing(fake))
+        async with flovyn.connect(url) as client, client.worker(agents=[assistant]):
+            run = await client.start(assistant, "Hi.")
+            said = {"text": "And these?", "parts": [*PARTS.values(), {"type": "video"}]}
+            await run.signal("userMessage", said, delivery="next_turn")
+            answers = 0
+            async for event in run.stream():
+                answers += (
+                    isinstance(event, flovyn.Entry) and event.role == "assistant" and event.entry_type == "message"
+                )
+                if answers == 2:
+                    break
+            await run.cancel()
+        sent = fake.calls[-1].body
+        assert images(sent) == [PNG] * len(PARTS)
+        # Nobody waits for an answer to a signal, so the model is told.
+        assert "no part of the type" in json.dumps(sent) and "And these?" in json.dumps(sent)
+
+
+@flovyn.agent
+async def viewer(ctx: flovyn.AgentContext, model: str) -> str:
+    ctx.append_entry("user", {"role": "user", "parts": [{"type": "text", "text": "What is in it?"}, PARTS["ours"]]})
+    asked = await llm.generate(ctx.context_ref(), model=model, tools=[paint])
+    ctx.append_entry("assistant", asked.message)
+    for call in asked.tool_calls:
+        ctx.append_entry("tool_result", llm.tool_result(call, await tools.read("large.png")))
+    said: dict[str, Any] = {"role": "user", "parts": [PARTS["ours, of bytes"]]}
+    return (await llm.generate(ctx.context_ref(), model=model, messages=[said])).text
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "local", "openai"])
+def test_model_calls_as_steps_are_shown_images(url: str, tmp_path: Path, provider: str) -> None:
+    (tmp_path / "large.png").write_bytes(LARGE_PNG)
+    with fake_llm([tool_call("paint", {"what": "image"}), turn("Noise.")]) as fake:
+        kit = Toolkit(providers=seeing(fake), working_directory=tmp_path)
+        assert flovyn.run(viewer, f"{provider}/any", url=url, toolkit=kit, timeout=PATIENCE_S) == "Noise."
+        assert [images(call.body) for call in fake.calls] == [[PNG], [PNG, LARGE_PNG, PNG]]
 
 
 # ── killed ──────────────────────────────────────────────────────────────────────────────────────────────────────────
