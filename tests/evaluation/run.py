@@ -2,7 +2,7 @@
 
 Without a model: a scripted one makes the mistakes of models, and the command is killed at random moments and resumed. All
 sixty end alike, and no answer that a run had recorded is asked for again. With one: the same tasks, and what was solved,
-for how many tokens, how many dollars and how long.
+for how many tokens, how many dollars and how long. Without a model that mode is tried too, against a scripted one.
 
 Usage: run.py [--model MODEL] [--only NAME,NAME] [--seed SEED]
 """
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -24,15 +25,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flovyn.testing import fake_llm
+from flovyn.testing import fake_llm, tool_call, turn
 from flovyn.testing.scripted import FakeLlm
 from script import plan
 from tasks import BUGS, Bug
 
 FLOVYN = Path(sys.executable).parent / "flovyn"
 WIRES = ("anthropic/claude-sonnet-5-5", "openai/gpt-5.5", "local/any")
+BUGS_IN_ALL = 60
 KILLS = 3
+FEWEST_KILLS = BUGS_IN_ALL * KILLS // 2
+"""Of all bugs together: it is all of them as a rule. Where most commands end before they are killed, little was tested."""
 PATIENCE_S = 120.0
+REPORT = re.compile(
+    r"(?P<solved>\d+) of (?P<tasks>\d+) tasks solved, (?P<calls>\d+) model calls, (?P<tokens>\d+) tokens, "
+    r"(?P<cost>\$\d+\.\d\d|cost unknown), (?P<seconds>\d+) s with (?P<model>\S+)"
+)
+"""What is printed of a real model."""
 
 
 @dataclass
@@ -46,6 +55,17 @@ class Solved:
     tokens: int = 0
     cost: float | None = None
     seconds: float = 0.0
+
+
+def endpoints(fake: FakeLlm) -> dict[str, str]:
+    """Return the variables by which a scripted model stands for real ones."""
+    urls = {
+        "ANTHROPIC": fake.url,
+        "OPENAI": fake.openai_url,
+        "LOCAL": fake.openai_url,
+    }
+    addresses = {f"{name}_BASE_URL": url for name, url in urls.items()}
+    return addresses | {f"{name}_API_KEY": "none" for name in urls}
 
 
 class Place:
@@ -81,15 +101,7 @@ class Place:
             "FLOVYN_HOME": str(self.home),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        if fake is not None:
-            urls = {
-                "ANTHROPIC": fake.url,
-                "OPENAI": fake.openai_url,
-                "LOCAL": fake.openai_url,
-            }
-            for name, url in urls.items():
-                given |= {f"{name}_BASE_URL": url, f"{name}_API_KEY": "none"}
-        return given
+        return given if fake is None else given | endpoints(fake)
 
     def has_session(self, environment: dict[str, str]) -> bool:
         """Tell whether the prompt has begun a session."""
@@ -119,7 +131,10 @@ class Place:
         return found
 
     def passes(self) -> bool:
-        """Tell whether the bug is mended."""
+        """Tell whether the bug is mended, and the check is the one that was given."""
+        given = self.repository / "check.py"
+        if not given.exists() or given.read_text() != self.bug.check_module:
+            return False
         check = [sys.executable, "-B", "check.py"]
         return (
             subprocess.run(
@@ -237,6 +252,52 @@ def with_model(bug: Bug, model: str) -> Solved:
         return solved
 
 
+def smoke() -> list[str]:
+    """Run the mode for real models against a scripted one, and tell what is wrong with what it prints."""
+    bug = BUGS[0]
+    # The check passes for whoever rewrites it, and that mends nothing.
+    cheat = tool_call("bash", {"command": "echo > check.py"})
+    found: list[str] = []
+    for model, turns, solved, has_price in (
+        (WIRES[0], plan(bug, 0).turns, 1, True),
+        ("local/any", [cheat, turn("Mended.")], 0, False),
+    ):
+        with fake_llm(turns) as fake:
+            command = [sys.executable, __file__, "--model", model, "--only", bug.name]
+            run = subprocess.run(
+                command,
+                env=os.environ | endpoints(fake),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            paid = fake.paid
+        told = run.stdout.strip().rsplit("\n", 1)[-1]
+        report = REPORT.fullmatch(told)
+        if report is None:
+            found.append(f"with {model} it printed {run.stdout}{run.stderr}")
+            continue
+        print(f"  against a scripted model: {told}")
+        counts = {
+            name: int(report[name]) for name in ("solved", "tasks", "calls", "tokens")
+        }
+        is_right = (
+            counts["solved"] == solved
+            and counts["tasks"] == 1
+            and counts["calls"] == paid > 0
+            and counts["tokens"] > paid
+            and (report["cost"] not in ("cost unknown", "$0.00")) == has_price
+            and report["model"] == model
+            and run.returncode == 1 - solved
+        )
+        if not is_right:
+            found.append(
+                f"with {model}, {paid} answers paid and exit {run.returncode}: {told}"
+            )
+    return found
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     arguments.add_argument(
@@ -250,6 +311,11 @@ def main() -> None:
     )
     given = arguments.parse_args()
     names = [name for name in given.only.split(",") if name]
+    unknown = set(names) - {bug.name for bug in BUGS}
+    if unknown:
+        sys.exit(f"there is no task {', '.join(sorted(unknown))}")
+    if len({bug.name for bug in BUGS}) != BUGS_IN_ALL:
+        sys.exit(f"there are {len(BUGS)} bugs, and not {BUGS_IN_ALL} by their names")
     chosen = [
         (number, bug)
         for number, bug in enumerate(BUGS)
@@ -276,6 +342,7 @@ def main() -> None:
         done = list(pool.map(solve, chosen))
     right = sum(not solved.faults for solved in done)
     words = f"{right} of {len(done)} tasks solved, {sum(solved.calls for solved in done)} model calls"
+    faults: list[str] = []
     if given.model:
         costs = [solved.cost for solved in done]
         total = (
@@ -289,10 +356,15 @@ def main() -> None:
         )
         print(f"{words}, {tokens} tokens, {total}, {seconds:.0f} s with {given.model}")
     else:
-        print(
-            f"{words} paid, {sum(solved.kills for solved in done)} kills (seed {given.seed})"
-        )
-    sys.exit(0 if right == len(done) else 1)
+        kills = sum(solved.kills for solved in done)
+        if not names:
+            faults += smoke()
+            if kills < FEWEST_KILLS:
+                faults.append(f"{kills} kills are fewer than {FEWEST_KILLS}")
+        print(f"{words} paid, {kills} kills (seed {given.seed})")
+    for fault in faults:
+        print(f"  {fault}")
+    sys.exit(0 if right == len(done) and not faults else 1)
 
 
 if __name__ == "__main__":

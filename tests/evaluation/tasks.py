@@ -33,13 +33,16 @@ class Bug:
             "possible, run the check again, and say in a sentence what was wrong. Do not change check.py."
         )
 
+    @property
+    def check_module(self) -> str:
+        """The module that fails until the bug is mended."""
+        checks = "\n".join(f"assert {one.strip()}" for one in self.check.split(" & "))
+        return f"from {self.name} import *\n\n{checks}\nprint('all is well')\n"
+
     def write(self, folder: Path) -> None:
         """Lay the repository out."""
         (folder / self.module).write_text(self.code)
-        checks = "\n".join(f"assert {one.strip()}" for one in self.check.split(" & "))
-        (folder / "check.py").write_text(
-            f"from {self.name} import *\n\n{checks}\nprint('all is well')\n"
-        )
+        (folder / "check.py").write_text(self.check_module)
 
 
 def _bug(name: str, code: str, wrong: str, right: str, check: str) -> Bug:
