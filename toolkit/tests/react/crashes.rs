@@ -1,18 +1,26 @@
 //! A process that dies at every commit in turn: the conversation stays valid and no model call that ended is made again.
 
 use super::delegates::{asked, asked_with, asking, boss, named, plain, with_id};
+use super::outputs::{Otter, gives, input, registry, right};
 use super::timeless::timeless;
 use super::*;
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
+use flovyn_core::sync::Mutex;
 use flovyn_core::testing::{Harness, Proof};
 use flovyn_toolkit::fake_llm::Outcome;
-use flovyn_toolkit::react::{Delegate, Delivery, KIND};
+use flovyn_toolkit::react::{Delegate, Delivery, KIND, OutputSpec};
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
 
 fn harness(fake: &FakeLlm, agent: ReactAgent, input: &AgentInput) -> Harness {
+    harness_of(&models(fake), agent, input)
+}
+
+/// The same with the model of the input, from among these.
+fn harness_of(models: &Registry, agent: ReactAgent, input: &AgentInput) -> Harness {
+    let asked = input.model.to_string();
     let generate =
-        LlmGenerate::new(timeless(models(fake).resolve("fake/m").expect("a model"))).with_policy(RetryPolicy::never());
+        LlmGenerate::new(timeless(models.resolve(&asked).expect("a model"))).with_policy(RetryPolicy::never());
     let host = move || {
         let host = NativeHost::default().agent(agent.clone()).and_then(|host| host.task(generate.clone()));
         host.and_then(|host| host.task(Note)?.task(Gate::new("meet"))).expect("every kind once")
@@ -102,6 +110,42 @@ async fn a_compaction_survives_a_crash_at_every_commit() {
     let proof = holds(&fake, harness(&fake, agent(), &input), 5).await;
     let entries = proof.observed.expect("what it left").entries;
     assert!(entries.iter().any(|entry| entry.starts_with("user: ") && entry.contains("bytes")), "{entries:#?}");
+}
+
+/// The wrong answer is recorded, and what was wrong with it; only then is the model asked again.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_a_form_survives_a_crash_at_every_commit() {
+    for (wire, form) in [("anthropic", "native"), ("anthropic", "tool"), ("chat", "tool"), ("responses", "native")] {
+        let script = Script::new([
+            Turn::call("note", json!({"text": "otters"})),
+            gives(form, &json!({"name": "Lutra", "age": 0, "friends": []})),
+            gives(form, &right()),
+        ]);
+        let fake = FakeLlm::start(script).expect("a server");
+        let input = input(wire, form, OutputSpec::of::<Otter>());
+        let runs = Arc::new(Mutex::new(Vec::new()));
+        let kept = runs.clone();
+        let harness = harness_of(&registry(&fake), agent(), &input).outside(move |run| {
+            kept.lock().push(run);
+            async {}
+        });
+        let proof = holds(&fake, harness, 3).await;
+        let runs = std::mem::take(&mut *runs.lock());
+        assert_eq!(runs.len(), proof.runs, "{wire} {form}");
+        // The harness compares long values by their size alone.
+        for run in runs {
+            let outcome = outcome(&run).await;
+            assert_eq!((outcome.output, outcome.turns), (Some(right()), 3), "{wire} {form}");
+            assert_eq!(outcome.usage.0.values().map(|usage| usage.calls).sum::<u64>(), 3, "{wire} {form}");
+            let said = told(&run).await;
+            let faults = said.iter().filter(|line| line.contains("- /age: 0 is less than the minimum of 1")).count();
+            let answers = match form {
+                "native" => said.iter().filter(|line| line.starts_with("assistant: {")).count(),
+                _ => said.iter().filter(|line| *line == "assistant: call final_answer").count(),
+            };
+            assert_eq!((faults, answers), (1, 2), "{wire} {form}: {said:#?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -97,6 +97,46 @@ async fn the_answer_of_a_delegate_is_the_result_of_its_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_long_answer_of_a_delegate_is_shown_in_part_and_can_be_read() {
+    let answer: String = (1..=9_000).map(|line| format!("otter {line}\n")).collect();
+    let word = "seals ".repeat(20_000);
+    let read = |id: &str| Turn::call("read_result", json!({"call_id": id, "offset": 4_321, "limit": 1}));
+    let script = Script::new([
+        Turn::text(&answer).when(asked("Look at otters")),
+        with_id("call_otter", Turn::call("otter", json!({"task": "Look at otters."}))),
+        read("call_otter"),
+        with_id("call_plain", Turn::call("plain", json!({"word": word}))),
+        Turn::text("Done."),
+    ]);
+    let family = Family::new(script, boss()).await;
+    let run = family.start(&ask("What is new?")).await;
+    assert_eq!(outcome(&run).await.text, "Done.");
+    let said = told(&run).await;
+    let result = |name: &str| {
+        let begin = format!("tool_result: {name} = ");
+        said.iter().find_map(|line| line.strip_prefix(&begin)).unwrap_or_else(|| panic!("{name}: {said:#?}"))
+    };
+    let shown = result("otter");
+    assert!(shown.len() < 50 * 1024 && answer.len() > 90_000, "{} of {} bytes", shown.len(), answer.len());
+    assert!(shown.starts_with("otter 1\notter 2\n") && shown.ends_with("otter 8999\notter 9000\n"), "{shown}");
+    let note = "Read them with read_result: call_id=\"call_otter\"";
+    assert!(shown.contains("in 9000 lines") && shown.contains(note), "{shown}");
+    assert!(result("read_result").starts_with("  4321\totter 4321\n"), "{}", result("read_result"));
+    let shown = result("plain");
+    assert!(shown.starts_with("plain said seals seals") && shown.len() < 52 * 1024, "{} bytes", shown.len());
+    // The boss's models are sent no more either, and the child has its answer whole.
+    let sent = |request: &Value| {
+        let messages = request["messages"].as_array().into_iter().flatten();
+        let blocks = messages.flat_map(|message| message["content"].as_array().into_iter().flatten());
+        blocks.filter(|block| block["type"] == "tool_result").map(|block| block.to_string().len()).max()
+    };
+    let most = family.fake.requests().iter().filter_map(|request| sent(&request.body)).max();
+    assert!(most.is_some_and(|most| most < 60 * 1024), "{most:?} bytes");
+    let child = family.child(&run).await;
+    assert_eq!(outcome(&child).await.text, answer);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn delegates_of_one_turn_work_beside_each_other() {
     let script = Script::new([
         Turn::call("meet", json!({})).when(asked_with("Meet", false)),

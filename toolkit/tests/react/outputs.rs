@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-struct Otter {
+pub(crate) struct Otter {
     /// Its name.
     name: String,
     #[schemars(range(min = 1))]
@@ -24,7 +24,7 @@ struct Friend {
     name: String,
 }
 
-fn right() -> Value {
+pub(crate) fn right() -> Value {
     json!({"name": "Lutra", "age": 3, "friends": [{"name": "Enhydra"}]})
 }
 
@@ -33,7 +33,7 @@ fn otter() -> Otter {
 }
 
 /// A provider for each wire, which can force answers into a form (`native`) or cannot (`tool`).
-fn registry(fake: &FakeLlm) -> Registry {
+pub(crate) fn registry(fake: &FakeLlm) -> Registry {
     let mut models = Registry::new();
     let wires = [
         ("anthropic", Api::AnthropicMessages, fake.url()),
@@ -58,14 +58,14 @@ async fn backend(turns: Vec<Turn>) -> (FakeLlm, FlovynClient, Worker) {
 }
 
 /// An answer of a model that was asked in this way.
-fn gives(form: &str, value: &Value) -> Turn {
+pub(crate) fn gives(form: &str, value: &Value) -> Turn {
     match form {
         "native" => Turn::text(value.to_string()),
         _ => Turn::call("final_answer", value.clone()),
     }
 }
 
-fn input(wire: &str, form: &str, output: OutputSpec) -> AgentInput {
+pub(crate) fn input(wire: &str, form: &str, output: OutputSpec) -> AgentInput {
     let config = AgentConfig { output: Some(output), ..AgentConfig::default() };
     AgentInput { config, ..AgentInput::new(&format!("{wire}/{form}"), "Which otter?") }
 }
