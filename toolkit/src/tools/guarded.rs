@@ -47,10 +47,19 @@ const FILES: &[&str] = &[
     ".cshrc",
     ".tcshrc",
     ".inputrc",
+    ".exrc",
+    ".vimrc",
+    ".gvimrc",
+    ".nvimrc",
+    ".nvim.lua",
+    ".dir-locals.el",
+    ".dir-locals-2.el",
     ".pre-commit-config.yaml",
     "lefthook.yml",
     ".lefthook.yml",
 ];
+/// The ends of the names of files with tasks and settings of an editor.
+const ENDINGS: &[&str] = &[".code-workspace"];
 /// What of a git directory is run or obeyed; the rest is data.
 const OF_GIT: &[&str] = &["hooks", "config", "config.worktree", "info", "modules"];
 
@@ -134,8 +143,9 @@ pub(crate) fn runs_later(path: &Path) -> bool {
             _ => None,
         })
         .collect();
-    let is_file = names.last().is_some_and(|name| FILES.contains(&name.as_str()));
-    is_file || names.iter().any(|name| FOLDERS.contains(&name.as_str()))
+    let is_named =
+        |name: &String| FILES.contains(&name.as_str()) || ENDINGS.iter().any(|ending| name.ends_with(ending));
+    names.last().is_some_and(is_named) || names.iter().any(|name| FOLDERS.contains(&name.as_str()))
 }
 
 /// The existing paths with keys of the user, without links.
@@ -341,14 +351,37 @@ mod tests {
             ".flovyn/settings.json",
             ".husky/pre-push",
             "/home/me/.bashrc",
+            ".exrc",
+            "sub/.vimrc",
+            ".gvimrc",
+            ".nvimrc",
+            ".nvim.lua",
+            ".NVIM.LUA",
+            "src/.dir-locals.el",
+            ".dir-locals-2.el",
+            "otters.code-workspace",
+            "a/.code-workspace",
             ".GIT/hooks/x",
             "a/../.git/config",
         ] {
             assert!(runs_later(Path::new(path)), "{path}");
         }
-        for path in
-            ["git/hooks", "src/main.rs", ".github/workflows/ci.yml", ".gitignore", ".env", "envrc", "docs/envrc/a", "."]
-        {
+        for path in [
+            "git/hooks",
+            "src/main.rs",
+            ".github/workflows/ci.yml",
+            ".gitignore",
+            ".env",
+            "envrc",
+            "docs/envrc/a",
+            ".",
+            // It says how a text looks, and nothing is run of it.
+            ".editorconfig",
+            "vimrc",
+            "nvim.lua",
+            "otters.code-workspace/a",
+            "code-workspace",
+        ] {
             assert!(!runs_later(Path::new(path)), "{path}");
         }
     }

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// Says what this machine cannot test; not by `println`, which is not shown for a test that passes.
-fn say(what: &str) {
+pub(crate) fn say(what: &str) {
     writeln!(std::io::stderr(), "NOT TESTED HERE: {what}").expect("standard error is there");
 }
 
@@ -195,6 +195,8 @@ fn repository() -> Work {
     std::fs::set_permissions(hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     work.put(".vscode/tasks.json", "{}");
     work.put("sub/.envrc", "export A=1\n");
+    work.put(".nvim.lua", "-- old");
+    work.put("otters.code-workspace", "{}");
     work
 }
 
@@ -218,6 +220,15 @@ async fn confined_commands_leave_alone_what_is_run_later() {
             "echo evil > .envrc",
             "mkdir -p .claude .idea && echo evil > .claude/settings.json",
             "echo evil > .mcp.json",
+            "echo evil > .nvim.lua",
+            "rm otters.code-workspace && echo evil > otters.code-workspace",
+            "echo evil > .exrc",
+            "echo evil > sub/.vimrc",
+            "echo evil > .gvimrc",
+            "echo evil > .nvimrc",
+            "echo evil > sub/.dir-locals.el",
+            "echo evil > .dir-locals-2.el",
+            "echo evil > sub/seals.code-workspace",
         ] {
             let outcome = bash(&environment, command).await;
             assert!(outcome.is_error, "{name} let it: {command}: {outcome:?}");
@@ -228,10 +239,30 @@ async fn confined_commands_leave_alone_what_is_run_later() {
                 "{name}: {command}"
             );
             assert_eq!(read("sub/.envrc"), "export A=1\n", "{name}: {command}");
-            for new in [".git/hooks/post-commit", ".envrc", ".claude", ".idea", ".mcp.json"] {
+            assert_eq!(
+                (read(".nvim.lua"), read("otters.code-workspace")),
+                ("-- old".into(), "{}".into()),
+                "{name}: {command}"
+            );
+            for new in [
+                ".git/hooks/post-commit",
+                ".envrc",
+                ".claude",
+                ".idea",
+                ".mcp.json",
+                ".exrc",
+                "sub/.vimrc",
+                ".gvimrc",
+                ".nvimrc",
+                "sub/.dir-locals.el",
+                ".dir-locals-2.el",
+                "sub/seals.code-workspace",
+            ] {
                 assert!(!work.path().join(new).exists(), "{name} left {new}: {command}");
             }
         }
+        let outcome = bash(&environment, "echo 'root = true' > .editorconfig").await;
+        assert!(!outcome.is_error && read(".editorconfig") == "root = true\n", "{name}: {outcome:?}");
         let outcome =
             bash(&environment, "git status --short -uno && git log --oneline | wc -l && git diff --stat").await;
         assert_eq!((outcome.plain_text().as_str(), outcome.is_error), ("1\n", false), "{name}: {outcome:?}");

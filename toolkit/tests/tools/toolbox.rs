@@ -151,15 +151,30 @@ fn an_outcome_becomes_the_result_of_a_call() {
 fn a_person_is_asked_about_what_is_run_later_and_what_is_run_outside() {
     let edits = ApprovalPolicy::default().with(Rule::new("*", Decision::Allow)).compile().unwrap();
     let everything = ApprovalPolicy::allow_all().compile().unwrap();
-    for path in
-        [".git/hooks/pre-commit", "a/.envrc", ".vscode/tasks.json", ".mcp.json", ".claude/x", ".flovyn/settings.json"]
-    {
+    for path in [
+        ".git/hooks/pre-commit",
+        "a/.envrc",
+        ".vscode/tasks.json",
+        ".mcp.json",
+        ".claude/x",
+        ".flovyn/settings.json",
+        ".exrc",
+        ".vimrc",
+        ".gvimrc",
+        "a/.nvimrc",
+        ".nvim.lua",
+        "a/.dir-locals.el",
+        ".dir-locals-2.el",
+        "otters.code-workspace",
+    ] {
         let arguments = json!({ "path": path, "content": "x" });
         assert_eq!(edits.decide("write", Effect::Write, &arguments), Decision::Ask, "{path}");
         assert_eq!(everything.decide("write", Effect::Write, &arguments), Decision::Allow, "{path}");
         assert_eq!(edits.decide("read", Effect::Read, &arguments), Decision::Allow, "{path}");
     }
-    assert_eq!(edits.decide("write", Effect::Write, &json!({ "path": "src/a.rs" })), Decision::Allow);
+    for path in ["src/a.rs", ".editorconfig"] {
+        assert_eq!(edits.decide("write", Effect::Write, &json!({ "path": path })), Decision::Allow, "{path}");
+    }
     let outside = json!({ "command": "git commit -m x", "outsideSandbox": true, "reason": "to commit" });
     let exact = Rule::new("bash", Decision::Allow).with_exact("git commit -m x");
     let exact = ApprovalPolicy::allow_all().with(exact).compile().unwrap();
