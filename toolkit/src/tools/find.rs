@@ -2,7 +2,7 @@
 
 use super::excerpt::MAX_BYTES;
 use super::fault::{Fault, blocking};
-use super::grep::{glob_of, matches};
+use super::grep::{MOST_NAMED, glob_of, matches, shown};
 use super::search::{Named, walk};
 use super::{Effect, Tool, ToolEnvironment, ToolOutcome, parse};
 use async_trait::async_trait;
@@ -67,14 +67,14 @@ fn find(environment: &ToolEnvironment, pattern: &str, path: &str) -> Result<Tool
     let named = Named::of(pattern);
     let (mut text, mut count, mut cut) = (String::new(), 0, false);
     let stopped = || environment.is_stopped();
-    walk(&environment.directory, &from, &named, &stopped, &mut |entry| {
+    let unread = walk(&environment.directory, &from, &named, &stopped, &mut |entry| {
         if (entry.is_dir || !directories_only) && matches(&glob, entry.path, entry.below) {
-            let shown = entry.path.to_string_lossy();
-            if count == environment.limits.paths || text.len() + shown.len() + 2 > MAX_BYTES {
+            let path = entry.path.to_string_lossy();
+            if count == environment.limits.paths || text.len() + path.len() + 2 > MAX_BYTES {
                 cut = true;
                 return Ok(ControlFlow::Break(()));
             }
-            let _ = writeln!(text, "{shown}{}", if entry.is_dir { "/" } else { "" });
+            let _ = writeln!(text, "{path}{}", if entry.is_dir { "/" } else { "" });
             count += 1;
         }
         Ok(ControlFlow::Continue(()))
@@ -85,5 +85,11 @@ fn find(environment: &ToolEnvironment, pattern: &str, path: &str) -> Result<Tool
     if cut {
         let _ = write!(text, "\n[Only the first {count} paths are shown. Narrow the pattern or the path.]");
     }
-    Ok(ToolOutcome::text(text).with_details(json!({ "paths": count, "cut": cut })))
+    for folder in unread.iter().take(MOST_NAMED) {
+        let _ = write!(text, "\n[Not searched: {} cannot be read]", shown(folder).display());
+    }
+    if unread.len() > MOST_NAMED {
+        let _ = write!(text, "\n[Nor were {} more directories.]", unread.len() - MOST_NAMED);
+    }
+    Ok(ToolOutcome::text(text).with_details(json!({ "paths": count, "cut": cut, "leftOut": unread.len() })))
 }

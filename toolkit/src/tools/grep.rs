@@ -17,14 +17,16 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The longest line that is searched, in bytes. A line has to be in memory as a whole to be searched.
 const LONGEST_LINE: usize = 64 << 20;
 /// How many bytes of a long line are shown before its match.
 const BEFORE: usize = 100;
 /// How many of the files that were not searched are named.
-const MOST_NAMED: usize = 5;
+pub(super) const MOST_NAMED: usize = 5;
+/// Why a file or a directory was not searched.
+const UNREADABLE: &str = "cannot be read";
 
 /// Searches the contents of files.
 #[derive(Debug, Clone, Copy, Default)]
@@ -104,7 +106,7 @@ fn grep(environment: &ToolEnvironment, input: Input) -> Result<ToolOutcome, Faul
         .build();
     let start = environment.directory.real(&from)?;
     let stopped = || environment.is_stopped();
-    walk(&environment.directory, &from, &Named::default(), &stopped, &mut |entry| {
+    let unread = walk(&environment.directory, &from, &Named::default(), &stopped, &mut |entry| {
         if !entry.is_dir && filter.takes(entry.path, entry.below) {
             let name = entry.path.file_name().unwrap_or_default();
             // The walk visits the path that it starts from only if that is a file: then the model has asked for this
@@ -115,11 +117,12 @@ fn grep(environment: &ToolEnvironment, input: Input) -> Result<ToolOutcome, Faul
                 Err(fault) if is_asked => return Err(fault),
                 // A file that was removed meanwhile has no matches.
                 Err(Fault::ForModel("not_found", _)) => {}
-                Err(_) => found.left_out(entry.path, "cannot be read"),
+                Err(_) => found.left_out(entry.path, UNREADABLE),
             }
         }
         Ok(if found.is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
+    unread.iter().for_each(|folder| found.left_out(&shown(folder), UNREADABLE));
     Ok(found.finish())
 }
 
@@ -168,6 +171,11 @@ pub(super) fn matches(glob: &GlobMatcher, path: &Path, below: &Path) -> bool {
         None => glob.is_match(path),
     };
     is_match(below) || is_match(path) || (by_name && path.file_name().is_some_and(|name| is_match(Path::new(name))))
+}
+
+/// A directory as it is shown. That of the walk itself has no name.
+pub(super) fn shown(folder: &Path) -> PathBuf {
+    if folder.as_os_str().is_empty() { "./".into() } else { folder.join("") }
 }
 
 /// The lines that were found.

@@ -1,10 +1,15 @@
 //! `grep` and `find`: what they find, in which order, and where they end.
 
 use crate::Work;
-use flovyn_toolkit::tools::{Find, Grep, Tool};
+use crate::sandbox::say;
+use flovyn_toolkit::tools::{Find, Grep, Tool, ToolEnvironment};
 use serde_json::json;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 fn tree() -> Work {
     let work = Work::new();
@@ -30,8 +35,8 @@ fn tree() -> Work {
     ] {
         work.put(path, content);
     }
-    std::os::unix::fs::symlink("src", work.path().join("link")).unwrap();
-    std::os::unix::fs::symlink("a.txt", work.path().join("link.txt")).unwrap();
+    symlink("src", work.path().join("link")).unwrap();
+    symlink("a.txt", work.path().join("link.txt")).unwrap();
     work
 }
 
@@ -230,4 +235,124 @@ async fn a_search_that_finds_nothing_can_be_stopped_inside_a_file() {
     let ended = Grep.call(json!({ "pattern": "needle" }), &environment).await;
     assert_eq!(ended.expect_err("it was stopped").code(), flovyn_core::error::Code::Cancelled);
     assert!(asked.load(Ordering::Relaxed) < 20, "it read on");
+}
+
+/// An environment in which others change a directory once its names are listed: the first look whether to stop comes then.
+fn changed_when_listed(work: &Work, change: fn(&Path)) -> ToolEnvironment {
+    let (root, is_changed) = (work.path().to_owned(), AtomicBool::new(false));
+    work.environment.clone().with_stop(move || {
+        if !is_changed.swap(true, Ordering::Relaxed) {
+            change(&root);
+        }
+        false
+    })
+}
+
+#[tokio::test]
+async fn what_others_put_in_the_place_of_a_file_is_named_and_not_waited_for() {
+    fn change(root: &Path) {
+        let at = |name: &str| root.join(name);
+        ["b.txt", "c.txt", "d.txt", "e.txt", "f.txt"].iter().for_each(|name| fs::remove_file(at(name)).unwrap());
+        ["gone", "sub"].iter().for_each(|name| fs::remove_dir_all(at(name)).unwrap());
+        // A pipe that nobody writes to, a directory, a link to nothing, a link that leads out.
+        assert!(Command::new("mkfifo").arg(at("b.txt")).status().unwrap().success());
+        fs::create_dir(at("c.txt")).unwrap();
+        symlink("nothing", at("d.txt")).unwrap();
+        symlink("/etc/hosts", at("e.txt")).unwrap();
+        fs::write(at("sub"), "needle\n").unwrap();
+    }
+    let tree = || {
+        let work = Work::new();
+        for path in ["a.txt", "b.txt", "c.txt", "d.txt", "e.txt", "f.txt", "gone/x.txt", "sub/x.txt", "z.txt"] {
+            work.put(path, "needle\n");
+        }
+        work
+    };
+    let work = tree();
+    let found = Grep.call(json!({ "pattern": "needle" }), &changed_when_listed(&work, change)).await.unwrap();
+    assert_eq!(
+        found.plain_text(),
+        "a.txt:1: needle\nz.txt:1: needle\n\n[Not searched to the end: b.txt cannot be read]\n[Not searched to the end: \
+         c.txt cannot be read]\n[Not searched to the end: e.txt cannot be read]\n[Not searched to the end: sub/ cannot be \
+         read]",
+        "what is gone has no matches"
+    );
+    assert_eq!((&found.details["leftOut"], &found.details["matches"]), (&json!(4), &json!(2)));
+    let work = tree();
+    let found = Find.call(json!({ "pattern": "x.txt" }), &changed_when_listed(&work, change)).await.unwrap();
+    assert_eq!(found.plain_text(), "No files found.\n[Not searched: sub/ cannot be read]");
+}
+
+/// Set where the permissions of files hold for the process.
+const HOLDS: &str = "FLOVYN_TEST_PERMISSIONS_HOLD";
+
+#[tokio::test]
+async fn what_nobody_permits_to_read_is_named() {
+    let exe = std::env::current_exe().unwrap();
+    let mut command = Command::new(&exe);
+    // Permissions do not hold for a root that may override them.
+    if rustix::process::geteuid().is_root() {
+        command = Command::new("setpriv");
+        command.args(["--bounding-set", "-dac_override,-dac_read_search"]).arg(&exe);
+    }
+    let inner = "searches::searches_what_it_may_not_read";
+    command.args(["--exact", inner, "--ignored", "--nocapture"]).env(HOLDS, "yes");
+    let tried = match command.output() {
+        Ok(tried) => tried,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return say("permissions: setpriv is not there"),
+        Err(error) => panic!("{error}"),
+    };
+    let said = String::from_utf8_lossy(&tried.stdout);
+    assert!(tried.status.success() && said.contains("1 passed"), "{said}\n{}", String::from_utf8_lossy(&tried.stderr));
+}
+
+#[tokio::test]
+#[ignore = "it is run by another test, in a process whose permissions hold"]
+async fn searches_what_it_may_not_read() {
+    if std::env::var(HOLDS).is_err() {
+        return;
+    }
+    let work = Work::new();
+    let closed: Vec<_> = (0..7).map(|number| format!("closed{number}.txt")).collect();
+    closed.iter().for_each(|path| work.put(path, "needle\n"));
+    work.put("open.txt", "needle\n");
+    work.put("vault/deep/x.txt", "needle\n");
+    let set = |path: &str, mode: u32| {
+        fs::set_permissions(work.path().join(path), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    closed.iter().skip(1).for_each(|path| set(path, 0o000));
+    set("vault/deep", 0o000);
+    let everywhere = work.call(Grep, json!({ "pattern": "needle" })).await;
+    let named: String =
+        (1..6).map(|number| format!("\n[Not searched to the end: closed{number}.txt cannot be read]")).collect();
+    assert_eq!(
+        everywhere.plain_text(),
+        format!("closed0.txt:1: needle\nopen.txt:1: needle\n{named}\n[Nor were 2 more files.]"),
+        "the first five are named"
+    );
+    assert_eq!(everywhere.details["leftOut"], 7);
+    let below = work.call(Grep, json!({ "pattern": "needle", "path": "vault" })).await;
+    assert_eq!(below.plain_text(), "No matches.\n[Not searched to the end: vault/deep/ cannot be read]");
+    let asked = work.call(Grep, json!({ "pattern": "needle", "path": "vault/deep" })).await;
+    assert_eq!(asked.plain_text(), below.plain_text());
+    let asked = work.call(Grep, json!({ "pattern": "needle", "path": "closed1.txt" })).await;
+    assert_eq!(asked.error_code(), Some("permission_denied"), "{asked:?}");
+    let found = work.call(Find, json!({ "pattern": "x.txt" })).await;
+    assert_eq!(found.plain_text(), "No files found.\n[Not searched: vault/deep/ cannot be read]");
+    assert_eq!(found.details["leftOut"], 1);
+    set("vault/deep", 0o755);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_file_that_breaks_off_while_it_is_read_is_named() {
+    // Nothing is at the beginning of the memory of a process, so to read it there is an error.
+    let environment = ToolEnvironment::open("/proc/self").unwrap();
+    let found = Grep.call(json!({ "pattern": "needle", "path": "mem" }), &environment).await.unwrap();
+    let text = found.plain_text();
+    assert!(
+        text.starts_with("No matches.\n[Not searched to the end: mem cannot be read: Input/output error"),
+        "{text}"
+    );
+    assert_eq!(found.details["leftOut"], 1);
 }

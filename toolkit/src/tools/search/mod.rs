@@ -11,7 +11,7 @@ use cap_std::fs::Dir;
 use globset::{Glob, GlobMatcher};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -79,14 +79,14 @@ impl Named {
 }
 
 /// Walks what is beneath a path; a path of a file visits that alone. `visit` may end the walk. If the path is hidden or
-/// ignored itself, everything beneath is visited.
+/// ignored itself, everything beneath is visited. Returns the directories that were to be entered and could not be read.
 pub(super) fn walk(
     directory: &WorkingDirectory,
     from: &InnerPath,
     named: &Named,
     stopped: &dyn Fn() -> bool,
     visit: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>, Fault>,
-) -> Result<(), Fault> {
+) -> Result<Vec<PathBuf>, Fault> {
     let fault = |error| Fault::of_file(&from.requested, error);
     let root = directory.dir();
     let start = directory.real(from)?;
@@ -96,7 +96,7 @@ pub(super) fn walk(
         let parent =
             root.open_dir(if parent.as_os_str().is_empty() { Path::new(".") } else { parent }).map_err(fault)?;
         let _ = visit(Entry { path: &start, below: Path::new(name), dir: &parent, is_dir: false })?;
-        return Ok(());
+        return Ok(Vec::new());
     }
     let mut dir = root.try_clone().map_err(fault)?;
     let mut rules = Vec::new();
@@ -109,8 +109,9 @@ pub(super) fn walk(
         is_open |= is_hidden(part.as_os_str()) || is_ignored(&rules, &path, true);
         dir = dir.open_dir(part).map_err(fault)?;
     }
-    let mut walk = Walk { stopped, visit, rules, start: &start, named };
-    walk.enter(&dir, &path, 0, is_open).map(|_| ())
+    let mut walk = Walk { stopped, visit, rules, start: &start, named, unread: Vec::new() };
+    let _ = walk.enter(&dir, &path, 0, is_open)?;
+    Ok(walk.unread)
 }
 
 struct Walk<'w> {
@@ -119,6 +120,8 @@ struct Walk<'w> {
     rules: Vec<Gitignore>,
     start: &'w Path,
     named: &'w Named,
+    /// The directories that could not be read.
+    unread: Vec<PathBuf>,
 }
 
 impl Walk<'_> {
@@ -132,8 +135,8 @@ impl Walk<'_> {
 
     /// Visits the members of a directory. With `is_open` also those that are hidden or ignored.
     fn members(&mut self, dir: &Dir, path: &Path, depth: usize, is_open: bool) -> Result<ControlFlow<()>, Fault> {
-        // A directory that went away or may not be read has nothing to show; the rest of the walk goes on.
-        let Ok(entries) = dir.entries() else { return Ok(ControlFlow::Continue(())) };
+        // A directory that may not be read is no reason to end the walk.
+        let Some(entries) = self.readable(path, dir.entries()) else { return Ok(ControlFlow::Continue(())) };
         let mut members: Vec<_> = entries
             .flatten()
             .filter_map(|entry| Some((entry.file_name(), entry.file_type().ok()?)))
@@ -158,13 +161,26 @@ impl Walk<'_> {
             if kind.is_dir()
                 && is_entered
                 && depth < DEEPEST
-                && let Ok(inner) = dir.open_dir(&name)
+                && let Some(inner) = self.readable(&path, dir.open_dir(&name))
                 && self.enter(&inner, &path, depth + 1, is_open || is_left_out)?.is_break()
             {
                 return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// What was opened of a directory; takes note of one that is there and cannot be read.
+    fn readable<T>(&mut self, path: &Path, opened: io::Result<T>) -> Option<T> {
+        match opened {
+            Ok(opened) => Some(opened),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    self.unread.push(path.to_owned());
+                }
+                None
+            }
+        }
     }
 }
 
