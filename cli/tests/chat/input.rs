@@ -107,3 +107,30 @@ fn a_line_is_written_in_another_editor() {
     terminal.shows("Heard.");
     leave(terminal);
 }
+
+#[test]
+fn keys_in_the_protocol_of_kitty_are_read_and_the_terminal_is_given_back() {
+    const ON: &str = "\u{1b}[>1u";
+    const OFF: &str = "\u{1b}[<1u";
+    let user = User::new();
+    let fake = user.script("[otherwise]\ntext = \"Heard: {{lastUser}}\"\n");
+    let mut terminal = Terminal::chat(&user, &[&fake]);
+    terminal.shows("/help");
+    // Shift-Enter is a new line, and Ctrl-J and Alt-Enter are as well.
+    terminal.write("a\u{1b}[13;2ub");
+    terminal.waits("two lines", |text| text.contains("› a\n  b\n"));
+    terminal.write("\u{1b}[106;5uc\u{1b}[13;3ud");
+    terminal.waits("four lines", |text| text.contains("› a\n  b\n  c\n  d\n"));
+    assert!(!terminal.text().contains("Heard"), "nothing was sent");
+    terminal.write("\u{1b}[13u");
+    terminal.shows("Heard: a b c d");
+    terminal.shows("cost unknown");
+    // Ctrl-D.
+    terminal.write("\u{1b}[100;5u");
+    let bytes = terminal.bytes_at_end();
+    let text = String::from_utf8_lossy(&bytes);
+    let (on, off) = (text.find(ON), text.find(OFF));
+    assert!(on.is_some() && on < text.find("Flovyn ·"), "before anything is drawn: {text:?}");
+    assert!(off > text.find("Heard:") && off < text.find("goes on with this session"), "{text:?}");
+    assert_eq!((text.matches(ON).count(), text.matches(OFF).count()), (1, 1), "{text:?}");
+}

@@ -1,12 +1,13 @@
 //! A terminal with somebody at it: a pseudo-terminal whose screen is read as a person would.
 
-use super::{PATIENCE, Running, User};
+use super::{PATIENCE, Running, User, until};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const ROWS: u16 = 50;
@@ -20,6 +21,8 @@ pub(crate) struct Terminal {
     screen: Arc<Mutex<vt100::Parser>>,
     /// All that was written to it.
     written: Arc<Mutex<Vec<u8>>>,
+    /// Takes what is written until nobody has the terminal any more.
+    reader: Option<JoinHandle<()>>,
     child: Running,
 }
 
@@ -50,14 +53,14 @@ impl Terminal {
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, PAST)));
         let written = Arc::new(Mutex::new(Vec::new()));
         let (mut out, shown, kept) = (keys.try_clone().expect("a second hand"), screen.clone(), written.clone());
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4_096];
             while let Ok(count @ 1..) = out.read(&mut bytes) {
                 kept.lock().expect("nobody panics with it").extend_from_slice(&bytes[..count]);
                 shown.lock().expect("nobody panics with it").process(&bytes[..count]);
             }
         });
-        Self { keys, screen, written, child }
+        Self { keys, screen, written, reader: Some(reader), child }
     }
 
     /// Types.
@@ -129,9 +132,11 @@ impl Terminal {
     }
 
     /// Waits for the end, which has to be a good one, and gives all that was written to the terminal.
-    pub(crate) fn bytes_at_end(self) -> Vec<u8> {
-        let written = self.written.clone();
+    pub(crate) fn bytes_at_end(mut self) -> Vec<u8> {
+        let (written, reader) = (self.written.clone(), self.reader.take());
         assert_eq!(self.ends(), Some(0));
+        // A command has ended before the last that it wrote is taken.
+        until("the terminal is read to its end", || reader.as_ref().is_none_or(JoinHandle::is_finished));
         written.lock().expect("nobody panics with it").clone()
     }
 
