@@ -62,7 +62,8 @@ fn words(text: &str) -> Vec<(String, bool)> {
                 end + 2
             }
             None => {
-                // A terminal writes a backslash before a space of a path that is dropped on it.
+                // A terminal writes a backslash before what a shell would take for its own, such as a space, in a path that is
+                // dropped on it.
                 let mut before = ' ';
                 let end = bare.find(|letter: char| {
                     let ends = letter.is_whitespace() && before != '\\';
@@ -70,13 +71,24 @@ fn words(text: &str) -> Vec<(String, bool)> {
                     ends
                 });
                 let end = end.unwrap_or(bare.len());
-                words.push((bare[..end].replace("\\ ", " "), is_named));
+                words.push((unescaped(&bare[..end]), is_named));
                 end
             }
         };
         rest = bare[end..].trim_start();
     }
     words
+}
+
+/// A word without the backslashes before what is neither a letter nor a digit.
+fn unescaped(word: &str) -> String {
+    let mut letters = word.chars().peekable();
+    let mut plain = String::with_capacity(word.len());
+    while let Some(letter) = letters.next() {
+        let escaped = letters.next_if(|next| letter == '\\' && !next.is_alphanumeric());
+        plain.push(escaped.unwrap_or(letter));
+    }
+    plain
 }
 
 fn existing(word: &str, directory: &Path) -> Option<PathBuf> {
@@ -183,6 +195,18 @@ mod tests {
     /// An image of one dot.
     const DOT: &str =
         "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+    #[test]
+    fn a_path_is_read_as_terminals_write_it() {
+        for (text, expected) in [
+            (r"/a/my\ picture.png ", vec!["/a/my picture.png"]),
+            (r"@a\ b.txt and c", vec!["a b.txt", "and", "c"]),
+            (r"it\'s\ \(1\)\ \&\ \\.png", vec![r"it's (1) & \.png"]),
+            (r"'it is (1).png' c:\new.png end\", vec!["it is (1).png", r"c:\new.png", r"end\"]),
+        ] {
+            assert_eq!(words(text).into_iter().map(|(word, _)| word).collect::<Vec<_>>(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn named_files_and_images_come_with_a_message() {

@@ -1,7 +1,11 @@
-//! Images of the clipboard, from programs that stand for those of a desktop.
+//! Images of the clipboard, from programs that stand for those of a desktop, and images that are dropped on the terminal.
 
 use super::terminal::Terminal;
 use super::*;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flovyn_toolkit::fake_llm::{FakeLlm, Script, Turn};
+use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
 const HEARD: &str = "[otherwise]\ntext = \"Heard.\"\n";
@@ -85,4 +89,37 @@ fn a_clipboard_that_does_not_answer_stops_nobody() {
     terminal.shows("Heard.");
     terminal.shows("has not answered within 10 s");
     leave(terminal);
+}
+
+#[test]
+fn an_image_that_is_dropped_on_the_terminal_is_sent() {
+    let user = User::new();
+    let model = FakeLlm::start(Script::new([Turn::text("Answer {{turn}}.").times(9)])).expect("a model");
+    for name in ["my picture.png", "otter's (1).png"] {
+        std::fs::write(user.project().join(name), STANDARD.decode(DOT).expect("bytes")).expect("an image");
+    }
+    let mut terminal = Terminal::chat_with(&user, &[], &[("ANTHROPIC_BASE_URL", &model.url())]);
+    terminal.shows("/help");
+    // As a terminal pastes it: with a backslash before what a shell would take for its own, and a space behind.
+    terminal.write(&format!("\u{1b}[200~{}/my\\ picture.png \u{1b}[201~", user.project().display()));
+    terminal.line("what is it?");
+    terminal.shows("Answer 1.");
+    terminal.shows("⎿ my picture.png");
+    // Typed, from the directory on.
+    terminal.line(r"and otter\'s\ \(1\).png?");
+    terminal.shows("Answer 2.");
+    terminal.shows("⎿ otter's (1).png");
+    // A path that leads nowhere is only text.
+    terminal.line(r"and my\ pictures.png?");
+    terminal.shows("Answer 3.");
+    leave(terminal);
+    let requests = model.requests();
+    let images = |body: &Value| -> Vec<Value> {
+        let last = body["messages"].as_array().and_then(|all| all.last()).expect("a message");
+        let parts = last["content"].as_array().cloned().unwrap_or_default();
+        parts.into_iter().filter(|part| part["type"] == "image").collect()
+    };
+    let sent: Vec<_> = requests.iter().map(|request| images(&request.body)).collect();
+    assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 0], "{sent:?}");
+    assert!(sent.iter().flatten().all(|image| image["source"]["data"] == DOT), "{sent:?}");
 }
