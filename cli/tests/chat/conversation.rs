@@ -100,3 +100,28 @@ fn what_was_killed_is_taken_up_with_its_question() {
     assert_eq!(terminal.ends(), Some(0));
     assert_eq!(std::fs::read_to_string(user.project().join("a.txt")).expect("the file"), "otter\n");
 }
+
+#[test]
+fn the_steps_of_the_work_are_shown_as_they_are_done() {
+    let user = User::new();
+    let list = |first: &str, second: &str| {
+        format!(
+            "[[turns]]\ntoolCalls = [{{ name = \"todo\", arguments = {{ todos = [\
+             {{ content = \"Count the otters\", status = \"{first}\" }}, \
+             {{ content = \"Feed them\", status = \"{second}\" }}] }} }}]\n"
+        )
+    };
+    let fake = user.script(&format!(
+        "{}{}[[turns]]\ntext = \"So far.\"\n",
+        list("in_progress", "pending"),
+        list("done", "in_progress")
+    ));
+    let mut terminal = Terminal::chat(&user, &[&fake, "Feed the otters"]);
+    terminal.shows("So far.");
+    let text = terminal.shows("cost unknown");
+    let first = text.find("● todo\n  │ [>] Count the otters\n  │ [ ] Feed them\n");
+    let second = text.find("● todo\n  │ [x] Count the otters\n  │ [>] Feed them\n");
+    assert!(first.is_some() && first < second, "nobody is asked about them\n{text}");
+    terminal.write("\u{4}");
+    assert_eq!(terminal.ends(), Some(0));
+}

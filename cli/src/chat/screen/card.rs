@@ -7,6 +7,7 @@ use crate::chat::feed::text_of;
 use crate::chat::tools::ToolName;
 use crate::print::{plain, short, took};
 use flovyn_toolkit::message::ToolResult;
+use flovyn_toolkit::tools::Todo;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::path::Path;
@@ -143,7 +144,8 @@ fn head(
     let ToolName { server, tool } = ToolName::of(name);
     let mut line: Vec<_> = server.iter().map(|server| span(format!("{server}: "), Style::PLAIN)).collect();
     line.push(span(tool, Style::BOLD));
-    let about = summary(arguments);
+    // The list of steps is all that comes out of it.
+    let about = if name == Todo::NAME { String::new() } else { summary(arguments) };
     if !about.is_empty() {
         line.push(span(format!(" {about}"), Style::PLAIN));
     }
