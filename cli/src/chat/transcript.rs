@@ -71,7 +71,9 @@ impl Transcript {
             let details = result.details.as_ref();
             let field = |name: &str| details.and_then(|details| details[name].as_str());
             if let (Some(path), Some(diff)) = (field("path"), field("diff")) {
-                text.push_str(&format!("diff --git a/{path} b/{path}\n{diff}"));
+                // One that was cut may have no end of its last line.
+                let end = if diff.ends_with('\n') { "" } else { "\n" };
+                text.push_str(&format!("diff --git a/{path} b/{path}\n{diff}{end}"));
             }
         }
         text

@@ -2,6 +2,8 @@
 
 use super::terminal::Terminal;
 use super::*;
+use flovyn_toolkit::fake_llm::{FakeLlm, Script, Turn, When};
+use serde_json::json;
 
 fn leave(mut terminal: Terminal) {
     terminal.line("/quit");
@@ -160,4 +162,109 @@ fn a_conversation_is_compacted_and_thinking_is_chosen() {
     terminal.line("/thinking high");
     terminal.shows("The model thinks from the next message on: high.");
     leave(terminal);
+}
+
+/// Runs git in the project.
+fn git(user: &User, args: &[&str]) {
+    let mut command = Command::new("git");
+    command.args(["-c", "user.name=Otto", "-c", "user.email=otto@example.com"]).args(args);
+    command.current_dir(user.project()).env_clear().env("HOME", user.folder.path());
+    let output = command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).output().expect("git");
+    assert!(output.status.success(), "{args:?}: {}", told(&output));
+}
+
+#[test]
+fn what_has_changed_is_shown_by_git_and_without_it_by_the_tools() {
+    for has_git in [true, false] {
+        let user = User::new();
+        std::fs::write(user.project().join("a.txt"), "one\ntwo\nthree\n").expect("a file");
+        if has_git {
+            git(&user, &["init", "--quiet"]);
+            git(&user, &["add", "a.txt"]);
+            git(&user, &["commit", "--quiet", "--message", "Begin"]);
+        }
+        let fake = user.script(
+            "[[turns]]\ntoolCalls = [\
+             { name = \"edit\", arguments = { path = \"a.txt\", old_string = \"two\", new_string = \"2\" } }, \
+             { name = \"write\", arguments = { path = \"b.txt\", content = \"new\\n\" } }]\n\
+             [[turns]]\ntext = \"Changed.\"\n",
+        );
+        let mut terminal = Terminal::chat(&user, &[&fake, "--yes"]);
+        terminal.shows("/help");
+        terminal.line("/diff");
+        terminal.shows("nothing has changed");
+        terminal.line("Change them");
+        terminal.shows("Changed.");
+        terminal.shows("cost unknown");
+        std::fs::write(user.project().join("mine.txt"), "by hand\n").expect("a file");
+        terminal.line("/diff");
+        let text = terminal.shows("q closes");
+        assert!(text.contains("What has changed ·"), "{text}");
+        assert!(text.contains("a.txt  +1 -1\n") && text.contains(" 2 - two\n") && text.contains(" 2 + 2\n"), "{text}");
+        assert_eq!(text.contains("new file b.txt\n"), has_git, "{text}");
+        assert_eq!(text.contains("b.txt  +1\n") && text.contains(" 1 + new\n"), !has_git, "{text}");
+        assert_eq!(text.contains("new file mine.txt\n"), has_git, "only git knows of it\n{text}");
+        assert!(!text.contains("Change them"), "it is a page of its own\n{text}");
+        terminal.write("q");
+        terminal.waits("the conversation", |text| text.contains("Change them") && !text.contains("q closes"));
+        leave(terminal);
+    }
+}
+
+#[test]
+fn init_has_agents_md_written_and_the_next_chat_is_told_of_it() {
+    let user = User::new();
+    let asked = When {
+        last_user_contains: Some("write AGENTS.md at its root".into()),
+        has_tool_result: Some(false),
+        ..When::default()
+    };
+    let writes = Turn::call("write", json!({"path": "AGENTS.md", "content": "Run make otters.\n"})).when(asked);
+    let script = Script { otherwise: Some(Box::new(Turn::text("Answered."))), ..Script::new([writes]) };
+    let model = FakeLlm::start(script).expect("a model");
+    let url = model.url();
+    let mut terminal = Terminal::chat_with(&user, &[], &[("ANTHROPIC_BASE_URL", &url)]);
+    terminal.shows("/help");
+    terminal.line("/init");
+    terminal.shows("› Look at this project and write AGENTS.md");
+    let text = terminal.shows("Allow it?");
+    assert!(text.contains("● write AGENTS.md") && text.contains("1 + Run make otters."), "{text}");
+    terminal.line("y");
+    terminal.shows("Answered.");
+    leave(terminal);
+    let written = std::fs::read_to_string(user.project().join("AGENTS.md")).expect("the file");
+    assert_eq!(written, "Run make otters.\n");
+    let output = user.flovyn(&["chat", "-p", "Hi"]).env("ANTHROPIC_BASE_URL", &url).output().expect("it runs");
+    assert!(output.status.success(), "{}", told(&output));
+    let requests = model.requests();
+    assert_eq!(requests.len(), 3);
+    let is_told = |at: usize| requests[at].body["system"].to_string().contains("Run make otters.");
+    assert_eq!([is_told(0), is_told(2)], [false, true]);
+}
+
+#[test]
+fn another_model_is_asked_from_the_next_message_on() {
+    let user = User::new();
+    let model = FakeLlm::start(Script::new([Turn::text("Answer {{turn}}.").times(9)])).expect("a model");
+    let mut terminal = Terminal::chat_with(&user, &[], &[("ANTHROPIC_BASE_URL", &model.url())]);
+    terminal.shows("anthropic/claude-sonnet-5-5 · sandbox");
+    terminal.line("/model haiku");
+    terminal.shows("anthropic/claude-haiku-5-5 is asked from now on");
+    terminal.line("One");
+    terminal.shows("Answer 1.");
+    terminal.line("/model opus");
+    terminal.shows("anthropic/claude-opus-5-5 is asked from now on");
+    terminal.waits("the row below", |text| {
+        text.trim_end().lines().last().is_some_and(|row| row.contains("claude-opus-5-5"))
+    });
+    terminal.line("Two");
+    terminal.shows("Answer 2.");
+    // A name that is none changes nothing.
+    terminal.line("/model opsu");
+    terminal.shows("Did you mean opus?");
+    terminal.line("Three");
+    terminal.shows("Answer 3.");
+    leave(terminal);
+    let asked: Vec<_> = model.requests().into_iter().map(|request| request.model).collect();
+    assert_eq!(asked, ["claude-haiku-5-5", "claude-opus-5-5", "claude-opus-5-5"]);
 }

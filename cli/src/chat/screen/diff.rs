@@ -11,7 +11,9 @@ const LEAST_ALIKE: usize = 40;
 /// The diffs of several files, as git writes them.
 pub(crate) fn files(text: &str, width: usize) -> Vec<Row> {
     let mut rows = Vec::new();
-    for part in text.split("diff --git ").filter(|part| !part.trim().is_empty()) {
+    // A line of a file may say the same behind its sign.
+    let text = text.strip_prefix("diff --git ").unwrap_or(text);
+    for part in text.split("\ndiff --git ").filter(|part| !part.trim().is_empty()) {
         let (head, diff) = part.split_once('\n').unwrap_or((part, ""));
         let name = head.rsplit_once(" b/").map_or(head, |(_, name)| name);
         let mut line = vec![span(name, Style::BOLD)];
@@ -209,7 +211,11 @@ mod tests {
     #[test]
     fn a_diff_says_how_much_it_changes() {
         let text = "diff --git a/x.rs b/x.rs\n--- a/x.rs\n+++ b/x.rs\n@@ -1,2 +1 @@\n-a\n-b\n+c\n";
-        let rows: Vec<_> = files(text, 40).iter().map(|row| painted(row, false)).collect();
-        assert_eq!(rows, ["x.rs  +1 -2", "  │   1 - a", "  │   2 - b", "  │   1 + c", ""]);
+        let rows = |text: &str| files(text, 40).iter().map(|row| painted(row, false)).collect::<Vec<_>>();
+        let expected = ["x.rs  +1 -2", "  │   1 - a", "  │   2 - b", "  │   1 + c", ""];
+        assert_eq!(rows(text), expected);
+        let other = "diff --git a/y.md b/y.md\n--- a/y.md\n+++ b/y.md\n@@ -1 +1,2 @@\n a\n+diff --git a/b c/d\n";
+        let both = [&expected[..], &["y.md  +1", "  │   1   a", "  │   2 + diff --git a/b c/d", ""]].concat();
+        assert_eq!(rows(&format!("{text}{other}")), both, "what a file says is no other file");
     }
 }
