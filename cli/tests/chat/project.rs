@@ -279,3 +279,99 @@ fn hooks_stand_before_a_tool_at_the_prompt_and_at_the_end() {
     let output = user.run(&["runs", "entries", &db, &session]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("It is Friday."), "{}", super::told(&output));
 }
+
+#[test]
+fn a_command_that_is_always_allowed_in_a_project_runs_unasked_in_the_next_chat() {
+    let user = User::new();
+    let call = |command: &str| {
+        format!("[[turns]]\ntoolCalls = [{{ name = \"bash\", arguments = {{ command = \"{command}\" }} }}]\n")
+    };
+    let end = "[[turns]]\ntext = \"Then: {{result}}\"\n";
+    let touched = |name: &str| user.project().join(name).exists();
+
+    let fake = user.script(&(call("touch otter") + end));
+    let mut terminal = Terminal::chat(&user, &[&fake, "Go"]);
+    let text = terminal.shows("Allow it?");
+    assert!(text.contains("● bash touch otter") && text.contains("p always in this project"), "{text}");
+    assert!(!touched("otter"));
+    terminal.line("p");
+    terminal.shows("Kept in .flovyn/settings.local.json: bash(touch otter:*)");
+    terminal.shows("Then:");
+    terminal.line("/quit");
+    assert_eq!(terminal.ends(), Some(0));
+    assert!(touched("otter"));
+    let own = user.project().join(".flovyn");
+    let kept = std::fs::read_to_string(own.join("settings.local.json")).expect("the settings");
+    let kept: Value = serde_json::from_str(&kept).expect("JSON");
+    assert_eq!(kept, json!({ "permissions": { "allow": ["bash(touch otter:*)"] } }));
+    assert_eq!(std::fs::read_to_string(own.join(".gitignore")).expect("a file"), "settings.local.json\n");
+
+    std::fs::remove_file(user.project().join("otter")).expect("it was there");
+    let fake = user.script(&(call("touch otter") + &call("touch eel") + end));
+    let mut terminal = Terminal::chat(&user, &[&fake]);
+    // Such a file may come with a repository, so it is asked about as others are.
+    let text = terminal.shows("Do you trust this folder?");
+    assert!(text.contains("permissions that allow"), "{text}");
+    terminal.line("y");
+    terminal.shows("Flovyn ·");
+    terminal.line("Go");
+    let text = terminal.shows("Allow it?");
+    assert!(text.contains("● bash touch eel") && text.contains("● bash touch otter"), "{text}");
+    assert!(touched("otter") && !touched("eel"), "the first has run unasked");
+    terminal.line("n");
+    terminal.shows("Then: The user did not allow this call.");
+    terminal.line("/quit");
+    assert_eq!(terminal.ends(), Some(0));
+
+    std::fs::remove_file(user.project().join("otter")).expect("it was there");
+    let text = user.chat(&["-p", "Go", &fake]);
+    assert!(text.contains("Nobody can be asked") && touched("otter") && !touched("eel"), "{text}");
+}
+
+#[test]
+fn hooks_that_a_project_has_for_claude_code_run_here() {
+    let user = User::new();
+    let write = |name: &str, text: &str| {
+        format!(
+            "[[turns]]\ntoolCalls = [{{ name = \"write\", arguments = {{ path = \"{name}\", content = \"{text}\" }} }}]\n"
+        )
+    };
+    let end = "[[turns]]\ntext = \"Then: {{result}}\"\n";
+    let fake = user.script(&(write("a.txt", "otter") + &write("b.txt", "eel") + end));
+    let hooks = json!({ "hooks": {
+        "PreToolUse": [
+            { "matcher": "Write|Edit", "hooks": [
+                { "type": "command", "command": "grep -q eel && { echo 'no eels' >&2; exit 2; }; exit 0" },
+            ] },
+            { "matcher": "Bash", "hooks": [{ "type": "command", "command": "touch of-another-tool" }] },
+        ],
+        "PostToolUse": [{ "matcher": "Write", "hooks": [
+            { "type": "command", "command": "cat > told.json; tr a-z A-Z < a.txt > loud.txt", "timeout": 30 },
+        ] }],
+    } });
+    project(&user, ".claude/settings.json", &hooks.to_string());
+    let read = |name: &str| std::fs::read_to_string(user.project().join(name)).ok();
+
+    let output = user.run(&["chat", "-p", "Go", &fake, "--yes"]);
+    assert!(beside(&output).contains("is not trusted") && beside(&output).contains("hooks"), "{}", told(&output));
+    assert_eq!((read("b.txt").as_deref(), read("loud.txt")), (Some("eel"), None), "{}", told(&output));
+    for name in ["a.txt", "b.txt"] {
+        std::fs::remove_file(user.project().join(name)).expect("it was there");
+    }
+
+    let mut terminal = Terminal::chat(&user, &[&fake, "--yes"]);
+    let text = terminal.shows("Do you trust this folder?");
+    assert!(text.contains("comes with hooks:"), "{text}");
+    terminal.line("y");
+    terminal.shows("Flovyn ·");
+    terminal.line("Go");
+    terminal.shows("Then: A hook of the user's does not allow this call: no eels");
+    terminal.line("/quit");
+    assert_eq!(terminal.ends(), Some(0));
+    assert_eq!((read("a.txt").as_deref(), read("b.txt")), (Some("otter"), None));
+    assert_eq!(read("loud.txt").as_deref(), Some("OTTER"), "the hook behind a call has run");
+    assert_eq!(read("of-another-tool"), None);
+    let told: Value = serde_json::from_str(&read("told.json").expect("a file")).expect("JSON");
+    assert_eq!((&told["hook_event_name"], &told["tool_name"]), (&json!("PostToolUse"), &json!("write")));
+    assert_eq!(told["tool_input"]["path"], "a.txt");
+}
