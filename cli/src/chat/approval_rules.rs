@@ -151,6 +151,11 @@ fn is_refusal(rule: &Rule) -> bool {
     rule.decision == Decision::Deny && rule.command.is_none() && rule.exact.is_none() && rule.path.is_none()
 }
 
+/// Whether a call is a command that is to run outside of the sandbox, which no rule allows.
+pub(super) fn leaves_sandbox(request: &ApprovalRequest) -> bool {
+    request.effect == Effect::Exec && request.arguments["outsideSandbox"] == true
+}
+
 /// Answers a request.
 pub(super) fn answer(request: &ApprovalRequest, approved: bool, reason: Option<String>) -> ApprovalAnswer {
     ApprovalAnswer { id: request.id.clone(), hash: request.hash.clone(), approved, reason }

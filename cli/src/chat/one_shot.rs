@@ -1,7 +1,7 @@
 //! Answers one prompt and ends: text to standard output, tools and cost to standard error. Nobody is waited for.
 
 use super::agents::model_call;
-use super::approval_rules::{ApprovalRules, answer};
+use super::approval_rules::{ApprovalRules, answer, leaves_sandbox};
 use super::elicitation::Elicitation;
 use super::feed::{ChatEvent, UNSERVED};
 use super::given_text;
@@ -20,7 +20,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// The reason of a refused call where nobody can be asked.
-const NOT_ALLOWED: &str = "Nobody can be asked in this session: it allows looking alone.";
+const NOT_ALLOWED: &str = "Nobody can be asked in this session, and it does not allow this by itself.";
+
+/// The same for a command that is to run outside of the sandbox.
+const NOT_OUTSIDE: &str =
+    "Nobody can be asked in this session, so no command leaves the sandbox. Without outsideSandbox it may run.";
 
 /// How long MCP servers may take to start before a notice says that they are starting.
 const START_NOTICE_AFTER: Duration = Duration::from_secs(3);
@@ -140,11 +144,19 @@ async fn answer_approval(
     report: &mut Report<'_>,
 ) -> Result {
     let refused = || {
-        note(&format!(
-            "{} was not allowed; --yes, --approve or --allowed-tools allows it",
-            ToolName::of(&request.name)
-        ));
-        answer(request, false, Some(NOT_ALLOWED.to_owned()))
+        let name = ToolName::of(&request.name);
+        let (told, reason) = match leaves_sandbox(request) {
+            true => (
+                format!(
+                    "{name} was not allowed: only a person at a terminal lets a command leave the sandbox; --unsandboxed \
+                     has no sandbox"
+                ),
+                NOT_OUTSIDE,
+            ),
+            false => (format!("{name} was not allowed; --yes, --approve or --allowed-tools allows it"), NOT_ALLOWED),
+        };
+        note(&told);
+        answer(request, false, Some(reason.to_owned()))
     };
     let answer = rules.answer(request).unwrap_or_else(refused);
     if !answer.approved {

@@ -22,8 +22,11 @@ pub(crate) fn keep(directory: &Path, rules: &[Rule]) -> Result<String> {
     let folders = Folders::of(directory, None);
     let folder = folders.root.join(OWN);
     let file = folder.join(FILE);
+    if rules.is_empty() {
+        return Ok("It is allowed this once; a person is asked about it each time.".to_owned());
+    }
     let texts: Option<Vec<_>> = rules.iter().map(written).collect();
-    let Some(texts) = texts.filter(|texts| !texts.is_empty()) else {
+    let Some(texts) = texts else {
         return Ok("It is allowed for this chat; it cannot be written as a rule of the project.".to_owned());
     };
     let wrong = |why: String| {
@@ -101,5 +104,8 @@ mod tests {
         let note = keep(&sub, &rules("rm *")).expect("it is allowed for the chat");
         assert!(note.contains("cannot be written"), "{note}");
         assert!(!fs::read_to_string(own.join(FILE)).expect("a file").contains("rm *"));
+        // No rule allows it, whatever is kept.
+        let note = keep(&sub, &[]).expect("it is allowed");
+        assert!(note.contains("this once"), "{note}");
     }
 }

@@ -14,6 +14,7 @@ mod output_schema;
 mod plain;
 mod project;
 mod resize;
+mod sandbox;
 mod screenshots;
 #[path = "../../../toolkit/tests/mcp/server.rs"]
 mod server;
