@@ -11,6 +11,8 @@ use crate::model::{
 };
 use crate::payload::Payload;
 use crate::storage::ClaimRequest;
+use futures::future::join_all;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A run with a child, both claimed.
@@ -230,6 +232,50 @@ pub async fn family_05_a_request_has_one_answer(factory: &dyn Factory) {
     let codes: Vec<_> = told.iter().map(|signal| answer_of(&signal.payload).unwrap_err().code).collect();
     assert_eq!(codes, [Code::ParentGone, Code::ExecutionClosed]);
     assert_eq!(told[0].name, answer_signal(request));
+}
+
+/// A parent that waits for its children holds nothing. However many of them end, it is woken once, claimed once, and its
+/// journal grows by one event for each.
+pub async fn family_06_a_waiting_parent_holds_nothing(factory: &dyn Factory) {
+    const CHILDREN: u64 = 50;
+    let rig = Rig::new(factory).await;
+    let mut parent = rig.running().await;
+    let ops: Vec<_> = (0..CHILDREN).map(|n| parent.child(json(&n))).collect();
+    let ids: Vec<_> = ops.iter().map(child_of).collect();
+    let ends: BTreeSet<_> = ids.iter().map(|id| child_signal(*id)).collect();
+    let wait = Wait { signals: ends.iter().cloned().collect(), reason: Some(WaitReason::Signal), ..Wait::default() };
+    assert_eq!(parent.suspend(ops, wait).await.committed, Committed::Suspended);
+    let waiting = rig.execution(parent.id).await;
+    assert_eq!((waiting.status, waiting.worker, waiting.lease_expires), (Status::Waiting, None, None));
+    assert!(rig.try_claim(parent.id).await.is_none());
+
+    let mut children = Vec::new();
+    for id in &ids {
+        children.push(rig.claim(*id).await);
+    }
+    join_all(children.iter_mut().map(|child| child.end(vec![], BatchEnd::Complete(json(&1))))).await;
+    let woken = rig.execution(parent.id).await;
+    assert_eq!((woken.status, woken.worker, woken.epoch), (Status::Pending, None, waiting.epoch));
+    // Nothing else is left to claim, and this one can be claimed once.
+    let claims = rig.storage.claim_agents(rig.asking(rig.worker(), AGENT)).await.unwrap();
+    assert_eq!(claims.iter().map(|claim| claim.execution.new.id).collect::<Vec<_>>(), [parent.id]);
+    let again = rig.storage.claim_agents(rig.asking(rig.worker(), AGENT)).await.unwrap();
+    assert!(again.is_empty());
+    let mut parent = Holder::of(&rig, &claims[0]);
+    let facts = parent.load().await.facts;
+    let heard = facts.iter().filter_map(|fact| match &fact.kind {
+        FactKind::Signal(signal) => Some(signal.name.clone()),
+        _ => None,
+    });
+    let heard: BTreeSet<_> = heard.collect();
+    assert_eq!((facts.len() as u64, heard), (CHILDREN, ends));
+
+    parent.end(vec![], BatchEnd::Complete(json(&"all"))).await;
+    assert_eq!(rig.execution(parent.id).await.epoch, waiting.epoch + 1);
+    let kinds = rig.kinds_after(parent.id, 0).await;
+    let count = |wanted| kinds.iter().filter(|kind| **kind == wanted).count() as u64;
+    assert_eq!((count(EventKind::Signal), count(EventKind::Woken)), (CHILDREN, 1));
+    assert!(kinds.len() as u64 <= CHILDREN + 8, "{kinds:?}");
 }
 
 /// A parent stops one of its children: what can end at once does so in that commit, what runs is asked, and nobody else
