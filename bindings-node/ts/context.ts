@@ -297,7 +297,8 @@ export class AgentContext<S = unknown> {
    * commit, once, whatever crashes. The worker that serves this run serves an agent that is handed over as an object, and
    * after a crash those that the agent names as its `children`; a kind is served by whoever has it on the queue. The await
    * throws `ChildFailed` or `ChildCancelled` where there is no output, `BudgetExceeded` where its budget stopped it, and
-   * `LimitReached` for a child too many. Children that run when this run ends are cancelled unless they are detached.
+   * `LimitReached` for a child too many; inside of `once` the call throws `InvalidArgument`. Children that run when this run
+   * ends are cancelled unless they are detached.
    */
   spawnAgent<I, R, C>(agent: Agent<I, R, C>, ...args: [...Arguments<I>, options?: SpawnOptions]): Child<R>;
   /** Starts a child of a kind that other workers serve. */

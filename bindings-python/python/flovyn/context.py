@@ -242,7 +242,7 @@ class Context(Generic[S]):
         also serves an agent that the code hands over as an object; a kind is served by whoever has it on ``queue``,
         the queue of this run where none is given; ``mode=Local("laptop")`` is that of a machine. The await raises
         ``ChildFailed`` or ``ChildCancelled`` where there is no output, ``BudgetExceeded`` where its budget stopped it,
-        and ``LimitReached`` for a child too many. ``budget`` is taken out of this run's own, and what is left comes
+        and ``LimitReached`` for a child too many; inside of ``once`` the call raises ``InvalidArgument``. ``budget`` is taken out of this run's own, and what is left comes
         back; without it the child draws from what is left. Children that run when this run ends are cancelled, but for
         ``on_parent_end="detach"``.
         ``shared_context``: the child's conversation goes on from here by reference (``"read_only"``), and this run

@@ -122,6 +122,8 @@ pub trait AgentContextExt: AgentContext {
     /// Starts a run of another agent as a child of this one, on this run's queue. It is born with the next commit, once,
     /// whatever crashes. When this run ends, its children are cancelled, unless they were started with
     /// [`OnParentEnd::Detach`](crate::model::OnParentEnd).
+    ///
+    /// Errors: `InvalidArgument` inside of a [`once`](Self::once).
     fn spawn_agent<O>(&self, kind: &str, input: &(impl Serialize + ?Sized)) -> Result<Child<O>> {
         self.spawn_agent_with(kind, input, ChildOptions::default())
     }
@@ -143,7 +145,7 @@ pub trait AgentContextExt: AgentContext {
     /// go of everything; then its code is dropped, so the future never returns a value. Children that still run are
     /// cancelled as at an end. What is sent to this run goes to the successor, and on to whoever that hands off to.
     ///
-    /// Errors, after which the run goes on: `LimitReached` and `BudgetExceeded` as of
+    /// Errors, after which the run goes on: `LimitReached`, `BudgetExceeded` and `InvalidArgument` as of
     /// [`spawn_agent_with`](Self::spawn_agent_with), and `Cancelled` where the run was asked to stop.
     fn handoff_to_agent<'a>(
         &'a self,

@@ -7,10 +7,10 @@ use flovyn_core::client::{Handle, StartOptions};
 use flovyn_core::context::{AgentContext, AgentContextExt, TaskCall};
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
-use flovyn_core::journal::ChildOptions;
+use flovyn_core::journal::{ChildOptions, Completion};
 use flovyn_core::model::{
-    CancelMode, Cancellation, EventKind, ExecutionFilter, OnParentEnd, PARENT_QUEUE, PageRequest, ResumeRequest,
-    SharedContext, Status, child_signal,
+    CancelMode, Cancellation, EventKind, ExecutionFilter, OnParentEnd, OpKind, PARENT_QUEUE, PageRequest,
+    ResumeRequest, SharedContext, Status, child_signal,
 };
 use flovyn_core::payload::Payload;
 use flovyn_core::worker::WorkerOptions;
@@ -109,6 +109,49 @@ rule!(family_01_a_child_that_may_not_be_started_is_refused_at_its_await, world, 
     let told = result(&handle).await;
     assert_eq!((&told[0], &told[2]), (&json!(8), &json!("went on")));
     assert!(told[1].as_str().unwrap().contains("has 8 runs above it"), "{told}");
+});
+
+rule!(family_01_a_child_in_a_once_is_refused_and_nothing_is_lost, world, {
+    let parent = agent("asks", |ctx| {
+        Box::pin(async move {
+            let refused = ctx.once("setup", &1, |ctx| async move {
+                let far = ChildOptions { queue: Some("machine/far".into()), ..named("one") };
+                let children =
+                    [ChildOptions::default(), far].map(|how| ctx.spawn_agent_with::<Value>("child", &1, how));
+                let children = children.map(|refused| refused.err().expect("no child is started in a once"));
+                let how = (ChildOptions::default(), Completion::default());
+                let Err(handed) = ctx.handoff_to_agent("child", &1, how.0, how.1).await;
+                let told = children.iter().chain([&handed]).map(|error| (error.code().as_str(), error.message()));
+                let told = json!(told.collect::<Vec<_>>());
+                say(&ctx, "inside").await?;
+                Ok(told)
+            });
+            let refused = refused.await?;
+            let started = ctx.spawn_agent::<Value>("child", "after")?.await?;
+            Ok(json!([refused, started, say(ctx, "after").await?]))
+        })
+    });
+    let child = agent("child", |ctx| Box::pin(async move { ctx.raw_input().parse() }));
+    let echo = echo();
+    world.forgetful(parent.host().agent(child).unwrap().task(echo.clone()).unwrap()).await;
+    let handle = world.start("asks").await;
+    let told = result(&handle).await;
+    assert_eq!((&told[1], &told[2], echo.total()), (&json!("after"), &json!("after"), 2), "{told}");
+    let refused = told[0].as_array().unwrap();
+    let says = |at: usize, words: [&str; 3]| {
+        let (code, message) = (&refused[at][0], refused[at][1].as_str().unwrap());
+        assert_eq!(code, "InvalidArgument", "{told}");
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    };
+    says(0, ["the child \"child\" was not started", "once(\"setup\")", "start it before the once or after it"]);
+    says(1, ["the child \"child\" was not started", "once(\"setup\")", "start it before the once or after it"]);
+    says(2, ["not handed off to \"child\"", "once(\"setup\")", "hand off after the once"]);
+    assert_eq!(refused.len(), 3);
+    // Its life after the wait for the child did not call the inside again, and the refused calls left no op.
+    assert_eq!(children(&world, &handle).await.len(), 1);
+    let ops = world.journal(&handle, 0).await;
+    assert_eq!(ops.iter().filter(|op| op.label.kind == OpKind::Child).count(), 1);
+    assert_eq!(world.warnings(&handle, "diverged").await, 0);
 });
 
 rule!(family_02_the_end_of_a_child_is_a_fact_of_its_parent, world, {

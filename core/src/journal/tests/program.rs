@@ -315,9 +315,17 @@ impl Maker<'_> {
     fn once(&mut self) -> Stmt {
         let timing = std::mem::replace(&mut self.allow.timing, false);
         let count = self.rng.range(1, 3);
-        let once = Stmt::Once(self.site(), (0..count).map(|_| (self.site(), self.op())).collect());
+        let once = Stmt::Once(self.site(), (0..count).map(|_| (self.site(), self.op_in_once())).collect());
         self.allow.timing = timing;
         once
+    }
+
+    /// No child: a `once` starts none.
+    fn op_in_once(&mut self) -> Op {
+        match self.op() {
+            Op::Child => Op::plain("a", Input::Own),
+            op => op,
+        }
     }
 
     fn trouble(&mut self) -> Trouble {

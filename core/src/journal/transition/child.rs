@@ -13,6 +13,7 @@ use crate::model::{
     check_name, child_of_events, child_signal, is_answer, told_of,
 };
 use crate::payload::{Digest, Payload};
+use std::sync::Arc;
 
 impl Tie {
     /// Whether an op of the segment waits for the child.
@@ -41,6 +42,23 @@ pub(super) fn check(call: &ChildCall) -> Result<()> {
         name.map_or(Ok(()), |name| check_name(what, name))?;
     }
     call.options.limits.budget.as_deref().map_or(Ok(()), |budget| Budget::parse(budget).map(drop))
+}
+
+/// Refuses to start a child, and to hand off, inside of a `once`: its calls are not made again after its end, so a later
+/// life could neither wait for the child nor tell that the run was given away.
+pub(super) fn check_outside_once(call: &ChildCall, once: Option<&Arc<str>>) -> Result<()> {
+    let (Some(once), kind) = (once, &call.kind) else { return Ok(()) };
+    let message = match call.hand_off {
+        None => format!(
+            "the child {kind:?} was not started: it was called inside of once({once:?}), whose calls are not made again after its \
+             end, so that nothing could wait for the child; start it before the once or after it"
+        ),
+        Some(_) => format!(
+            "the run was not handed off to {kind:?}: that was called inside of once({once:?}), which would never end; hand off \
+             after the once"
+        ),
+    };
+    Err(Error::new(Code::InvalidArgument, message))
 }
 
 /// Refuses to hand off a run whose code was told to stop.

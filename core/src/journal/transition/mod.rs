@@ -121,13 +121,14 @@ impl Machine {
         })
     }
 
-    /// Refuses a task beyond the limit of open ones, a wait for news of nobody, and a handoff of a run that stops. This comes before the search for a twin: a call that is refused
-    /// must not claim one, since the twin belongs to a later call of the same label that was not refused.
+    /// Refuses a task beyond the limit of open ones, a wait for news of nobody, a child inside of a `once`, and a handoff of a
+    /// run that stops. This comes before the search for a twin: a call that is refused must not claim one, since the twin
+    /// belongs to a later call of the same label that was not refused.
     pub(super) fn check_room(&mut self, call: &Call, once: Option<&Arc<str>>) -> Result<()> {
         match call {
             Call::Task { kind, .. } => self.check_open_tasks(kind, once),
             Call::Signal { name, .. } => signal::check_child(self, name),
-            Call::Child(call) => child::check_hand_off(self, call),
+            Call::Child(call) => child::check_outside_once(call, once).and_then(|()| child::check_hand_off(self, call)),
             _ => Ok(()),
         }
     }
