@@ -3,7 +3,7 @@
 
 use flovyn_core::error::Code;
 use flovyn_core::model::OpKind;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -286,6 +286,21 @@ fn every_rule_of_the_engine_has_its_test() {
         .collect();
     let missing: Vec<_> = (1..=20).filter(|rule| !text.contains(&format!("rule_{rule:02}_"))).collect();
     assert!(missing.is_empty(), "rules without a test: {missing:?}");
+}
+
+#[test]
+fn every_rule_of_families_has_a_case_of_the_contract_and_its_place_on_the_page() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).expect(file);
+    let (cases, page) = (read("core/src/storage/conformance/mod.rs"), read("docs/rules.md"));
+    for (what, text) in [("case that every backend is held to", &cases), ("test on docs/rules.md", &page)] {
+        let missing: Vec<_> = (1..=15).filter(|rule| !text.contains(&format!("family_{rule:02}_"))).collect();
+        assert!(missing.is_empty(), "rules of families without a {what}: {missing:?}");
+    }
+    let code: String = sources(&[".rs", ".py", ".ts"]).into_iter().map(|(_, text)| text).collect();
+    let known: HashSet<&str> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let named = page.split('`').filter(|word| word.starts_with("family_"));
+    let gone: Vec<_> = named.filter(|test| !known.contains(test)).collect();
+    assert!(gone.is_empty(), "docs/rules.md names tests that do not exist: {gone:?}");
 }
 
 /// Codes that no program of `tests/scenarios` can come to, with the reason.
