@@ -10,11 +10,12 @@ use flovyn_core::id::ExecutionId;
 use flovyn_core::journal::{ChildOptions, Completion};
 use flovyn_core::model::{
     CancelMode, Cancellation, EventKind, ExecutionFilter, OnParentEnd, OpKind, PARENT_QUEUE, PageRequest,
-    ResumeRequest, SharedContext, Status, child_signal,
+    ResumeRequest, SharedContext, StartLimits, Status, child_signal,
 };
 use flovyn_core::payload::Payload;
 use flovyn_core::worker::WorkerOptions;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -200,6 +201,61 @@ rule!(family_02_the_end_of_a_child_is_a_fact_of_its_parent, world, {
         result(&handle).await,
         json!(["ChildCancelled", "child \"ends\" was cancelled: ChildCancelled: it was asked to stop", "after"])
     );
+});
+
+rule!(family_02_a_child_out_of_time_fails_and_its_parent_goes_on, world, {
+    let parent = agent("asks", |ctx| {
+        Box::pin(async move {
+            let limited = |limits| ChildOptions { limits, ..ChildOptions::default() };
+            let most = Some(Duration::from_secs(20));
+            let starts = || limited(StartLimits { start_timeout: most, ..StartLimits::default() });
+            let ends = || limited(StartLimits { timeout: most, ..StartLimits::default() });
+            let children = [("nobody", starts()), ("waits", ends()), ("works", ends()), ("quick", starts())];
+            let children = children.map(|(kind, how)| ctx.spawn_agent_with::<Value>(kind, &1, how));
+            let mut told = Vec::new();
+            for child in children {
+                told.push(match child?.await {
+                    Ok(output) => json!(output),
+                    Err(error) => json!([error.code().as_str(), error.error_type(), error.message()]),
+                });
+            }
+            Ok(json!([told, say(ctx, "after").await?]))
+        })
+    });
+    let waits = agent("waits", |ctx| Box::pin(async move { ctx.wait_for_signal::<Value>("never")?.await }));
+    let works = agent("works", |ctx| Box::pin(async move { ctx.schedule::<Value>("hangs", &1)?.await }));
+    let quick = agent("quick", |_| Box::pin(async move { Ok(json!("in time")) }));
+    let hangs = job("hangs", |_, _| Box::pin(std::future::pending()));
+    let host = parent.host().agent(waits).unwrap().agent(works).unwrap().agent(quick).unwrap();
+    world.forgetful(host.task(hangs.clone()).unwrap().task(echo()).unwrap()).await;
+    let handle = world.start("asks").await;
+    let mut runs = BTreeMap::new();
+    loop {
+        for id in children(&world, &handle).await {
+            let run = world.storage.execution(ORG, id).await.unwrap();
+            runs.insert(run.new.kind.clone(), run);
+        }
+        let is = |kind: &str, status| runs.get(kind).is_some_and(|run| run.status == status);
+        let (ended, waits) = (is("quick", Status::Completed), is("waits", Status::Waiting));
+        if ended && waits && is("nobody", Status::Pending) && hangs.total() == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    has_status(&handle, Status::Waiting).await;
+    // Less than a lease: whoever works is not lost, but out of time.
+    world.clock.advance(Duration::from_secs(21));
+    world.storage.pass().await.unwrap();
+    let told = result(&handle).await;
+    let types = [("nobody", "StartTimeout"), ("waits", "Timeout"), ("works", "Timeout")];
+    for (at, (kind, error_type)) in types.into_iter().enumerate() {
+        let (of, why) = (&told[0][at], format!("child \"{kind}\" failed: {error_type}"));
+        assert_eq!((&of[0], &of[1]), (&json!("ChildFailed"), &json!(error_type)), "{told}");
+        assert!(of[2].as_str().unwrap().contains(&why), "{told}");
+        let run = world.storage.execution(ORG, runs[kind].new.id).await.unwrap();
+        assert_eq!((run.status, run.failure.map(|failure| failure.code)), (Status::Failed, Some(Code::Timeout)));
+    }
+    assert_eq!((&told[0][3], &told[1], hangs.total()), (&json!("in time"), &json!("after"), 1));
 });
 
 rule!(family_02_a_child_outlives_checkpoints_and_every_segment_can_read_its_end, world, {

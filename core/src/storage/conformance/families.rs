@@ -82,6 +82,39 @@ pub async fn family_02_an_end_is_told_with_it(factory: &dyn Factory) {
     assert_eq!(ChildEnd::result(&mailbox[0].payload, "child"), Ok(json(&"found")));
 }
 
+/// A child that nobody begins in time, and one that takes too long, end; their parent is told why, with that.
+pub async fn family_02_a_child_out_of_time_is_told(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut parent = rig.running().await;
+    let mut ops = [1, 2, 3].map(|n| parent.child(json(&n)));
+    for (op, begins) in ops.iter_mut().zip([true, false, true]) {
+        let OpBody::Child(new) = &mut op.body else { unreachable!() };
+        let limit = if begins { &mut new.limits.start_timeout } else { &mut new.limits.timeout };
+        *limit = Some(Duration::from_secs(10));
+    }
+    let ids = ops.each_ref().map(child_of);
+    let ends = ids.map(child_signal);
+    parent.suspend(ops.into(), Wait { signals: ends.into(), ..Wait::default() }).await;
+    // The second one is at work when its time is over, the third was begun in time.
+    let (slow, mut begun) = (rig.claim(ids[1]).await, rig.claim(ids[2]).await);
+    rig.pass_after(Duration::from_secs(9)).await;
+    assert_eq!((rig.status(parent.id).await, rig.mailbox(parent.id).await.len()), (Status::Waiting, 0));
+    rig.pass_after(Duration::from_secs(1)).await;
+    assert_eq!(rig.status(parent.id).await, Status::Pending);
+    for (id, error_type) in [(ids[0], "StartTimeout"), (slow.id, "Timeout")] {
+        let mailbox = rig.mailbox(parent.id).await;
+        let end = mailbox.iter().find(|signal| signal.name == child_signal(id)).expect("it is told");
+        let failure = ChildEnd::result(&end.payload, "child").unwrap_err();
+        assert_eq!((failure.code, failure.error_type.as_str()), (Code::ChildFailed, error_type));
+        let run = rig.execution(id).await;
+        assert_eq!((run.status, run.failure.map(|failure| failure.code)), (Status::Failed, Some(Code::Timeout)));
+    }
+    assert_eq!(rig.mailbox(parent.id).await.len(), 2);
+    begun.end(vec![], BatchEnd::Complete(json(&3))).await;
+    let parent = rig.claim(parent.id).await;
+    assert_eq!(parent.load().await.facts.len(), 3);
+}
+
 /// What a child tells comes in the order in which it tells it, the end of the same commit last. Told twice is told once.
 pub async fn family_03_what_a_child_tells_comes_in_order(factory: &dyn Factory) {
     let rig = Rig::new(factory).await;
