@@ -7,8 +7,11 @@ use flovyn_core::agent::NativeHost;
 use flovyn_core::client::{Handle, StartOptions};
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::{Code, Error};
+use flovyn_core::id::OpId;
 use flovyn_core::journal::ChildOptions;
-use flovyn_core::model::{EventKind, Persistence, StartLimits, Status, Usage, WaitReason};
+use flovyn_core::model::{
+    EventKind, Persistence, Resolution, SideEffects, StartLimits, Status, TaskOptions, TaskStatus, Usage, WaitReason,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -149,6 +152,43 @@ rule!(family_13_it_is_kept_once_somebody_depends_on_it, world, {
     assert_eq!((echo.times("first"), echo.total()), (1, 3), "nothing runs twice");
     assert_eq!(world.warnings(&handle, "diverged").await, 0);
     assert_eq!(handle.messages().await.unwrap().len(), 1);
+});
+
+rule!(family_13_what_must_not_run_twice_is_kept_before_it_begins, world, {
+    let once = TaskOptions { side_effects: SideEffects::AtMostOnce, ..TaskOptions::default() };
+    let pay = job("pay", |_, _| Box::pin(std::future::pending())).options(once);
+    let (echo, before) = (echo(), Arc::new(AtomicU64::new(0)));
+    let host = |echo: &Job| {
+        let entered = before.clone();
+        let body = agent("walk", move |ctx| {
+            entered.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async move {
+                let first = say(ctx, "first").await?;
+                let paid = ctx.schedule::<Value>("pay", &7)?.await?;
+                Ok(json!([first, paid, say(ctx, "last").await?]))
+            })
+        });
+        body.host().task(echo.clone()).unwrap().task(pay.clone()).unwrap()
+    };
+    let worker = world.worker(host(&echo)).await;
+    let handle = begin(&world, "walk", StartLimits::default()).await;
+    until("the payment runs", || async { pay.total() == 1 }).await;
+    assert_eq!((persistence(&handle).await, tasks(&world, &handle).await), (Persistence::Full, 2));
+    world.kill(&worker).await;
+    world.worker(host(&echo)).await;
+    // It is not begun anew: what was done is replayed, and whether the payment was made is for a person to say.
+    let in_doubt = || async {
+        let run = handle.describe().await.unwrap();
+        run.status == Status::Waiting && run.wait.is_some_and(|wait| wait.reason == Some(WaitReason::InDoubt))
+    };
+    until("a person is asked", in_doubt).await;
+    let task = world.tasks(&handle).await.into_iter().find(|task| task.new.kind == "pay").unwrap();
+    assert_eq!((task.status, pay.total(), echo.total()), (TaskStatus::InDoubt, 1, 1));
+    assert_eq!(before.load(Ordering::SeqCst), 2, "the code was entered again");
+    let op = OpId { execution: handle.id(), slot: task.slot, once: None };
+    handle.resolve(op, Resolution::Result(Payload::of("receipt").unwrap())).await.unwrap();
+    assert_eq!(result(&handle).await, json!(["first", "receipt", "last"]));
+    assert_eq!((pay.total(), echo.times("first"), echo.total()), (1, 1, 2), "nothing runs twice");
 });
 
 rule!(family_13_enabling_persistence_keeps_all_so_far, world, {
