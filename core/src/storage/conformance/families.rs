@@ -8,9 +8,11 @@ use crate::model::{
     BatchEnd, ChildEnd, ChildEvent, ChildRequest, CommitAnswer, Committed, Delivery, EventKind, FactKind, MessageBody,
     NewOp, OnParentEnd, OpBody, PARENT_QUEUE, RecordedBody, RecordedOp, ResumeRequest, Signal, Spent, Status,
     TaskOptions, TaskStatus, Usage, Wait, WaitReason, answer_of, answer_signal, child_signal, event_signal, refused_op,
+    told_of,
 };
 use crate::payload::Payload;
 use crate::storage::ClaimRequest;
+use crate::storage::limits::CHILDREN;
 use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -68,6 +70,38 @@ pub async fn family_01_a_child_is_born_in_the_commit_of_its_parent(factory: &dyn
     assert_eq!((child.new.input.clone(), child.status), (json(&"otters"), Status::Pending));
     let segment = parent.load().await;
     assert!(segment.tail.iter().any(|op| op.body == RecordedBody::Child { id: new.id }));
+}
+
+/// A run has so many children that have not ended. One more is refused with the reason, what is called beside it is done,
+/// and there is room again once a child has ended.
+pub async fn family_01_children_have_a_limit(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let mut parent = rig.running().await;
+    let ops = (1..CHILDREN).map(|n| parent.child(json(&n))).collect();
+    assert_eq!(told(&parent.commit(ops).await).len(), 0);
+    let (last, over) = (parent.child(json(&"last")), parent.child(json(&"over")));
+    let (last_id, over_id, over_slot) = (child_of(&last), child_of(&over), parent.slot(over.sequence));
+    let beside = parent.entry("beside it");
+    let refusals = told(&parent.commit(vec![last, over, beside]).await);
+    let [refusal] = &refusals[..] else { panic!("{refusals:?}") };
+    assert_eq!(told_of(&refusal.name), Some((over_id, Some(over_slot))));
+    let failure = ChildEnd::result(&refusal.payload, "child").unwrap_err();
+    assert_eq!(failure.code, Code::LimitReached);
+    assert!(failure.message.contains(&format!("has {CHILDREN} children that have not ended")), "{}", failure.message);
+    assert_eq!(rig.status(last_id).await, Status::Pending);
+    assert_eq!(refused(rig.storage.execution(ORG, over_id).await), Code::ExecutionNotFound);
+
+    // The run goes on: what it calls again is refused again, until one of its children has ended.
+    let over = parent.child(json(&"over"));
+    assert_eq!(told(&parent.commit(vec![over]).await).len(), 1);
+    let stop = parent.message(MessageBody::Stop { child: last_id, how: at_once() });
+    parent.commit(vec![stop]).await;
+    let next = parent.child(json(&"next"));
+    let next_id = child_of(&next);
+    assert_eq!(told(&parent.commit(vec![next]).await).len(), 0);
+    assert_eq!(rig.status(next_id).await, Status::Pending);
+    let roll_up = rig.storage.roll_ups(ORG, &[parent.id]).await.unwrap().remove(0);
+    assert_eq!(roll_up.children as usize, CHILDREN + 1);
 }
 
 /// The end of a child is a signal of its parent, stored with it. A parent that waits for it is woken.
