@@ -563,6 +563,35 @@ pub async fn family_09_budgets_hold_for_the_tree(factory: &dyn Factory) {
     assert_eq!((answer.cancel, kept), (None, Some(10)));
 }
 
+/// What fits into the slice of a run takes nothing more from above: ten calls write the row of the run whose budget they
+/// draw from once.
+pub async fn family_09_a_slice_is_taken_once(factory: &dyn Factory) {
+    const CALLS: u64 = 10;
+    let rig = Rig::new(factory).await;
+    let (parent, mut child) = budgeted(&rig, None).await;
+    let slice_of = |answer: &CommitAnswer| answer.purse.as_ref()?.slice.as_ref()?.max_tokens;
+    let mut slice = None;
+    let mut above = Vec::new();
+    for call in 1..=CALLS {
+        // Each has used 5 tokens, and reserves 50 for the next.
+        let usage = child.usage("m", used(5));
+        let mut batch = child.batch(vec![usage], BatchEnd::Continue);
+        batch.draw = Some(tokens(5 * call + 50));
+        let answer = child.commit_batch(batch).await;
+        assert_eq!(slice_of(&answer), *slice.get_or_insert(slice_of(&answer)), "call {call}");
+        let run = rig.execution(parent.id).await;
+        above.push((run.purse.map(|purse| purse.lent.tokens), rig.high(parent.id).await));
+    }
+    let slice = slice.flatten().expect("a slice");
+    assert!(slice >= 5 * CALLS + 50, "all of them fit into {slice}");
+    assert_eq!(above, vec![(Some(10 + slice), rig.high(parent.id).await); CALLS as usize]);
+    let mut batch = child.batch(vec![], BatchEnd::Continue);
+    batch.draw = Some(tokens(slice + 1));
+    let more = slice_of(&child.commit_batch(batch).await).expect("a slice");
+    assert!(more > slice);
+    assert_eq!(rig.execution(parent.id).await.purse.map(|purse| purse.lent.tokens), Some(10 + more));
+}
+
 /// The end of the run at the top books what it has used, and gives back what it has not: what it leaves running draws from
 /// the rest.
 pub async fn family_09_the_end_of_a_root_is_booked(factory: &dyn Factory) {

@@ -204,7 +204,7 @@ macro_rules! conformance_cases {
                 family_01_a_child_is_born_in_the_commit_of_its_parent family_01_children_have_a_limit family_02_an_end_is_told_with_it family_02_a_child_out_of_time_is_told
                 family_03_what_a_child_tells_comes_in_order family_03_what_is_told_may_be_large family_04_a_message_is_a_signal_of_the_commit_that_sends_it
                 family_04_a_message_that_is_not_delivered_is_told family_05_a_request_has_one_answer
-                family_06_a_waiting_parent_holds_nothing family_07_a_detached_child_goes_on family_08_a_stranger_is_not_stopped family_08_a_child_is_stopped_alone family_08_a_stop_goes_down_the_tree family_09_budgets_hold_for_the_tree family_09_the_end_of_a_root_is_booked
+                family_06_a_waiting_parent_holds_nothing family_07_a_detached_child_goes_on family_08_a_stranger_is_not_stopped family_08_a_child_is_stopped_alone family_08_a_stop_goes_down_the_tree family_09_budgets_hold_for_the_tree family_09_a_slice_is_taken_once family_09_the_end_of_a_root_is_booked
                 family_09_what_a_draw_gets_is_told_again family_09_a_child_is_resumed_without_a_budget
                 family_14_a_task_goes_to_the_workers_of_the_parent
             }
