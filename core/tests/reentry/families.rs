@@ -10,12 +10,12 @@ use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, NativeHost};
 use flovyn_core::context::{AgentContext, AgentContextExt, Child};
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::journal::{ChildOptions, Completion};
+use flovyn_core::journal::{ChildOptions, Completion, OnDivergence};
 use flovyn_core::model::{
     CancelMode, Cancellation, ChildEvent, Persistence, Shared, SharedContext, StartLimits, Usage,
 };
 use flovyn_core::testing::{Harness, Proof};
-use futures::future::join_all;
+use futures::future::{join_all, select_all};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -44,6 +44,8 @@ enum Act {
     Fail,
     /// Starts all, and waits for all.
     All(Vec<(Node, How)>),
+    /// Starts all, and does something about each as it ends, while the others go on.
+    Select(Vec<(Node, How)>),
     /// Starts one, and hears it to its end; answers what it asks, and guides it if it listens.
     Hear(Node, bool),
     /// Starts one that listens, and stops it instead.
@@ -93,6 +95,10 @@ impl AgentDefinition for Member {
         "member"
     }
 
+    fn on_divergence(&self) -> OnDivergence {
+        OnDivergence::Fail
+    }
+
     async fn execute(&self, ctx: &dyn AgentContext, node: Node) -> Result<String> {
         let mut said = Vec::new();
         for (at, act) in node.acts.iter().enumerate() {
@@ -133,6 +139,21 @@ impl Act {
                 let all =
                     children.iter().map(|(child, how)| start(child, how.options())).collect::<Result<Vec<_>>>()?;
                 join_all(all).await.into_iter().map(end).collect::<Vec<_>>().join(" & ")
+            }
+            Self::Select(children) => {
+                let named = |(child, how): &(Node, How)| start(child, how.options()).map(|it| (child.name, it));
+                let mut open = children.iter().map(named).collect::<Result<Vec<_>>>()?;
+                let mut ends = Vec::new();
+                while !open.is_empty() {
+                    let (first, at, _) = select_all(open.iter_mut().map(|(_, child)| child)).await;
+                    let (name, _) = open.remove(at);
+                    // Which one is first is a matter of time, and recorded: a life that takes another one asks for a step
+                    // that is not in its record.
+                    let step = work(ctx, &format!("{what} takes {name}"), 3)?.await?;
+                    ends.push((name, end(first), step));
+                }
+                ends.sort();
+                format!("{ends:?}")
             }
             Self::Hear(child, guides) => hear(ctx, start(child, ChildOptions::default())?, *guides).await?,
             Self::Stop(child, hard) => {
@@ -262,7 +283,7 @@ impl Maker {
         let Kind { depth, heard, .. } = of;
         let number = self.dice.below(100) as u32;
         let may_start = depth < 3 && self.room > 0;
-        match self.dice.below(if may_start { 16 } else { 7 }) {
+        match self.dice.below(if may_start { 18 } else { 7 }) {
             0 | 1 => Act::Step,
             2 => Act::Entry,
             3 => Act::Sleep(1 + self.dice.below(90)),
@@ -295,9 +316,14 @@ impl Maker {
                 let child = self.node(vec![Act::Listen]);
                 Act::Leave(child)
             }
-            _ => {
+            15 => {
                 self.room -= 1;
                 Act::Join(self.run(of.child()))
+            }
+            _ => {
+                let count = (2 + self.dice.below(3)).min(self.room);
+                self.room -= count;
+                Act::Select((0..count).map(|_| self.child(of)).collect())
             }
         }
     }
@@ -331,7 +357,7 @@ fn number(name: &str) -> Option<u64> {
 fn random_families_survive_crashes() {
     let seeds = match number("SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..60 * number("SCALE").unwrap_or(1),
+        None => 0..100 * number("SCALE").unwrap_or(1),
     };
     let run = |first: u64| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
