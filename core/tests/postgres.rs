@@ -8,7 +8,7 @@ use flovyn_core::error::Code;
 use flovyn_core::id::{ExecutionId, OrgId, RequestId, WorkerId};
 use flovyn_core::model::{
     Batch, BatchEnd, CancelMode, Cancellation, Claim, CommitRequest, EventKind, ExecutionFilter, Label, LabelKey,
-    NewExecution, NewOp, OpBody, OpKind, PageRequest, Status, child_signal,
+    NewExecution, NewOp, OpBody, OpKind, PageRequest, Status, Wait, child_signal,
 };
 use flovyn_core::payload::{Digest, Payload};
 use flovyn_core::runtime::Runtime;
@@ -580,4 +580,60 @@ async fn a_family_that_grows_is_stopped_whole() {
     stores.into_iter().for_each(|store| store.close());
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'stopped_whole'";
     assert_eq!(cluster.sql("postgres", deadlocks).unwrap().trim(), "0");
+}
+
+/// What the transaction that stops a family of so many runs sends to the database: asked gracefully, then at once. A third of the
+/// runs works, a third waits, and nobody has claimed the others.
+async fn statements_of_stops(database: &str, runs: usize) -> [Vec<String>; 2] {
+    let cluster = Cluster::shared();
+    cluster.sql("postgres", &format!("CREATE DATABASE {database}")).unwrap();
+    cluster.sql("postgres", &format!("ALTER DATABASE {database} SET log_statement = 'all'")).unwrap();
+    let store = connect(&cluster.url(database)).unwrap();
+    let top = store.create_execution(start()).await.unwrap().execution.new.id;
+    let parent = store.claim_agents(claim(1)).await.unwrap().remove(0);
+    let claimed = (runs - 1) / 3 * 2;
+    store.commit(request(&parent, 0, born(claimed))).await.unwrap();
+    let mut children = Vec::new();
+    while children.len() < claimed {
+        children.extend(store.claim_agents(claim(100)).await.unwrap());
+    }
+    store.commit(request(&children[0], 0, born(runs - 1 - claimed))).await.unwrap();
+    let wait = Wait { signals: vec!["never".into()], ..Wait::default() };
+    let waits = children[1..].iter().step_by(2);
+    let waits = waits.map(|child| request(child, 0, Batch::new(0, vec![], BatchEnd::Suspend(wait.clone()))));
+    for answer in join_all(waits.map(|request| store.commit(request))).await {
+        answer.unwrap();
+    }
+    let mut told = [CancelMode::Graceful, CancelMode::Hard].map(|mode| (mode, Vec::new()));
+    for (mode, sent) in &mut told {
+        let before = cluster.log().unwrap().len();
+        store.request_cancel(OrgId::DEFAULT, top, Cancellation { mode: *mode, ..Cancellation::USUAL }).await.unwrap();
+        let log = cluster.log().unwrap();
+        let lines: Vec<&str> = log[before..].lines().collect();
+        // Others ask this server too. The session is the one that reads all below the run.
+        let session = |line: &str| line.split_once('[')?.1.split_once(']').map(|(session, _)| format!("[{session}]"));
+        let found = lines.iter().find(|line| line.contains("WITH RECURSIVE down")).expect("it reads what is below");
+        let session = session(found).expect("a line names its session");
+        let is_sent = |line: &&&str| line.contains("LOG:  execute") || line.contains("LOG:  statement");
+        let of_session = lines.iter().filter(|line| line.contains(&session)).filter(is_sent);
+        sent.extend(of_session.map(|line| line.split_once("LOG:  ").map_or(*line, |(_, text)| text).to_owned()));
+    }
+    let open = cluster.sql(database, "SELECT count(*) FROM agent_execution WHERE ended_at IS NULL").unwrap();
+    let all = cluster.sql(database, "SELECT count(*) FROM agent_execution").unwrap();
+    assert_eq!((open.trim(), all.trim()), ("0", runs.to_string().as_str()));
+    store.close();
+    told.map(|(_, sent)| sent)
+}
+
+/// A request to stop goes down the tree in statements for all runs together: ten times as many runs are stopped by as many
+/// statements.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_of_a_large_family_sends_no_more_statements() {
+    let few = statements_of_stops("stops_few", 50).await;
+    let many = statements_of_stops("stops_many", 500).await;
+    for (few, many) in few.iter().zip(&many) {
+        println!("{} statements", few.len());
+        assert_eq!(few.len(), many.len(), "{few:#?} {many:#?}");
+        assert!((5..=20).contains(&few.len()), "{few:#?}");
+    }
 }
