@@ -87,7 +87,9 @@ def _aims(samples: Samples, aims: list[Aim]) -> Iterator[str]:
     yield "| aim | on | side | limit | measured | |"
     yield "| --- | --- | --- | --- | --- | --- |"
     taking_part = {sample.who for sample in samples}
-    listed = [aim for aim in aims if aim.who in taking_part]
+    # A run of some workloads says nothing of the others.
+    workloads = {sample.workload for sample in samples}
+    listed = [aim for aim in aims if aim.who in taking_part and aim.text.split()[0].lower() in workloads]
     order = {key: place for place, key in reversed(list(enumerate((aim.text, aim.medium) for aim in listed)))}
     for aim in sorted(listed, key=lambda aim: order[aim.text, aim.medium]):
         limit = f"{'≤' if aim.at_most else '≥'} {number(aim.limit)} {aim.unit}"
