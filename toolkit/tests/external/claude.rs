@@ -112,11 +112,11 @@ async fn claude_that_has_lost_a_session_gets_another_one() {
 
 #[tokio::test]
 async fn claude_books_a_resumed_session_once() {
-    let Lab { folder, flovyn, agent, _worker: worker } = Lab::of(&["claude"], |agent| agent).await;
+    let Lab { folder, flovyn, agent, worker } = Lab::of(&["claude"], |agent| agent).await;
     let run = flovyn.start(&agent, &chat("say One"), StartOptions::default()).await.expect("it starts");
     answers(&run, 1).await;
     // Its process ends as it should, and the next one counts what the session has cost so far.
-    worker.close(Duration::from_secs(1)).await.expect("it closes");
+    worker.expect("one").close(Duration::from_secs(1)).await.expect("it closes");
     is_gone(&run.id().to_string()).await;
     let _worker = flovyn.worker().await.expect("a worker");
     say(&run, UserMessage::new("say Two")).await;

@@ -144,13 +144,25 @@ class Agent:
         put("[1, 2]")
         put("")
 
+    def do_noise(self, _):
+        """Records of no known sort, and bytes that are no text."""
+        for line in ('null', '42', '"text"', "{}", '{"type": "unheard", "method": 7}', '{"jsonrpc": "2.0", "id": 987654, "result": null}'):
+            put(line)
+        with LOCK:
+            sys.stdout.buffer.write(b"\xff\xfe\x00 no text\r\n")
+            sys.stdout.buffer.flush()
+
     def do_huge(self, _):
         put(json.dumps({"x": "y" * (33 << 20)}))
 
     def do_stderr(self, text):
         print(text, file=sys.stderr, flush=True)
 
-    def do_hang(self, _):
+    def do_hang(self, once):
+        marker = FOLDER / "hung"
+        if once == "once" and marker.exists():
+            return
+        marker.touch()
         log(event="hang")
         time.sleep(600)
 
@@ -534,7 +546,7 @@ class Claude(Agent):
 def main():
     if "--version" in sys.argv:
         return print("1.0.0-fake")
-    mode = sys.argv[1]
+    mode = next((word for word in ("mute", "flood", "brief") if word in sys.argv), sys.argv[1])
     if mode == "mute":
         print("usage: fake [options]\nNo protocol is spoken here.", flush=True)
         return time.sleep(600)

@@ -16,7 +16,7 @@ mod worker_process;
 use flovyn_core::client::{Handle, StartOptions, StreamEvent};
 use flovyn_core::error::Error;
 use flovyn_core::model::{ChunkKind, Entry, Status};
-use flovyn_core::runtime::FlovynClient;
+use flovyn_core::runtime::{Backing, FlovynClient};
 use flovyn_core::worker::Worker;
 use flovyn_toolkit::external::{Claude, ExternalAgent, Pi};
 use flovyn_toolkit::message::Message;
@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
+const DRIVERS: [&str; 3] = ["acp", "claude", "pi"];
 
 /// The program that speaks these protocols.
 fn fake() -> String {
@@ -60,7 +61,8 @@ struct Lab {
     folder: tempfile::TempDir,
     flovyn: FlovynClient,
     agent: ExternalAgent,
-    _worker: Worker,
+    /// None while nobody serves it.
+    worker: Option<Worker>,
 }
 
 impl Lab {
@@ -69,12 +71,20 @@ impl Lab {
     }
 
     async fn of(words: &[&str], with: impl FnOnce(ExternalAgent) -> ExternalAgent) -> Self {
+        Self::over("memory:", words, with).await
+    }
+
+    async fn over(
+        backing: impl Into<Backing>,
+        words: &[&str],
+        with: impl FnOnce(ExternalAgent) -> ExternalAgent,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let agent = with(agent(folder.path(), words));
-        let flovyn = FlovynClient::builder().storage("memory:").agent(agent.clone()).task(agent.turns());
+        let flovyn = FlovynClient::builder().storage(backing).agent(agent.clone()).task(agent.turns());
         let flovyn = flovyn.agent(talk::Lead).build().await.expect("a backend");
         let worker = flovyn.worker().await.expect("a worker");
-        Self { folder, flovyn, agent, _worker: worker }
+        Self { folder, flovyn, agent, worker: Some(worker) }
     }
 
     async fn start(&self, input: &AgentInput) -> Handle {

@@ -1,9 +1,13 @@
 //! What an agent asks permission for, and what it has its host do.
 
 use super::*;
+use flovyn_core::clock::{ManualClock, Timestamp};
 use flovyn_core::payload::Payload;
+use flovyn_core::storage::Storage;
+use flovyn_core::storage::memory::MemoryStorage;
 use flovyn_toolkit::react::APPROVAL;
 use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest, Decision, Otherwise, Rule};
+use std::sync::Arc;
 
 async fn asks(words: &[&str]) -> Lab {
     Lab::of(words, |agent| agent.with_approvals(ApprovalPolicy::default())).await
@@ -43,7 +47,7 @@ async fn a_person_is_asked() {
 
 #[tokio::test]
 async fn a_chat_goes_on_after_a_person_was_asked() {
-    for driver in ["acp", "claude", "pi"] {
+    for driver in DRIVERS {
         let lab = asks(&[driver]).await;
         let run = lab.start(&chat("ask rm build; say Done")).await;
         answer(&run, &request(&run, 0).await, true).await;
@@ -51,6 +55,42 @@ async fn a_chat_goes_on_after_a_person_was_asked() {
         say(&run, UserMessage::new("say Again")).await;
         answers(&run, 2).await;
         assert!(told(&run).await.iter().any(|line| line.ends_with("Again")), "{driver}: {:?}", told(&run).await);
+    }
+}
+
+/// A person is asked in the evening and answers the next one, with the worker that asked and after that has gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_answers_a_day_later() {
+    for (driver, worker_goes) in DRIVERS.into_iter().flat_map(|driver| [(driver, false), (driver, true)]) {
+        let clock = ManualClock::new(Timestamp(1_700_000_000_000_000));
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new(Arc::new(clock.clone())));
+        let ask_all = |agent: ExternalAgent| agent.with_approvals(ApprovalPolicy::default());
+        let mut lab = Lab::over(storage.clone(), &[driver], ask_all).await;
+        let run = lab.start(&ask("say Hello; ask rm build; tool read; say Done")).await;
+        let asked = request(&run, 0).await;
+        waits_for(&run, APPROVAL).await;
+        if let Some(worker) = lab.worker.take_if(|_| worker_goes) {
+            worker.close(Duration::from_secs(1)).await.expect("it closes");
+            is_gone(&run.id().to_string()).await;
+        }
+        for _ in 0..24 {
+            clock.advance(Duration::from_secs(3_600));
+            storage.pass().await.expect("time passes");
+        }
+        waits_for(&run, APPROVAL).await;
+        answer(&run, &asked, true).await;
+        if worker_goes {
+            lab.worker = Some(lab.flovyn.worker().await.expect("a worker"));
+        }
+        assert_eq!(outcome(&run).await.text, "Done", "{driver}");
+        let told = told(&run).await[1..].join("\n");
+        let count = |text: &str| told.matches(text).count();
+        assert_eq!((count("Hello"), count("rm build was allowed")), (1, 1), "{driver}: {told}");
+        let asked = of_type::<ApprovalRequest>(&run, "approval_request").await;
+        assert_eq!(asked.len(), 1, "{driver}: nobody is asked twice");
+        assert!(lab.log("answer").iter().all(|line| line["allowed"] == true), "{driver}: {:?}", lab.log("answer"));
+        let ended = run.describe().await.expect("it is there").ended_at.expect("it has ended");
+        assert!(ended.0 >= 1_700_000_000_000_000 + 86_400_000_000, "{driver}");
     }
 }
 
