@@ -145,7 +145,7 @@ async fn answer_approval(
 ) -> Result {
     let refused = || {
         let name = ToolName::of(&request.name);
-        let (told, reason) = match leaves_sandbox(request) {
+        let (notice, reason) = match leaves_sandbox(request) {
             true => (
                 format!(
                     "{name} was not allowed: only a person at a terminal lets a command leave the sandbox; --unsandboxed \
@@ -155,7 +155,7 @@ async fn answer_approval(
             ),
             false => (format!("{name} was not allowed; --yes, --approve or --allowed-tools allows it"), NOT_ALLOWED),
         };
-        note(&told);
+        note(&notice);
         answer(request, false, Some(reason.to_owned()))
     };
     let answer = rules.answer(request).unwrap_or_else(refused);
