@@ -4,6 +4,7 @@ use super::TerminalChat;
 use crate::Result;
 use crate::chat::screen::pager::Pager;
 use crate::chat::transcript::Transcript;
+use flovyn_core::error::Code;
 use flovyn_core::model::{CancelMode, Cancellation};
 use flovyn_toolkit::message::Message;
 use flovyn_toolkit::react::{USER_MESSAGE, UserMessage};
@@ -25,6 +26,11 @@ impl TerminalChat<'_> {
             return Ok(());
         };
         let (name, handle) = (card.spawn.name.clone(), live_session.agent(card.spawn.child).await?);
+        let has_ended = format!("{name} has ended; /agents {number} shows what it did");
+        if !then.trim().is_empty() && handle.status().await?.is_terminal() {
+            self.view.show_hint(&has_ended);
+            return Ok(());
+        }
         match then.trim().split_once(char::is_whitespace).unwrap_or((then.trim(), "")) {
             ("", _) => {
                 let mut said = Transcript::default();
@@ -39,8 +45,14 @@ impl TerminalChat<'_> {
             }
             ("say", text) if !text.trim().is_empty() => {
                 let signal = UserMessage::new(text.trim()).signal(None)?;
-                handle.signal(USER_MESSAGE, signal.payload, signal.delivery, None).await?;
-                self.view.show_hint(&format!("said to {name}; it reads it before its next model call"));
+                let said = handle.signal(USER_MESSAGE, signal.payload, signal.delivery, None).await;
+                let hint = match said {
+                    Ok(_) => format!("said to {name}; it reads it before its next model call"),
+                    // It has ended since it was looked at.
+                    Err(error) if error.code() == Code::ExecutionClosed => has_ended,
+                    Err(error) => return Err(error.into()),
+                };
+                self.view.show_hint(&hint);
             }
             ("stop", _) => {
                 handle.cancel(CancelMode::Graceful, Cancellation::USUAL_GRACE).await?;
