@@ -10,7 +10,7 @@ use flovyn_core::client::{Handle, StartOptions};
 use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::error::{Code, Result};
 use flovyn_core::journal::ChildOptions;
-use flovyn_core::model::{Persistence, Status};
+use flovyn_core::model::{ChildEvent, Persistence, Status};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::remote::{RemoteOptions, RemoteStorage};
 use flovyn_core::testing::postgres::Cluster;
@@ -73,6 +73,33 @@ impl AgentDefinition for Brain {
     }
 }
 
+/// A run that waits for another one on a machine for so long and no longer, and goes on.
+struct Patient;
+
+#[async_trait]
+impl AgentDefinition for Patient {
+    type State = ();
+    type Input = Value;
+    type Output = Value;
+
+    fn kind(&self) -> &str {
+        "patient"
+    }
+
+    async fn execute(&self, ctx: &dyn AgentContext, asked: Value) -> Result<Value> {
+        let mut options = ChildOptions::on_machine(asked["machine"].as_str());
+        options.limits.start_timeout = Some(Duration::from_secs(5));
+        options.persistence = Persistence::parse(asked["persistence"].as_str().unwrap_or_default())?;
+        let child = ctx.spawn_agent_with::<Value>("react-agent", &task_of("append"), options)?;
+        let told = match ctx.wait_for_child_event(&child, None)?.await? {
+            ChildEvent::Failed { error } => value!({ "type": error.error_type, "message": error.message }),
+            other => value!(format!("{other:?}")),
+        };
+        let code = child.await.err().map(|error| error.code().as_str());
+        Ok(value!({ "code": code, "type": told["type"], "message": told["message"], "went": "on" }))
+    }
+}
+
 fn task_of(prompt: &str) -> Value {
     value!({ "userPrompt": prompt, "model": "fake/scripted" })
 }
@@ -126,8 +153,14 @@ impl Computer {
 
     /// Starts its daemon, which serves when this returns.
     fn start(&self, script: &Path) -> Running {
+        self.start_in(&["work"], script)
+    }
+
+    /// Starts it with these workspaces.
+    fn start_in(&self, workspaces: &[&str], script: &Path) -> Running {
         let fake = format!("--fake={}", script.display());
-        let mut command = self.command(&["daemon", "--json", "--workspace", "work", &fake]);
+        let mut command = self.command(&["daemon", "--json", &fake]);
+        command.args(workspaces.iter().flat_map(|workspace| ["--workspace", workspace]));
         let log = std::fs::File::options().append(true).create(true).open(self.folder.join("log")).unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut line = String::new();
@@ -433,6 +466,127 @@ async fn family_13_a_local_run_stays_on_its_machine() {
     let failure = lost.describe().await.unwrap().failure.unwrap();
     assert_eq!(&*failure.error_type, "WorkerLost", "{failure:?}");
     drop(daemon);
+    runtime.close().await.unwrap();
+}
+
+/// What one daemon offers, and that a run of it stays in the workspace that it names.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_has_several_workspaces_and_tells_what_it_offers() {
+    let root = tempfile::tempdir().unwrap();
+    let office = Office::open(root.path(), &Cluster::shared().fresh().expect("a database"));
+    let runtime = office.runtime().await;
+    let root = root.path().canonicalize().unwrap();
+    let program = root.join("otter-agent");
+    let fake = concat!(env!("CARGO_MANIFEST_DIR"), "/../toolkit/tests/external/fake_agent.py");
+    let text = format!("#!/bin/sh\n[ \"$1\" = --version ] && echo 'otter 4.2' && exit\nexec python3 '{fake}' acp\n");
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let file = format!(
+        "approve = \"all\"\n[[external]]\ndriver = \"acp\"\nkind = \"otter\"\nenv = [\"FAKE_DIR\"]\ncommand = [\"{}\"]\n",
+        program.display()
+    );
+    let alpha = Computer::new(&root, "alpha", &office.server.grpc, &file);
+    let docs = alpha.folder.join("docs");
+    std::fs::create_dir(&docs).unwrap();
+    std::fs::write(docs.join("secret.txt"), HIDDEN).unwrap();
+    let script = root.join("script.toml");
+    let peek = "[[turns]]\nwhen = { turn = 1, lastUserContains = \"peek\" }\ntoolCalls = [{ name = \"read\", arguments = { path = \
+        \"DOCS/secret.txt\" } }, { name = \"bash\", arguments = { command = \"cat DOCS/secret.txt ../docs/secret.txt\" } }]\n";
+    let peek = peek.replace("DOCS", &docs.display().to_string());
+    std::fs::write(&script, SCRIPT.replace("[otherwise]", &format!("{peek}[otherwise]"))).unwrap();
+    office.pair(&alpha, "alpha");
+    let daemon = alpha.start_in(&["work", "docs"], &script);
+
+    let listed = office.json(&["machines", "list"]);
+    let offered = &listed["items"][0]["offers"];
+    assert_eq!(offered["workspaces"], value!([alpha.folder.join("work"), docs]), "{listed}");
+    assert_eq!(offered["kinds"], value!(["react-agent", "otter"]), "{listed}");
+    let external = value!([{ "kind": "otter", "program": program, "version": "otter 4.2" }]);
+    assert_eq!(offered["externalAgents"], external, "{listed}");
+    assert!(offered["version"].is_string(), "{listed}");
+
+    let run = async |kind: &str, input: Value| {
+        let input = Payload::of(&input).unwrap();
+        let run = runtime.client().start(kind, input, StartOptions::on_machine(Some("alpha"))).await.unwrap();
+        run.result(Some(PATIENCE)).await
+    };
+    let in_folder = |prompt: &str, folder: &Path| {
+        let mut input = task_of(prompt);
+        input["workingDirectory"] = value!(folder);
+        input
+    };
+    // The first where a run names none, else the one that it names.
+    run("react-agent", task_of("write")).await.unwrap_or_else(|error| panic!("{error}\n{}", alpha.log()));
+    assert!(alpha.work("out.txt").exists() && !docs.join("out.txt").exists());
+    std::fs::remove_file(alpha.work("out.txt")).unwrap();
+    run("react-agent", in_folder("write", &docs)).await.unwrap();
+    assert!(docs.join("out.txt").exists() && !alpha.work("out.txt").exists());
+    let home = alpha.folder.join("home");
+    let outside = run("react-agent", in_folder("write", &home)).await;
+    assert!(!home.join("out.txt").exists(), "{outside:?}");
+    assert!(recorded(&office).contains("outside"), "nothing was refused: {outside:?}");
+    // Being a workspace of the machine makes a folder none of the run.
+    run("react-agent", task_of("peek")).await.unwrap();
+    assert!(!recorded(&office).contains(HIDDEN), "another workspace was read");
+    run("react-agent", in_folder("peek", &docs)).await.unwrap();
+    assert!(recorded(&office).contains(HIDDEN), "its own workspace was not read");
+    let done: Value = run("otter", value!("say Hello")).await.unwrap().parse().unwrap();
+    assert_eq!(done["text"], "Hello");
+    drop(daemon);
+    runtime.close().await.unwrap();
+}
+
+/// A run waits for a machine that is off as long as it may, then its parent is told and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_is_off_is_waited_for_as_long_as_is_allowed() {
+    let root = tempfile::tempdir().unwrap();
+    let office = Office::open(root.path(), &Cluster::shared().fresh().expect("a database"));
+    let runtime = office.runtime().await;
+    let script = root.path().join("script.toml");
+    std::fs::write(&script, SCRIPT).unwrap();
+    let alpha = Computer::new(root.path(), "alpha", &office.server.grpc, "approve = \"all\"\n");
+    office.pair(&alpha, "alpha");
+    let host = Arc::new(NativeHost::default().agent(Patient).unwrap()) as Arc<dyn flovyn_core::worker::Host>;
+    let worker = runtime.worker(host, WorkerOptions::default()).await.unwrap();
+    let start = async |persistence: &str| {
+        let input = Payload::of(&value!({ "machine": "alpha", "persistence": persistence })).unwrap();
+        runtime.client().start("patient", input, StartOptions::default()).await.unwrap()
+    };
+    let child_of = async |run: &Handle| -> Value {
+        let id = run.id().to_string();
+        office.json(&["runs", "list", "--parent", &id])["items"][0].clone()
+    };
+    let told = async |run: &Handle| -> Value { run.result(Some(PATIENCE)).await.unwrap().parse().unwrap() };
+
+    // It has been let in and never begun to work.
+    for persistence in ["full", "local"] {
+        let run = start(persistence).await;
+        until("the child waits for its machine", async || child_of(&run).await["status"] == "PENDING").await;
+        let child = child_of(&run).await["id"].as_str().unwrap().to_owned();
+        let shown = office.json(&["runs", "show", &child]);
+        assert!(shown["machine"]["name"] == "alpha" && shown["persistence"] == persistence, "{shown}");
+        let answer = told(&run).await;
+        assert!(
+            answer["code"] == "ChildFailed" && answer["type"] == "StartTimeout" && answer["went"] == "on",
+            "{answer}"
+        );
+    }
+
+    // In the middle of its work it goes, and does not come back.
+    let mut daemon = alpha.start(&script);
+    let run = start("local").await;
+    until("the work has begun", async || alpha.work("log.txt").exists()).await;
+    daemon.0.kill().unwrap();
+    daemon.0.wait().unwrap();
+    let answer = told(&run).await;
+    assert_eq!((&answer["code"], &answer["type"]), (&value!("ChildFailed"), &value!("WorkerLost")), "{answer}");
+    assert_eq!(std::fs::read_to_string(alpha.work("log.txt")).unwrap(), "begun\n");
+    // It comes too late, and its next run is served.
+    let _daemon = alpha.start(&script);
+    let input = Payload::of(&task_of("write")).unwrap();
+    let next = runtime.client().start("react-agent", input, StartOptions::on_machine(Some("alpha"))).await.unwrap();
+    next.result(Some(PATIENCE)).await.unwrap_or_else(|error| panic!("{error}\n{}", alpha.log()));
+    worker.close(Duration::from_secs(5)).await.unwrap();
     runtime.close().await.unwrap();
 }
 

@@ -52,13 +52,14 @@ impl External {
         }
     }
 
-    /// What the server is told of it.
+    /// What the server is told of it, where it works in this directory.
     ///
     /// # Errors
     ///
     /// Its program is not there.
-    pub(super) async fn offered(&self) -> Result<Value> {
-        let launch = Launch { program: self.program().to_owned(), ..Launch::default() };
+    pub(super) async fn offered(&self, directory: &Path) -> Result<Value> {
+        let (program, directory) = (self.program().to_owned(), directory.to_owned());
+        let launch = Launch { program, directory, ..Launch::default() };
         launch.find().map_err(|error| invalid(format!("external in {FILE}: {}", error.message())))?;
         // What follows the name of an interpreter would be left out, and its version is not the agent's.
         let version = if self.command.len() > 1 { None } else { launch.version().await };

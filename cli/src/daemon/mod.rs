@@ -110,7 +110,7 @@ async fn serve(settings: &Settings, key: &MachineKey, options: &Options, out: &m
     };
     let mut local_agents = LocalAgents::open(setup, &models, approvals);
     let toolkit = local_agents.wait_open().await?;
-    let offered = offers::of(settings, sandbox).await?;
+    let offered = offers::of(settings, directory, sandbox).await?;
     let begin = async {
         let connection = MachineConnector::new(MachineCredentials::Stored(key.clone())).connect().await?;
         connection.announce(&offered).await?;

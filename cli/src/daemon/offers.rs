@@ -5,16 +5,17 @@ use super::settings::Settings;
 use crate::Result;
 use flovyn_core::runtime::daemon;
 use serde_json::{Value, json};
+use std::path::Path;
 
-/// What is offered under these settings.
+/// What is offered under these settings, where agents of others work in this directory.
 ///
 /// # Errors
 ///
 /// The program of an agent of others is not there.
-pub(super) async fn of(settings: &Settings, sandbox: &str) -> Result<Value> {
+pub(super) async fn of(settings: &Settings, directory: &Path, sandbox: &str) -> Result<Value> {
     let mut external = Vec::with_capacity(settings.external.len());
     for agent in &settings.external {
-        external.push(agent.offered().await?);
+        external.push(agent.offered(directory).await?);
     }
     let mut offers = daemon::offers(env!("CARGO_PKG_VERSION"), &settings.all_kinds(), &settings.workspaces);
     offers["sandbox"] = json!(sandbox);
