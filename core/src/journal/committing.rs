@@ -103,6 +103,7 @@ impl Machine {
         }
         wait.signals.sort_unstable();
         wait.signals.dedup();
+        wait.shorten();
         wait.reason = if wait.reason.is_some() {
             wait.reason
         } else if wait.signals.iter().any(|name| !tells_of_child(name)) {

@@ -19,6 +19,9 @@ pub fn child_signal(child: ExecutionId) -> String {
 /// The prefix of the names of such signals.
 pub const CHILD_SIGNALS: &str = "flovyn.child.";
 
+/// In a wait: the end of any child.
+pub(crate) const ANY_CHILD: &str = "flovyn.child.*";
+
 /// The child that a signal tells of. With a slot it tells only the op there that its child was not started.
 pub(crate) fn told_of(signal: &str) -> Option<(ExecutionId, Option<Slot>)> {
     let mut words = signal.strip_prefix(CHILD_SIGNALS)?.split('.');

@@ -3,6 +3,7 @@
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId, OrgId, RequestId, Slot, WorkerId};
+use crate::model::child::{ANY_CHILD, CHILD_SIGNALS};
 use crate::model::{Fact, Failure, NewExecution, Purse, Spent, UsageTotals};
 use crate::payload::Payload;
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,9 @@ pub enum WaitReason {
     HandedOff,
 }
 
+/// Children whose ends a wait names one by one. Few in the tests of the journal, whose agents have few.
+const MAX_NAMED_CHILDREN: usize = if cfg!(test) { 1 } else { 32 };
+
 /// What a waiting run waits for. Each of these makes it runnable.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -170,6 +174,17 @@ impl Wait {
         self.signals.iter().map(String::as_str).filter(|name| !super::is_own_signal(name)).collect()
     }
 
+    /// Names any child instead of each where there are many: a wait is written whenever the run suspends, and a parent of
+    /// thousands does so again and again. The end of a child that it does not wait for wakes it too, which only costs a
+    /// claim.
+    pub(crate) fn shorten(&mut self) {
+        if self.signals.iter().filter(|name| name.starts_with(CHILD_SIGNALS)).count() > MAX_NAMED_CHILDREN {
+            self.signals.retain(|name| !name.starts_with(CHILD_SIGNALS));
+            self.signals.push(ANY_CHILD.to_owned());
+            self.signals.sort_unstable();
+        }
+    }
+
     /// Whether it is for an answer of the run's parent.
     pub fn is_for_parent(&self) -> bool {
         self.signals.iter().any(|name| name.starts_with(super::ANSWER_SIGNALS))
@@ -188,7 +203,8 @@ impl Wait {
     /// Whether a signal ends the wait. Where the signal reports an end that is awaited by name, that is taken off the
     /// list.
     pub(crate) fn take_signal(&mut self, name: &str) -> bool {
-        self.signals.iter().any(|awaited| awaited == name)
+        let of_child = name.starts_with(CHILD_SIGNALS);
+        self.signals.iter().any(|awaited| awaited == name || (of_child && awaited == ANY_CHILD))
             || self.ends.as_mut().is_some_and(|ends| ends.take(name, true))
     }
 }
@@ -525,6 +541,26 @@ pub enum Divergence {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_for_many_children_names_none_of_them() {
+        let child = |number: u128| crate::model::child_signal(ExecutionId(uuid::Uuid::from_u128(number)));
+        let few = Wait { signals: vec!["a".into(), child(1)], ..Wait::default() };
+        let mut wait = few.clone();
+        wait.shorten();
+        assert_eq!(wait, few);
+        wait.signals.extend((2..1_000).map(child));
+        wait.shorten();
+        assert_eq!(wait.signals, ["a", ANY_CHILD]);
+        assert_eq!(wait.from_outside(), ["a"]);
+        assert!(
+            wait.is_for_child()
+                && wait.take_signal("a")
+                && wait.take_signal(&child(5))
+                && wait.take_signal(&child(1_001))
+        );
+        assert!(!wait.take_signal("b") && !wait.is_for_parent());
+    }
 
     #[test]
     fn ends_are_awaited_by_name() {
