@@ -4,23 +4,21 @@
 //! The library skips an event that it cannot parse, and the call would wait for its timeout.
 
 use super::lines::MAX_LENGTH;
-use super::parsing::{Message, Parsed, introduced, is_addressed, parse, stray, too_long, unreadable};
+use super::parsing::{
+    Message, Parsed, introduced, is_addressed, lists_task_support, parse, stray, too_long, unreadable,
+    with_task_support,
+};
+use super::post::{Events, Failed, Headers, NO_MESSAGE, TOO_LONG, post};
 use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use reqwest::Client;
-use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, JsonRpcMessage, RequestId};
 use rmcp::transport::streamable_http_client::{StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse};
 use sse_stream_of_rmcp::{Error as SseError, Sse};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 #[derive(Clone)]
 pub(super) struct LenientHttpClient(pub Client);
-
-type Headers = HashMap<HeaderName, HeaderValue>;
-type Events = BoxStream<'static, Result<Sse, SseError>>;
-type Failed = StreamableHttpError<reqwest::Error>;
 
 impl StreamableHttpClient for LenientHttpClient {
     type Error = reqwest::Error;
@@ -49,7 +47,10 @@ impl StreamableHttpClient for LenientHttpClient {
     ) -> Result<StreamableHttpPostResponse, Failed> {
         let open = waiting(&message);
         let (client, is_first) = (&self.0, is_first(&message));
-        let answer = client.post_message_with_max_sse_event_size(uri, message, session, auth, headers, most).await;
+        let answer = match is_first || open.is_empty() {
+            true => client.post_message_with_max_sse_event_size(uri, message, session, auth, headers, most).await,
+            false => post(client, &uri, &message, session.as_deref(), auth, headers).await,
+        };
         repaired_response(answer, is_first, open)
     }
 
@@ -128,11 +129,6 @@ fn repaired_response(
     }
 }
 
-/// How the library begins to say that the body of a response is no message.
-const NO_MESSAGE: &str = "could not parse JSON response";
-/// What the library says of an event that is longer than the limit.
-const TOO_LONG: &str = "exceeded the maximum size";
-
 fn is_first(message: &ClientJsonRpcMessage) -> bool {
     let JsonRpcMessage::Request(request) = message else { return false };
     matches!(request.request, ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_))
@@ -200,11 +196,15 @@ impl Repair {
     fn of_event(&mut self, event: Sse) -> Vec<Sse> {
         let Some(data) = event.data.as_deref() else { return vec![event] };
         let whole = serde_json::from_str::<Message>(data);
-        if let Ok(message) = &whole
-            && (self.open.is_empty() || is_addressed(message, &self.open))
+        if let Ok(message) = whole
+            && (self.open.is_empty() || is_addressed(&message, &self.open))
         {
-            self.is_answered |= is_answer(message);
-            return vec![event];
+            self.is_answered |= is_answer(&message);
+            if !lists_task_support(&message, data.as_bytes()) {
+                return vec![event];
+            }
+            let message = with_task_support(message, data.as_bytes());
+            return written(&message, event).into_iter().collect();
         }
         let messages = match (parse(data.as_bytes(), &self.open), &*self.open) {
             (Parsed::Messages(messages), _) => messages,

@@ -1,6 +1,7 @@
 //! The list of a server's tools: all its pages, within bounds. A tool or a page that cannot be used costs itself alone.
 
 use super::connection::{Connection, LiveConnection};
+use super::parsing::{EXECUTION_FIELD, TASK_SUPPORT};
 use rmcp::model::{ClientRequest, ErrorCode, ListToolsRequest, PaginatedRequestParams, ServerResult, Tool};
 use rmcp::service::ServiceError;
 use serde_json::{Value, json};
@@ -135,11 +136,16 @@ fn lenient_page(answer: &Value) -> Option<Page> {
             if fields.get("inputSchema").is_none_or(Value::is_null) {
                 fields.insert("inputSchema".into(), json!({ "type": "object" }));
             }
+            let task_support = fields.get("execution").and_then(|execution| execution.get(EXECUTION_FIELD)).cloned();
             // What only describes a tool is not worth the tool.
             for name in DESCRIPTIVE {
                 if fields.get(*name).is_some_and(|value| !describes(name, value)) {
                     fields.remove(*name);
                 }
+            }
+            if let Some(task_support) = task_support {
+                let meta = fields.entry("_meta").or_insert_with(|| json!({}));
+                meta[TASK_SUPPORT] = task_support;
             }
         }
         match serde_json::from_value(repaired) {

@@ -38,6 +38,7 @@ mod listing;
 mod names;
 mod outcome;
 mod parsing;
+mod post;
 mod prompts;
 mod request;
 mod resources;

@@ -17,6 +17,10 @@ pub(super) type Message = RxJsonRpcMessage<RoleClient>;
 /// The mark of an error that this file has made, not the server.
 const UNREADABLE: &str = "flovyn: the answer of the server could not be read";
 
+/// The field of a listed tool that says whether it is called as a task, and where it is kept in the tool's metadata.
+pub(super) const EXECUTION_FIELD: &str = "taskSupport";
+pub(super) const TASK_SUPPORT: &str = "flovyn/taskSupport";
+
 /// A parsed piece of a server's output.
 #[derive(Debug)]
 pub(super) enum Parsed {
@@ -36,7 +40,7 @@ pub(super) fn parse(bytes: &[u8], open: &[RequestId]) -> Parsed {
     if let Ok(message) = serde_json::from_slice::<Message>(bytes)
         && is_addressed(&message, open)
     {
-        return Parsed::Messages(vec![introduced(message)]);
+        return Parsed::Messages(vec![with_task_support(introduced(message), bytes)]);
     }
     let text = String::from_utf8_lossy(bytes);
     // A server may log without a line end, so that its message follows on the same line.
@@ -71,6 +75,29 @@ pub(super) fn introduced(message: Message) -> Message {
         }
         other => other,
     }
+}
+
+/// Whether a message is a list of tools that says which of them are called as tasks.
+pub(super) fn lists_task_support(message: &Message, written: &[u8]) -> bool {
+    matches!(message, JsonRpcMessage::Response(answer) if matches!(answer.result, ServerResult::ListToolsResult(_)))
+        && written.windows(EXECUTION_FIELD.len()).any(|part| part == EXECUTION_FIELD.as_bytes())
+}
+
+/// A list of tools that keeps which of them are called as tasks. The library reads the field no more, for in the present
+/// protocol it is the server that decides; what it keeps of a tool besides is its metadata.
+pub(super) fn with_task_support(mut message: Message, written: &[u8]) -> Message {
+    if lists_task_support(&message, written)
+        && let Ok(written) = serde_json::from_slice::<Value>(written)
+        && let JsonRpcMessage::Response(answer) = &mut message
+        && let ServerResult::ListToolsResult(page) = &mut answer.result
+    {
+        for (tool, listed) in page.tools.iter_mut().zip(written["result"]["tools"].as_array().into_iter().flatten()) {
+            if let Some(support) = listed["execution"][EXECUTION_FIELD].as_str() {
+                tool.meta.get_or_insert_default().0.insert(TASK_SUPPORT.to_owned(), support.into());
+            }
+        }
+    }
+    message
 }
 
 /// Whether a message is no answer, or answers an open request.

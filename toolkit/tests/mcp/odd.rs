@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 /// What the server does in place of a plain answer.
 const QUIRK: &str = "FLOVYN_MCP_TEST_QUIRK";
 
+/// How long a call may take that ends by itself. The time-out of the servers here is six times that, and the longest wait
+/// for anything is two seconds: for the right answer after one under another id.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
 /// A server with a quirk, on pipes.
 fn on_its_pipes(quirk: &str) -> Value {
     let program = std::env::current_exe().expect("this program");
@@ -129,11 +133,15 @@ async fn over_http_no_answer_is_lost_either() {
         ("no_message_json", "its answer cannot be read: could not parse JSON"),
         ("long", "yyyyyyyyyyyyyyyyyyyy"),
         ("too_long", "its answer cannot be read: it is longer than 64 MB. The call may have taken effect."),
-        ("long_json", "its answer cannot be read: it is longer than 16 MB. The call may have taken effect."),
+        ("long_json", "yyyyyyyyyyyyyyyyyyyy"),
+        ("bad_utf8_json", "caf\u{fffd}"),
+        ("too_long_json", "its answer cannot be read: it is longer than 64 MB. The call may have taken effect."),
     ] {
-        let (outcome, _) = said(quirk, at_its_address(quirk)).await;
+        let (outcome, took) = said(quirk, at_its_address(quirk)).await;
         let text = outcome.plain_text();
         assert!(text.contains(expected), "{quirk}: {}", text.chars().take(500).collect::<String>());
+        assert!(took < AT_ONCE, "{quirk}: it was waited for: {took:?}");
+        assert!(!quirk.starts_with("long") || text.len() == 20 << 20, "{quirk}: {} bytes", text.len());
     }
 }
 
@@ -185,7 +193,7 @@ async fn an_answer_that_cannot_be_read_ends_its_call_and_says_why() {
         let (outcome, took) = said(quirk, on_its_pipes(quirk)).await;
         let text = outcome.plain_text();
         assert!(outcome.error_code() == Some("mcp_error") && text.contains(words), "{quirk}: {text}");
-        assert!(took < Duration::from_secs(50), "{quirk}: it was waited for");
+        assert!(took < AT_ONCE, "{quirk}: it was waited for: {took:?}");
     }
 }
 
@@ -208,7 +216,7 @@ fn answer(quirk: &str, id: &Value) -> Vec<u8> {
     };
     match quirk {
         "cut" => line(hi()).split_at(40).0.to_vec(),
-        "bad_utf8" => raw(b"caf\xe9"),
+        "bad_utf8" | "bad_utf8_json" => raw(b"caf\xe9"),
         "surrogate" => raw(b"a\\ud83d"),
         "pretty" => serde_json::to_vec_pretty(&hi()).expect("JSON"),
         "no_jsonrpc" => line(json!({ "id": id, "result": result("hi") })),
@@ -241,7 +249,7 @@ fn answer(quirk: &str, id: &Value) -> Vec<u8> {
             line(whole(json!({ "content": [{ "type": "text", "text": "hi" }, { "type": "hologram", "data": "?" }] })))
         }
         "long" | "long_json" => line(whole(result(&"y".repeat(20 << 20)))),
-        "too_long" => line(whole(result(&"y".repeat(65 << 20)))),
+        "too_long" | "too_long_json" => line(whole(result(&"y".repeat(65 << 20)))),
         "error_without_message" => error(json!({ "code": -1 })),
         "error_is_text" => error(json!("the disk is full")),
         "error_for_nobody" | "error_as_json" => {

@@ -132,3 +132,13 @@ fn an_id_is_found_wherever_it_stands() {
         }
     }
 }
+
+#[test]
+fn a_list_of_tools_keeps_which_of_them_are_tasks() {
+    let listed = br#"{"jsonrpc":"2.0","id":3,"result":{"tools":[
+        {"name":"echo","inputSchema":{}},
+        {"name":"research","inputSchema":{},"execution":{"taskSupport":"required"},"_meta":{"a":1}}]}}"#;
+    let tools = messages(listed, &[3]).remove(0)["result"]["tools"].take();
+    assert!(tools[0].get("_meta").is_none());
+    assert_eq!(tools[1]["_meta"], json!({ "a": 1, TASK_SUPPORT: "required" }));
+}
