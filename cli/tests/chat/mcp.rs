@@ -9,11 +9,15 @@ use serde_json::{Value, json};
 /// How the probe of the toolkit's tests is started: this very program. The shell gives it descriptor 3 for what the test
 /// harness does not print on.
 fn probe(user: &User) -> Value {
+    probe_of(user, "stateless")
+}
+
+fn probe_of(user: &User, era: &str) -> Value {
     let program = std::env::current_exe().expect("this program");
     let script = "exec \"$0\" --exact server::on_pipes --ignored --nocapture 3>&1 >/dev/null";
     json!({
         "command": "sh", "args": ["-c", script, program],
-        "env": { FOLDER: user.folder.path(), ERA: "stateless", "KEY": KEY },
+        "env": { FOLDER: user.folder.path(), ERA: era, "KEY": KEY },
     })
 }
 
@@ -26,6 +30,11 @@ fn file(path: PathBuf, servers: &Value) -> String {
 /// A file with the probe alone.
 fn servers(user: &User) -> String {
     file(user.folder.path().join("servers.json"), &json!({ "lake": probe(user) }))
+}
+
+/// The same, which speaks the protocol with a handshake and asks by requests of its own.
+fn servers_of_the_handshake(user: &User) -> String {
+    file(user.folder.path().join("servers.json"), &json!({ "lake": probe_of(user, "handshake") }))
 }
 
 /// A script that calls a tool of the probe and tells what came of it.
@@ -206,6 +215,55 @@ fn a_question_of_a_chat_that_was_killed_comes_again_once() {
 }
 
 #[test]
+fn a_server_of_the_handshake_asks_as_often_as_it_wants() {
+    let user = User::new();
+    let fake = calls(&user, "asks", "times = 2");
+    let mut terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &servers_of_the_handshake(&user), "Go"]);
+    let text = terminal.shows("▸ branch");
+    assert!(text.contains("? lake asks before asks goes on") && text.contains("Which branch?"), "{text}");
+    terminal.line("main");
+    terminal.waits("the second question", |text| text.contains("│ branch: main") && text.contains("▸ branch"));
+    terminal.line("/decline");
+    let text = terminal.shows("cost unknown");
+    let told: String = text.split_whitespace().collect();
+    let answers = r#"So:{"action":"accept","content":{"branch":"main"}}{"action":"decline"}state:"1""#;
+    assert!(told.contains(answers), "{text}");
+    assert_eq!((times(&user, "asked"), times(&user, "asks")), (1, 1), "it is one call");
+    leaves(terminal);
+}
+
+#[test]
+fn who_stops_the_agent_calls_off_what_a_server_of_the_handshake_asks() {
+    let user = User::new();
+    let fake = calls(&user, "asks", "");
+    let mut terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &servers_of_the_handshake(&user), "Go"]);
+    terminal.shows("▸ branch");
+    terminal.write("\u{3}");
+    terminal.shows("■ stopped by Ctrl-C");
+    terminal.waits("the server to hear of it", |_| times(&user, "question called off") == 1);
+    terminal.line("And?");
+    terminal.shows("So: Not gone on with");
+    leaves(terminal);
+}
+
+#[test]
+fn a_killed_chat_loses_what_a_server_of_the_handshake_asked_and_says_so() {
+    let user = User::new();
+    let fake = calls(&user, "asks", "");
+    let file = servers_of_the_handshake(&user);
+    let terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &file, "Go"]);
+    terminal.shows("Which branch?");
+    terminal.kill();
+    let mut terminal = Terminal::chat(&user, &[&fake, "--yes", "--mcp", &file, "--resume"]);
+    terminal.shows("▸ branch");
+    terminal.line("main");
+    let text = terminal.shows("So: Interrupted after start, outcome unknown");
+    assert!(text.contains("│ branch: main"), "what was answered is there: {text}");
+    assert_eq!((times(&user, "asked"), times(&user, "asks")), (1, 0), "the call was not made again");
+    leaves(terminal);
+}
+
+#[test]
 fn a_chat_that_was_killed_goes_on_without_its_server() {
     let user = User::new();
     let fake = calls(&user, "asks", "");
@@ -230,6 +288,14 @@ fn where_nobody_is_there_a_question_is_closed_and_a_call_is_refused() {
     let beside = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(beside.contains("lake asks before asks goes on: Which branch? Nobody can answer here"), "{beside}");
     assert!(beside.contains("✓ lake: asks"), "{beside}");
+    let output = user.run(&["chat", "-p", "Go", &fake, "--yes", "--mcp", &servers_of_the_handshake(&user)]);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "So: {\"action\":\"cancel\"} state: \"1\"\n",
+        "{}",
+        told(&output)
+    );
+    servers(&user);
     let output = user.run(&["chat", "-p", "Go", &fake, "--mcp", &file, "--json"]);
     let answer: Value = serde_json::from_slice(&output.stdout).expect("one object and nothing else");
     assert!(answer["text"].as_str().is_some_and(|text| text.contains("did not allow this call")), "{answer}");
@@ -414,17 +480,16 @@ fn a_prompt_of_a_server_is_a_command() {
     terminal.line("/mcp");
     let text = terminal.shows("Prompts:");
     assert!(text.contains("e: ") && text.contains("/mcp__e__simple-prompt"), "{text}");
-    // The server may be asked again meanwhile, and until it has answered nobody knows what it does not have.
-    let (unknown, asked) = ("there is no command /mcp__e__nothing", "are still asked for their prompts");
-    let mut before = 0;
-    loop {
+    // The server may be asked again meanwhile, and until it has answered nobody knows what it does not have. The hint that
+    // says so looks the same each time.
+    let unknown = "there is no command /mcp__e__nothing";
+    for _ in 0..100 {
         terminal.line("/mcp__e__nothing");
-        let said = |text: &str| text.contains(unknown) || text.matches(asked).count() > before;
-        let text = terminal.waits(unknown, said);
-        if text.contains(unknown) {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        if terminal.text().contains(unknown) {
             break;
         }
-        before = text.matches(asked).count();
     }
+    terminal.shows(unknown);
     leaves(terminal);
 }

@@ -1,23 +1,22 @@
 //! One call of a server's tool: sends it, reports its progress, cancels it, and sends it again only if that is allowed.
 
+use super::augmented::{self, AugmentedTask};
 use super::connection::{ConnectFailure, Connection, LiveConnection, Unavailable, is_unsent};
 use super::parsing::is_unreadable;
+use super::running::{CallEvent, RunningCall};
 use super::sampling::Sampler;
 use super::tasks::ServerTask;
 use crate::tools::fault::Fault;
 use crate::tools::{StopSignal, Stream, TerminalEvent, TerminalSink, ToolEnvironment};
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, CancelledNotification, CancelledNotificationParam,
-    ClientRequest, InputRequiredResult, InputResponses, JsonObject, ProgressNotificationParam, ProgressToken,
-    RequestId, ServerResult,
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, InputRequiredResult, InputResponses,
+    JsonObject, ProgressNotificationParam, ServerResult,
 };
-use rmcp::service::{Peer, PeerRequestOptions, RoleClient, ServiceError};
+use rmcp::service::ServiceError;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// How often the stop signal is checked.
 const TICK: Duration = Duration::from_millis(20);
@@ -25,8 +24,6 @@ const TICK: Duration = Duration::from_millis(20);
 const ATTEMPTS: u32 = 3;
 /// The pause before the second attempt. The pause before the third is twice as long.
 const BACKOFF: Duration = Duration::from_millis(250);
-/// How long to wait for the last report of progress after the answer.
-const LAST_REPORT: Duration = Duration::from_millis(20);
 /// How often a server may request the call again without asking a person.
 const MAX_REQUERIES: u32 = 10;
 
@@ -61,6 +58,8 @@ pub(super) enum Answer {
     InputRequired(Box<PendingInput>),
     /// It works on a task; its id, and the pause until its state should be asked for.
     Task(String, Option<u64>),
+    /// The same with the handshake, where tasks are others.
+    AugmentedTask(AugmentedTask),
 }
 
 /// What a server asks before a call goes on.
@@ -70,10 +69,27 @@ pub(super) struct PendingInput {
     pub given: InputResponses,
     /// The task of the server that goes on with the answers, in place of the call.
     pub task: Option<String>,
+    /// The call that waits in this process, in place of all that.
+    pub open: Option<OpenQuestion>,
+}
+
+/// What a server of the handshake asks in the middle of a call.
+pub(super) struct OpenQuestion {
+    /// The call that waits for the answer.
+    pub token: String,
+    pub method: &'static str,
+    pub parameters: Value,
+}
+
+impl PendingInput {
+    /// What a call has ended with.
+    pub(super) fn new(required: InputRequiredResult) -> Self {
+        Self { required, given: InputResponses::new(), task: None, open: None }
+    }
 }
 
 /// Why a request has no answer.
-enum CallError {
+pub(super) enum CallError {
     /// It did not reach the server.
     NotSent(String),
     /// It may have reached the server, which may have executed it.
@@ -116,7 +132,7 @@ impl CallEnvironment {
         }
     }
 
-    fn report_progress(&self, progress: &ProgressNotificationParam) {
+    pub(super) fn report_progress(&self, progress: &ProgressNotificationParam) {
         let Some(terminal) = &self.terminal else { return };
         let reached = progress.progress;
         let mut data = match progress.total {
@@ -132,11 +148,12 @@ impl CallEnvironment {
     }
 }
 
-/// Makes a call.
+/// Makes a call, or goes on with one that has waited for a person.
 pub(super) async fn call(
     connection: &Connection,
     mut request: ToolRequest,
     environment: &CallEnvironment,
+    mut waited: Option<RunningCall>,
 ) -> Result<Answer, Fault> {
     let fault = |code, why: &str| {
         let server = &connection.name;
@@ -160,24 +177,35 @@ pub(super) async fn call(
     loop {
         attempt += 1;
         let is_last = attempt >= ATTEMPTS;
-        let live = tokio::select! {
-            live = connection.live() => live,
-            () = environment.stopped() => return Err(Fault::stopped()),
-        };
-        let live = match live {
-            Ok(live) => live,
-            Err(Unavailable { kind: ConnectFailure::Unreachable, .. }) if !is_last => {
-                pause(attempt, environment).await?;
-                continue;
+        let (live, mut answered) = match waited.take() {
+            Some(running) => (running.live().clone(), answer(connection, running, environment).await),
+            None => {
+                let live = tokio::select! {
+                    live = connection.live() => live,
+                    () = environment.stopped() => return Err(Fault::stopped()),
+                };
+                let live = match live {
+                    Ok(live) => live,
+                    Err(Unavailable { kind: ConnectFailure::Unreachable, .. }) if !is_last => {
+                        pause(attempt, environment).await?;
+                        continue;
+                    }
+                    Err(unavailable) => return Err(fault("unavailable", &unavailable.why)),
+                };
+                let answered = send(connection, &live, &request, environment).await;
+                (live, answered)
             }
-            Err(unavailable) => return Err(fault("unavailable", &unavailable.why)),
         };
-        match send(connection, &live, &request, environment).await {
-            Ok(Answer::InputRequired(asked)) => {
+        if let Ok(Answer::AugmentedTask(task)) = answered {
+            answered = task.ends(connection, &live, environment).await;
+        }
+        match answered {
+            Ok(Answer::InputRequired(asked)) if asked.open.is_none() => {
                 let mut again = asked.required;
                 let given = without_a_person(connection, &mut again).await?;
                 if again.input_requests.as_ref().is_some_and(|asks| !asks.is_empty()) {
-                    return Ok(Answer::InputRequired(Box::new(PendingInput { required: again, given, task: None })));
+                    let asked = PendingInput { given, ..PendingInput::new(again) };
+                    return Ok(Answer::InputRequired(Box::new(asked)));
                 }
                 requeries += 1;
                 if requeries > MAX_REQUERIES {
@@ -258,76 +286,65 @@ async fn send(
     request: &ToolRequest,
     environment: &CallEnvironment,
 ) -> Result<Answer, CallError> {
-    let mut parameters = CallToolRequestParams::new(request.tool.clone()).with_arguments(request.arguments.clone());
-    parameters.input_responses.clone_from(&request.responses);
-    parameters.request_state.clone_from(&request.state);
-    let mut options = PeerRequestOptions::with_timeout(connection.config.timeout).reset_timeout_on_progress();
-    options.max_total_timeout = Some(environment.longest);
-    // Subscribe before the request is sent. A report may come right after it and would be missed.
-    let mut reports = live.handler().progress();
-    let request = ClientRequest::CallToolRequest(CallToolRequest::new(parameters));
-    let sent = live.peer().send_request_with_option(request, options).await;
-    let sent = match sent {
-        Ok(sent) => sent,
-        Err(error) => return Err(CallError::NotSent(connection.describe_failure(&error, live).await)),
-    };
-    let token = sent.progress_token.clone();
-    let mut open = CancelOnDrop { peer: live.peer().clone(), id: Some(sent.id.clone()) };
-    let mut answer = std::pin::pin!(sent.await_response());
-    let mut stopped = std::pin::pin!(environment.stopped());
-    let mut reached = None;
-    let answered = loop {
-        tokio::select! {
-            biased;
-            report = next_report(&mut reports, &token) => {
-                environment.report_progress(&report);
-                reached = Some(report);
-            }
-            answered = &mut answer => break answered,
-            () = &mut stopped => return Err(CallError::Final(Fault::stopped())),
+    let written = match live.speaks_handshake() && connection.tool_list.needs_task(&request.tool) {
+        true => augmented::request(&request.tool, &request.arguments),
+        false => {
+            let parameters = CallToolRequestParams::new(request.tool.clone());
+            let mut parameters = parameters.with_arguments(request.arguments.clone());
+            parameters.input_responses.clone_from(&request.responses);
+            parameters.request_state.clone_from(&request.state);
+            ClientRequest::CallToolRequest(CallToolRequest::new(parameters))
         }
     };
-    open.id = None;
+    match RunningCall::send(live, written).await {
+        Ok(running) => answer(connection, running, environment).await,
+        Err(error) => Err(CallError::NotSent(connection.describe_failure(&error, live).await)),
+    }
+}
+
+/// Waits for the answer of a request, or for its next question to a person.
+pub(super) async fn answer(
+    connection: &Connection,
+    mut running: RunningCall,
+    environment: &CallEnvironment,
+) -> Result<Answer, CallError> {
+    let answered = match running.next(connection, environment).await.map_err(CallError::Final)? {
+        CallEvent::Answered(answered) => *answered,
+        CallEvent::Question(question) => {
+            let (method, parameters) = (question.method, question.parameters.clone());
+            running.wait_for_answer(question);
+            let token = connection.parked.park(running);
+            let open = Some(OpenQuestion { token, method, parameters });
+            let asked = PendingInput { open, ..PendingInput::new(InputRequiredResult::new(None, None)) };
+            return Ok(Answer::InputRequired(Box::new(asked)));
+        }
+    };
     if connection.about().tells_of_tools {
         connection.tool_list.note_answer();
-    }
-    // Answers and reports come over different channels, so the last report may arrive a moment after the answer.
-    if reached.is_some_and(|report| report.total.is_none_or(|total| report.progress < total))
-        && let Ok(report) = timeout(LAST_REPORT, next_report(&mut reports, &token)).await
-    {
-        environment.report_progress(&report);
     }
     match answered {
         Ok(ServerResult::CallToolResult(result)) => Ok(Answer::Result(Box::new(result))),
         Ok(ServerResult::InputRequiredResult(required)) => {
-            Ok(Answer::InputRequired(Box::new(PendingInput { required, given: InputResponses::new(), task: None })))
+            Ok(Answer::InputRequired(Box::new(PendingInput::new(required))))
         }
         Ok(ServerResult::CreateTaskResult(begun)) => Ok(Answer::Task(begun.task.task_id, begun.task.poll_interval_ms)),
-        Ok(other) => match serde_json::to_value(other).ok().and_then(super::outcome::lenient_result) {
-            Some(result) => Ok(Answer::Result(Box::new(result))),
-            None => Err(CallError::Final(Fault::for_model(
-                "mcp_error",
-                format!(
-                    "The MCP server {:?} answered this call with something that is no result of a tool.",
-                    connection.name
-                ),
-            ))),
-        },
-        Err(error) => Err(call_error(connection, live, error).await),
-    }
-}
-
-/// The next report of progress of a request. It never resolves if the connection has ended.
-async fn next_report(
-    reports: &mut Receiver<ProgressNotificationParam>,
-    token: &ProgressToken,
-) -> ProgressNotificationParam {
-    loop {
-        match reports.recv().await {
-            Ok(report) if report.progress_token == *token => return report,
-            Ok(_) | Err(RecvError::Lagged(_)) => {}
-            Err(RecvError::Closed) => std::future::pending().await,
+        Ok(other) => {
+            let other = serde_json::to_value(other).unwrap_or_default();
+            if let Some(task) = AugmentedTask::of(&other).filter(|_| running.live().speaks_handshake()) {
+                return Ok(Answer::AugmentedTask(task));
+            }
+            match super::outcome::lenient_result(other) {
+                Some(result) => Ok(Answer::Result(Box::new(result))),
+                None => Err(CallError::Final(Fault::for_model(
+                    "mcp_error",
+                    format!(
+                        "The MCP server {:?} answered this call with something that is no result of a tool.",
+                        connection.name
+                    ),
+                ))),
+            }
         }
+        Err(error) => Err(call_error(connection, running.live(), error).await),
     }
 }
 
@@ -365,23 +382,5 @@ async fn call_error(connection: &Connection, live: &LiveConnection, error: Servi
             CallError::NotSent(connection.describe_failure(&error, live).await)
         }
         _ => CallError::AnswerLost(connection.describe_failure(&error, live).await),
-    }
-}
-
-/// Cancels a request when it is dropped before its answer.
-struct CancelOnDrop {
-    peer: Peer<RoleClient>,
-    id: Option<RequestId>,
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) else { return };
-        let peer = self.peer.clone();
-        runtime.spawn(async move {
-            let reason = "the call is not wanted any more".to_owned();
-            let parameters = CancelledNotificationParam::new(Some(id), Some(reason));
-            let _ = peer.send_notification(CancelledNotification::new(parameters).into()).await;
-        });
     }
 }

@@ -3,7 +3,9 @@
 use super::config::{McpServerConfig, McpTransport};
 use super::handler::Handler;
 use super::known_tools::KnownTools;
+use super::open_calls::OpenCalls;
 use super::outcome::clean;
+use super::parked::Parked;
 use super::roots::Roots;
 use super::sampling::Sampler;
 use super::secrets::Secrets;
@@ -54,6 +56,8 @@ pub(super) struct Connection {
     about: flovyn_core::sync::Mutex<About>,
     roots: Arc<Roots>,
     sampler: Option<Arc<Sampler>>,
+    /// The calls that wait for a person.
+    pub(super) parked: Parked,
     /// Where its tools are remembered.
     memory: flovyn_core::sync::Mutex<Option<PathBuf>>,
 }
@@ -61,6 +65,8 @@ pub(super) struct Connection {
 /// What a server said about itself when it was last connected.
 #[derive(Debug, Clone, Default)]
 pub(super) struct About {
+    /// The version of the protocol that is spoken with it.
+    pub version: Option<String>,
     /// How its tools are meant.
     pub instructions: Option<String>,
     pub has_resources: bool,
@@ -145,6 +151,7 @@ impl Connection {
             about: flovyn_core::sync::Mutex::default(),
             roots: Arc::default(),
             sampler,
+            parked: Parked::default(),
             memory: flovyn_core::sync::Mutex::default(),
         }
     }
@@ -247,7 +254,9 @@ impl Connection {
 
     /// Closes the connection and waits until the server has ended.
     pub(super) async fn close(&self) {
+        self.parked.end().await;
         if let Some(live) = self.slot.lock().await.live.take() {
+            live.handler().open_calls().end();
             match Arc::try_unwrap(live) {
                 Ok(LiveConnection { mut service, subscription: _subscription, .. }) => {
                     let _ = service.close().await;
@@ -293,8 +302,7 @@ impl Connection {
             other => other?,
         };
         let info = live.service.peer_info();
-        let version = info.as_ref().map(|info| info.protocol_version.clone());
-        let speaks_handshake = version.is_some_and(|version| version.has_initialize());
+        let speaks_handshake = live.speaks_handshake();
         self.speaks_handshake.store(speaks_handshake, Ordering::Relaxed);
         let tools = info.as_ref().and_then(|info| info.capabilities.tools.as_ref());
         let tells_of_tools = tools.is_some_and(|tools| tools.list_changed == Some(true));
@@ -310,6 +318,7 @@ impl Connection {
             let said = info.instructions.as_deref().unwrap_or_default().trim();
             let said = clean(excerpt::prefix(said, MAX_INSTRUCTIONS)).into_owned();
             About {
+                version: Some(info.protocol_version.to_string()),
                 instructions: (!said.is_empty()).then_some(said),
                 has_resources: info.capabilities.resources.is_some(),
                 has_prompts: info.capabilities.prompts.is_some(),
@@ -325,8 +334,8 @@ impl Connection {
         was_late: &Arc<AtomicBool>,
     ) -> Result<LiveConnection, Unavailable> {
         let closed = |error: Error| Unavailable { why: self.redact(error.message()), kind: ConnectFailure::Closed };
-        let handler = Handler::new(self.roots.clone(), self.sampler.clone());
-        let asks = self.sampler.as_ref().is_some_and(|sampler| sampler.config.asks);
+        let calls = Arc::<OpenCalls>::default();
+        let handler = Handler::new(self.roots.clone(), self.sampler.clone(), calls.clone());
         let (tools, prompts) = (self.tool_list.outdated().clone(), self.prompts_outdated.clone());
         let is_watched = matches!(&self.config.transport, McpTransport::Stdio { .. })
             && matches!(mode, ClientLifecycleMode::Auto { .. });
@@ -335,12 +344,12 @@ impl Connection {
             McpTransport::Stdio { command, args, env, cwd } => {
                 let started = StdioTransport::start(command, args, env, cwd.as_deref(), &self.secrets);
                 let (transport, stderr_tail) = started.map_err(closed)?;
-                let transport = ClientTransport { transport, asks, tools, prompts, discovery };
+                let transport = ClientTransport { transport, calls, tools, prompts, discovery };
                 (serve_client_with_lifecycle(handler, transport, mode).await, Some(stderr_tail))
             }
             McpTransport::Http { url, headers } => {
                 let transport = http(url, headers).map_err(closed)?;
-                let transport = ClientTransport { transport, asks, tools, prompts, discovery };
+                let transport = ClientTransport { transport, calls, tools, prompts, discovery };
                 (serve_client_with_lifecycle(handler, transport, mode).await, None)
             }
         };
@@ -399,7 +408,12 @@ impl LiveConnection {
         let _ = self.peer().notify_roots_list_changed().await;
     }
 
-    fn has_ended(&self) -> bool {
+    /// Whether the protocol is the one with a handshake.
+    pub(super) fn speaks_handshake(&self) -> bool {
+        self.service.peer_info().is_some_and(|info| info.protocol_version.has_initialize())
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
         self.service.is_closed() || self.peer().is_transport_closed()
     }
 }

@@ -3,9 +3,11 @@
 //!
 //! In the stateless protocol, such a call ends with the questions and an opaque state of the server. Both are in the
 //! outcome, so no connection stays open meanwhile. A run may wait for days, move to another machine, and go on with
-//! [`InputGiven`].
+//! [`InputGiven`]. With the handshake the server waits with an open request. The outcome is the same, and has the token of the
+//! call that waits in this process; if that is gone when the answer comes, the question is lost.
 
-use super::call::PendingInput;
+use super::call::{OpenQuestion, PendingInput};
+use super::parked;
 use super::sampling::Sampler;
 use crate::tools::ToolOutcome;
 use crate::tools::approval::CallHash;
@@ -42,6 +44,9 @@ pub struct InputRequired {
     /// The task of the server that goes on with the answers, in place of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
+    /// The call that waits in the process that has made it, in place of a state. Then the server knows of no keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_call: Option<String>,
     /// The requests to a model that a person is asked about, by the server's keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sampling: BTreeMap<String, Value>,
@@ -145,6 +150,13 @@ impl InputRequired {
         Ok(Some(InputGiven { required: self, responses }))
     }
 
+    /// Does without an answer: the call that waits for it in this process, if one does, is called off.
+    pub fn call_off(&self) {
+        if let Some(token) = &self.open_call {
+            parked::call_off(token);
+        }
+    }
+
     /// The outcome that asks for input. Callers that cannot ask treat it as an error.
     pub(super) fn into_outcome(self) -> ToolOutcome {
         let messages: Vec<_> = self.questions.values().map(|question| format!("- {}", question.message())).collect();
@@ -159,7 +171,7 @@ impl InputRequired {
 
     /// The request for input that a server has answered a call with.
     pub(super) fn new(call: CallOrigin, asked: PendingInput) -> Result<Self, Fault> {
-        let PendingInput { required: result, given, task } = asked;
+        let PendingInput { required: result, given, task, open } = asked;
         let CallOrigin { server, tool, name, arguments, may_repeat, sampler } = call;
         let unsupported = |what: String| {
             Fault::for_model(
@@ -168,8 +180,15 @@ impl InputRequired {
             )
         };
         let (mut questions, mut sampling) = (BTreeMap::new(), BTreeMap::new());
-        for (key, request) in result.input_requests.unwrap_or_default() {
-            let written = serde_json::to_value(&request).unwrap_or_default();
+        let requests = result.input_requests.unwrap_or_default().into_iter();
+        let requests = requests.map(|(key, request)| (key, serde_json::to_value(&request).unwrap_or_default()));
+        let (open_call, asked) = match open {
+            Some(OpenQuestion { token, method, parameters }) => {
+                (Some(token), Some((OPEN_QUESTION.to_owned(), json!({ "method": method, "params": parameters }))))
+            }
+            None => (None, None),
+        };
+        for (key, written) in requests.chain(asked) {
             let text = |field: &str| written["params"][field].as_str().unwrap_or_default().to_owned();
             let message = text("message");
             let question = match (written["method"].as_str(), written["params"]["mode"].as_str(), &sampler) {
@@ -194,8 +213,11 @@ impl InputRequired {
         if let Some(task) = &task {
             bound["task"] = json!(task);
         }
+        if let Some(open_call) = &open_call {
+            bound["openCall"] = json!(open_call);
+        }
         let hash = CallHash::of(&name, &bound).map_err(Fault::Machine)?;
-        Ok(Self { server, tool, name, arguments, questions, state, given, task, sampling, may_repeat, hash })
+        Ok(Self { server, tool, name, arguments, questions, state, given, task, open_call, sampling, may_repeat, hash })
     }
 }
 
@@ -220,6 +242,9 @@ pub(super) struct CallOrigin {
     pub sampler: Option<Arc<Sampler>>,
 }
 
+/// The key of the question of a server of the handshake, which asks one at a time.
+pub(super) const OPEN_QUESTION: &str = "question";
+
 /// The field of the form that lets a server ask a model.
 const ALLOWED: &str = "allow";
 
@@ -240,11 +265,7 @@ mod tests {
     use super::*;
 
     fn asked(written: Value) -> PendingInput {
-        PendingInput {
-            required: serde_json::from_value(written).expect("a result"),
-            given: BTreeMap::new(),
-            task: None,
-        }
+        PendingInput::new(serde_json::from_value(written).expect("a result"))
     }
 
     fn required() -> InputRequired {

@@ -1,8 +1,9 @@
 //! The task that continues a call after its questions were answered. It is durable, and follows the same rules as the
-//! call.
+//! call: if what it would go on with is lost, the call is made again from its beginning where it may be repeated, and otherwise
+//! the model is told.
 
 use super::call::{CallEnvironment, ToolRequest, call, sampled};
-use super::input::{CallOrigin, InputGiven, InputRequired};
+use super::input::{CallOrigin, InputGiven, InputRequired, OPEN_QUESTION};
 use super::outcome::{CallIdentity, outcome};
 use super::servers::McpServers;
 use crate::tools::fault::Fault;
@@ -15,7 +16,7 @@ use rmcp::model::InputResponses;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Sends a call again with the answers of a person. It takes [`InputGiven`] and returns a [`ToolOutcome`], which may
+/// Sends a call again with the answers of a person, or goes on with one that waits for them in this process. It takes [`InputGiven`] and returns a [`ToolOutcome`], which may
 /// have further questions.
 #[derive(Clone)]
 pub struct McpInputTask {
@@ -54,8 +55,8 @@ impl TaskDefinition for McpInputTask {
 
     async fn execute(&self, ctx: &TaskContext, given: InputGiven) -> Result<ToolOutcome> {
         let InputGiven { required, mut responses } = given;
-        let InputRequired { server, tool, name, arguments, state, may_repeat, mut given, sampling, task, .. } =
-            required;
+        let InputRequired { server, tool, name, arguments, state, may_repeat, mut given, sampling, .. } = required;
+        let (task, open_call) = (required.task, required.open_call);
         let Some(connection) = self.servers.connection(&server) else {
             let message = format!(
                 "The MCP server {server:?} is not configured on this worker; there are: {}.",
@@ -63,6 +64,9 @@ impl TaskDefinition for McpInputTask {
             );
             return Ok(ToolOutcome::error("unavailable", message));
         };
+        // Taken out before anything else: a call that does not go on is called off.
+        let waited = open_call.as_ref().and_then(|token| connection.parked.take(token));
+        let waited = waited.and_then(|mut running| (!running.is_lost()).then_some(running));
         let identity =
             CallIdentity { server: &server, tool: &tool, sampler: connection.sampler().map(|sampler| &**sampler) };
         for (key, parameters) in sampling {
@@ -80,16 +84,32 @@ impl TaskDefinition for McpInputTask {
                 Err(fault) => return outcome(Err(fault), &identity, |_| Err(Fault::stopped())).await,
             }
         }
-        let written: InputResponses = responses
+        let mut written: InputResponses = responses
             .into_iter()
             .map(|(key, response)| Ok((key, serde_json::to_value(response)?)))
             .chain(given.into_iter().map(Ok))
             .collect::<Result<_, serde_json::Error>>()
             .map_err(|error| Error::new(Code::NotSerializable, format!("an answer has no JSON form: {error}")))?;
+        let waited = match (waited, written.remove(OPEN_QUESTION).filter(|_| open_call.is_some())) {
+            (Some(mut running), Some(answer)) => {
+                running.reply(answer);
+                Some(running)
+            }
+            _ if open_call.is_some() && !may_repeat => {
+                let message = format!(
+                    "Interrupted after start, outcome unknown: the MCP server {server:?} asked a person in the middle of this call, \
+                     and when the answer came, the connection in which it had asked was gone. The question is lost, and the call was \
+                     not sent again, for it may have taken effect. Look at what it changed before you repeat it."
+                );
+                let lost = Err(Fault::for_model("interrupted", message));
+                return outcome(lost, &identity, |_| Err(Fault::stopped())).await;
+            }
+            _ => None,
+        };
         let request = ToolRequest {
             tool: tool.clone(),
             arguments: arguments.as_object().cloned().unwrap_or_default(),
-            responses: Some(written),
+            responses: open_call.is_none().then_some(written),
             state,
             task,
             may_repeat,
@@ -104,7 +124,7 @@ impl TaskDefinition for McpInputTask {
             })),
             longest: self.limits.longest,
         };
-        let ended = call(&connection, request, &environment).await;
+        let ended = call(&connection, request, &environment, waited).await;
         let sampler = connection.sampler().cloned();
         let origin = CallOrigin { server: server.clone(), tool: tool.clone(), name, arguments, may_repeat, sampler };
         outcome(ended, &identity, |asked| InputRequired::new(origin, asked)).await

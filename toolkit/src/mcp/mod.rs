@@ -8,7 +8,7 @@
 //! If the answer to a call is lost, the call is sent again only if the server allows it (`readOnlyHint`,
 //! `idempotentHint`). For any other call, the model is told. If a server asks a person for input in the middle of a
 //! call, the call ends with the questions as its outcome ([`InputRequired`]), and goes on with the answers as another
-//! task ([`McpInputTask`]).
+//! task ([`McpInputTask`]). With the handshake the server's side of the call waits in this process meanwhile, and is lost with it.
 //!
 //! ```no_run
 //! use flovyn_toolkit::mcp::{McpConfig, McpServers};
@@ -25,6 +25,7 @@
 //! # }
 //! ```
 
+mod augmented;
 mod call;
 mod config;
 mod connection;
@@ -36,13 +37,16 @@ mod lenient_http;
 mod lines;
 mod listing;
 mod names;
+mod open_calls;
 mod outcome;
+mod parked;
 mod parsing;
 mod post;
 mod prompts;
 mod request;
 mod resources;
 mod roots;
+mod running;
 mod sampling;
 mod secrets;
 mod servers;

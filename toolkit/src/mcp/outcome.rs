@@ -37,7 +37,9 @@ pub(super) async fn outcome(
         Ok(Answer::Result(result)) => of_result(*result).await,
         Ok(Answer::InputRequired(asked)) => required(*asked).map(|required| required.into_outcome()),
         // A call follows its task to the end.
-        Ok(Answer::Task(..)) => Err(Fault::for_model("mcp_error", "The call ended while its task went on.")),
+        Ok(Answer::Task(..) | Answer::AugmentedTask(_)) => {
+            Err(Fault::for_model("mcp_error", "The call ended while its task went on."))
+        }
         Err(fault) => Err(fault),
     };
     let outcome = Fault::into_outcome(settled)?;

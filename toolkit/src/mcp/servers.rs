@@ -244,6 +244,13 @@ impl McpServers {
         self.0.iter().filter_map(said).collect()
     }
 
+    /// The version of the protocol that is spoken with each server that was connected, by the servers' names.
+    pub fn protocol_versions(&self) -> BTreeMap<String, String> {
+        let spoken =
+            |(name, connection): (&String, &Arc<Connection>)| Some((name.clone(), connection.about().version?));
+        self.0.iter().filter_map(spoken).collect()
+    }
+
     /// Sets the directories that servers are told of when they ask: those where the tools of runs work. Servers that are
     /// connected learn that they have changed. A server that is connected while there are none is not told that it may ask.
     pub async fn set_roots(&self, roots: &[PathBuf]) {

@@ -17,9 +17,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// The pause between two questions for the state unless the server says one, and its bounds.
-const PAUSE: Duration = Duration::from_secs(1);
-const SHORTEST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const SHORTEST: Duration = Duration::from_millis(50);
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
 /// How many questions in a row may stay without an answer.
 const MAX_LOST: u32 = 5;
 
@@ -141,11 +141,9 @@ impl<'a> ServerTask<'a> {
         let mut required = InputRequiredResult::new(Some(requests), None);
         let given = without_a_person(self.connection, &mut required).await?;
         if required.input_requests.as_ref().is_some_and(|requests| !requests.is_empty()) {
-            return Ok(Some(Answer::InputRequired(Box::new(PendingInput {
-                required,
-                given,
-                task: Some(self.id.clone()),
-            }))));
+            let task = Some(self.id.clone());
+            let asked = PendingInput { given, task, ..PendingInput::new(required) };
+            return Ok(Some(Answer::InputRequired(Box::new(asked))));
         }
         self.update(given).await?;
         Ok(None)

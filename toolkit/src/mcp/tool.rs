@@ -153,7 +153,7 @@ impl Tool for McpTool {
             task: None,
             may_repeat,
         };
-        let ended = call(&self.connection, request, &CallEnvironment::of(environment)).await;
+        let ended = call(&self.connection, request, &CallEnvironment::of(environment), None).await;
         let (server, tool, name) = (self.connection.name.clone(), self.tool.clone(), self.name.clone());
         let origin =
             CallOrigin { server, tool, name, arguments, may_repeat, sampler: self.connection.sampler().cloned() };

@@ -1,6 +1,7 @@
 //! What is known of the tools of one server: its last list, the tools that it had before, and whether it has to be listed again.
 
 use super::known_tools::KnownTools;
+use super::parsing::TASK_SUPPORT;
 use flovyn_core::sync::Mutex;
 use rmcp::model::Tool;
 use std::collections::BTreeMap;
@@ -158,6 +159,14 @@ impl ToolList {
     /// Whether the server had a tool once, and does not list it any more.
     pub(super) fn is_past(&self, tool: &str) -> bool {
         self.state.lock().past.contains_key(tool)
+    }
+
+    /// Whether a tool is called as a task of the handshake, and not otherwise.
+    pub(super) fn needs_task(&self, tool: &str) -> bool {
+        let state = self.state.lock();
+        let listed = state.listed.as_ref().unwrap_or(&state.remembered).iter().find(|listed| listed.name == tool);
+        let meta = listed.and_then(|listed| listed.meta.as_ref());
+        meta.and_then(|meta| meta.0.get(TASK_SUPPORT)).is_some_and(|support| support == "required")
     }
 
     /// The server has answered a call, and may have said something beside it.

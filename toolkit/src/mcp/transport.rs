@@ -2,6 +2,7 @@
 
 use super::lenient_http::LenientHttpClient;
 use super::lines::MAX_LENGTH;
+use super::open_calls::OpenCalls;
 use super::tool_list::Outdated;
 use crate::provider::client_builder;
 use flovyn_core::error::{Code, Error, Result};
@@ -31,16 +32,14 @@ const QUIET: Duration = Duration::from_secs(2);
 const RESUMPTIONS: usize = 4;
 const RESUME: Duration = Duration::from_millis(250);
 
-/// A transport that offers nothing in the older handshake for which a person would be asked, and notes when the server says that
-/// its tools or prompts have changed.
+/// A transport that notes when the server says that its tools or prompts have changed, and when nothing more comes from it.
 ///
-/// With the handshake, questions come while a call runs and would be lost with the process. In the stateless protocol they are
-/// results, which are durable. The change of tools is noted here, for here it is known before the answers behind it: a call
-/// that changes the tools has changed them when it ends.
+/// The change of tools is noted here, for here it is known before the answers behind it: a call that changes the tools has
+/// changed them when it ends. The end is noted here, for the library waits for the answers to the server's questions before it
+/// ends, and a person answers when they like.
 pub(super) struct ClientTransport<T> {
     pub transport: T,
-    /// Whether a person is asked before the server may ask a model.
-    pub asks: bool,
+    pub calls: Arc<OpenCalls>,
     pub tools: Outdated,
     pub prompts: Outdated,
     pub discovery: Discovery,
@@ -108,12 +107,8 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for ClientTransport<T> {
         if let JsonRpcMessage::Request(request) = &mut message
             && let ClientRequest::InitializeRequest(initialize) = &mut request.request
         {
-            initialize.params.capabilities.elicitation = None;
             // Tasks of the handshake are others.
             initialize.params.capabilities.extensions = None;
-            if self.asks {
-                initialize.params.capabilities.sampling = None;
-            }
         }
         self.transport.send(message)
     }
@@ -121,12 +116,16 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for ClientTransport<T> {
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
             let message = match self.discovery.open.as_ref().map(|(_, due)| *due) {
-                None => self.transport.receive().await?,
+                None => self.transport.receive().await,
                 Some(due) => tokio::select! {
                     biased;
-                    message = self.transport.receive() => message?,
+                    message = self.transport.receive() => message,
                     () = sleep_until(due) => return self.discovery.give_up(),
                 },
+            };
+            let Some(message) = message else {
+                self.calls.end();
+                return None;
             };
             if let JsonRpcMessage::Notification(said) = &message {
                 match said.notification {

@@ -105,9 +105,15 @@ impl PendingElicitations {
         }
     }
 
-    /// Takes out all calls. An answer to one of their requests has no effect from now on.
+    /// Takes out all calls. An answer to one of their requests has no effect from now on. A call that waits for one with its
+    /// server in this process is called off; with a server in another, that is for the process to find.
     pub(super) fn take(&mut self) -> Vec<ToolCall> {
-        std::mem::take(&mut self.0).into_iter().map(|(call, _)| call).collect()
+        let open = std::mem::take(&mut self.0).into_iter();
+        open.map(|(call, required)| {
+            required.call_off();
+            call
+        })
+        .collect()
     }
 }
 

@@ -265,6 +265,7 @@ fn required(agent: &str, call: &ToolCall, question: &str) -> Result<InputRequire
         state: None,
         given: BTreeMap::new(),
         task: None,
+        open_call: None,
         sampling: BTreeMap::new(),
         may_repeat: false,
     })

@@ -1,7 +1,7 @@
 //! The built-in agent with servers that ask a person in the middle of a call: asked once, answered once, whatever dies.
 
 use crate::timeless::timeless;
-use crate::{Over, Probe};
+use crate::{Over, Probe, environment};
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::client::{Handle, StartOptions};
@@ -9,7 +9,7 @@ use flovyn_core::model::{Delivery, Status};
 use flovyn_core::runtime::FlovynClient;
 use flovyn_core::testing::Harness;
 use flovyn_toolkit::fake_llm::{FakeLlm, Script, Turn};
-use flovyn_toolkit::mcp::{InputAnswer, InputQuestion, InputResponse, McpInputTask};
+use flovyn_toolkit::mcp::{InputAnswer, InputQuestion, InputResponse, McpInputTask, McpServers};
 use flovyn_toolkit::message::Message;
 use flovyn_toolkit::provider::{Api, Endpoint, Registry, RetryPolicy};
 use flovyn_toolkit::react::{
@@ -17,10 +17,11 @@ use flovyn_toolkit::react::{
     USER_MESSAGE, UserMessage,
 };
 use flovyn_toolkit::tools::approval::ApprovalPolicy;
-use flovyn_toolkit::tools::{CallRecords, Limits, ToolHost, ToolTask};
+use flovyn_toolkit::tools::{CallRecords, Limits, ToolHost, ToolTask, Toolbox};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,45 +30,61 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn host(probe: &Probe, fake: &FakeLlm) -> NativeHost {
     let records = CallRecords::open(probe.folder.path().join("records")).expect("a folder of records");
     let tools = ToolHost::new(probe.environment.clone(), records);
-    let host = NativeHost::default().agent(agent(probe)).and_then(|host| host.task(generate(fake)));
+    let host = NativeHost::default().agent(agent(&probe.toolbox)).and_then(|host| host.task(generate(&fake.url())));
     let tasks = ToolTask::all(&probe.toolbox, &tools);
     let host = tasks.into_iter().try_fold(host.expect("every kind once"), NativeHost::task).expect("every kind once");
     host.task(McpInputTask::new(probe.servers.clone(), Limits::default())).expect("every kind once")
 }
 
-fn agent(probe: &Probe) -> ReactAgent {
+fn agent(toolbox: &Toolbox) -> ReactAgent {
     let agent = ReactAgent::new().with_system_prompt("Be brief.").with_approvals(ApprovalPolicy::allow_all());
-    agent.with_toolbox(&probe.toolbox).expect("every name once")
+    agent.with_toolbox(toolbox).expect("every name once")
 }
 
-fn generate(fake: &FakeLlm) -> LlmGenerate {
+fn generate(models_at: &str) -> LlmGenerate {
     let mut models = Registry::new();
-    models.add(Api::AnthropicMessages, Endpoint::new("fake", fake.url())).expect("an address");
+    models.add(Api::AnthropicMessages, Endpoint::new("fake", models_at)).expect("an address");
     LlmGenerate::new(timeless(models.resolve("fake/m").expect("a model"))).with_policy(RetryPolicy::never())
 }
 
 /// A backend with a worker of its own.
-async fn open(url: &str, probe: &Probe, fake: &FakeLlm) -> FlovynClient {
-    let records = CallRecords::open(probe.folder.path().join("records")).expect("a folder of records");
-    let tools = ToolHost::new(probe.environment.clone(), records);
-    let flovyn = FlovynClient::builder().storage(url).agent(agent(probe)).task(generate(fake));
-    let flovyn = ToolTask::all(&probe.toolbox, &tools).into_iter().fold(flovyn, |flovyn, task| flovyn.task(task));
-    flovyn.task(McpInputTask::new(probe.servers.clone(), Limits::default())).build().await.expect("a backend")
+pub(crate) async fn open(url: &str, probe: &Probe, fake: &FakeLlm) -> FlovynClient {
+    open_in(url, probe.folder.path(), &probe.toolbox, &probe.servers, &fake.url()).await
 }
 
-async fn start(flovyn: &FlovynClient, probe: &Probe) -> Handle {
+/// The same for servers that are no probe's.
+pub(crate) async fn open_in(
+    url: &str,
+    folder: &Path,
+    toolbox: &Toolbox,
+    servers: &McpServers,
+    models_at: &str,
+) -> FlovynClient {
+    let records = CallRecords::open(folder.join("records")).expect("a folder of records");
+    let tools = ToolHost::new(environment(folder), records);
+    let flovyn = FlovynClient::builder().storage(url).agent(agent(toolbox)).task(generate(models_at));
+    let flovyn = ToolTask::all(toolbox, &tools).into_iter().fold(flovyn, |flovyn, task| flovyn.task(task));
+    flovyn.task(McpInputTask::new(servers.clone(), Limits::default())).build().await.expect("a backend")
+}
+
+pub(crate) async fn start(flovyn: &FlovynClient, probe: &Probe) -> Handle {
     let input = AgentInput::new("fake/m", "Ask.");
-    flovyn.start(&agent(probe), &input, StartOptions::default()).await.expect("it starts")
+    flovyn.start(&agent(&probe.toolbox), &input, StartOptions::default()).await.expect("it starts")
 }
 
-fn calls(names: &[&str], last: &str) -> FakeLlm {
+/// A model that calls tools without arguments, and then has the last word.
+pub(crate) fn calls(names: &[&str], last: &str) -> FakeLlm {
+    calls_with(names, &json!({}), last)
+}
+
+pub(crate) fn calls_with(names: &[&str], arguments: &Value, last: &str) -> FakeLlm {
     let call = |name: &&str| format!("mcp__probe__{name}");
-    let first = Turn::call(call(&names[0]), json!({}));
-    let turn = names[1..].iter().fold(first, |turn, name| turn.and_call(call(name), json!({})));
+    let first = Turn::call(call(&names[0]), arguments.clone());
+    let turn = names[1..].iter().fold(first, |turn, name| turn.and_call(call(name), arguments.clone()));
     FakeLlm::start(Script::new([turn, Turn::text(last)])).expect("a server")
 }
 
-async fn waits(run: &Handle) {
+pub(crate) async fn waits(run: &Handle) {
     let waiting = async {
         loop {
             let now = run.describe().await.expect("the run is there");
@@ -82,40 +99,41 @@ async fn waits(run: &Handle) {
     tokio::time::timeout(PATIENCE, waiting).await.expect("it waits for an answer");
 }
 
-async fn of_type<T: DeserializeOwned>(run: &Handle, entry_type: &str) -> Vec<T> {
+pub(crate) async fn of_type<T: DeserializeOwned>(run: &Handle, entry_type: &str) -> Vec<T> {
     let entries = run.messages().await.expect("the conversation");
     let of_type = entries.iter().filter(|entry| entry.new.entry_type == entry_type);
     of_type.map(|entry| entry.new.content.parse().expect("the content of its type")).collect()
 }
 
 /// Waits until so many requests were made and the run waits.
-async fn asked(run: &Handle, count: usize) -> Vec<InputRequest> {
+pub(crate) async fn asked(run: &Handle, count: usize) -> Vec<InputRequest> {
     waits(run).await;
     let asked: Vec<InputRequest> = of_type(run, "input_request").await;
     assert_eq!(asked.len(), count, "{asked:?}");
     asked
 }
 
-fn accept(branch: impl Into<Value>) -> InputResponse {
+pub(crate) fn accept(branch: impl Into<Value>) -> InputResponse {
     InputResponse::Accept { content: Some(json!({ "branch": branch.into() })) }
 }
 
-fn reply(request: &InputRequest, response: InputResponse) -> InputReply {
-    let answer = InputAnswer { hash: request.hash.clone(), responses: BTreeMap::from([("branch".into(), response)]) };
+pub(crate) fn reply(request: &InputRequest, response: InputResponse) -> InputReply {
+    let responses = request.questions.keys().map(|key| (key.clone(), response.clone())).collect();
+    let answer = InputAnswer { hash: request.hash.clone(), responses };
     InputReply { id: request.id.clone(), answer }
 }
 
-async fn answer(run: &Handle, reply: &InputReply, key: Option<&str>) {
+pub(crate) async fn answer(run: &Handle, reply: &InputReply, key: Option<&str>) {
     let payload = Payload::of(reply).expect("JSON");
     run.signal(INPUT, payload, Delivery::NextStep, key.map(str::to_owned)).await.expect("the run takes it");
 }
 
-async fn outcome(run: &Handle) -> RunOutcome {
+pub(crate) async fn outcome(run: &Handle) -> RunOutcome {
     run.result(Some(PATIENCE)).await.expect("it completes").parse().expect("an outcome")
 }
 
 /// What the model was told of its calls, by their ids.
-async fn results(run: &Handle) -> BTreeMap<String, String> {
+pub(crate) async fn results(run: &Handle) -> BTreeMap<String, String> {
     let messages: Vec<Message> = of_type(run, "message").await;
     let results = messages.iter().flat_map(Message::tool_results);
     let text = |parts: &[flovyn_toolkit::message::Part]| parts.iter().filter_map(|part| part.as_text()).collect();

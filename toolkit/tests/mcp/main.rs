@@ -5,6 +5,7 @@ mod asking;
 mod caller;
 mod changing;
 mod durability;
+mod elicitation;
 mod ends;
 mod failing;
 mod instructions;
@@ -63,6 +64,15 @@ impl Probe {
                 (Some(process), config)
             }
         };
+        Self::serve(folder, process, config, timeout).await
+    }
+
+    /// Any server in place of the one of these tests.
+    async fn of(config: Value, timeout: Duration) -> Self {
+        Self::serve(tempfile::tempdir().expect("a folder"), None, config, timeout).await
+    }
+
+    async fn serve(folder: TempDir, process: Option<HttpServer>, config: Value, timeout: Duration) -> Self {
         let servers = servers(config, timeout);
         let (toolbox, problems) = servers.add_to(Toolbox::new()).await;
         assert!(

@@ -36,7 +36,7 @@ impl AgentDefinition for Answerer {
     }
 }
 
-async fn run(probe: &Probe, arguments: Value, response: InputResponse) -> Result<ToolOutcome> {
+pub(crate) async fn run(probe: &Probe, arguments: Value, response: InputResponse) -> Result<ToolOutcome> {
     run_of(probe, "asks", arguments, response).await
 }
 
@@ -59,42 +59,49 @@ pub(crate) async fn run_of(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_is_an_outcome_and_its_answer_goes_on_with_the_call() {
-    for over in [Over::Pipes, Over::Http] {
-        let probe = Probe::new(over, "stateless").await;
+    for (over, era) in [
+        (Over::Pipes, "stateless"),
+        (Over::Http, "stateless"),
+        (Over::Pipes, "handshake"),
+        (Over::Http, "handshake"),
+        (Over::Pipes, "ancient"),
+    ] {
+        let probe = Probe::new(over, era).await;
+        let version = if era == "stateless" { "2026-07-28" } else { "2025-06-18" };
+        assert_eq!(probe.servers.protocol_versions()["probe"], version);
         let outcome = probe.call("asks", json!({})).await;
         let required = InputRequired::of(&outcome).unwrap_or_else(|| panic!("{over:?}: {outcome:?}"));
         assert!(outcome.plain_text().contains("- Which branch?"), "{outcome:?}");
+        let question = required.questions.values().next().expect("a question");
         assert!(
-            matches!(&required.questions["branch"], InputQuestion::Form { schema, .. } if schema["required"] == json!(["branch"]))
+            matches!(question, InputQuestion::Form { schema, .. } if schema["required"] == json!(["branch"])),
+            "{question:?}"
         );
         let accept = InputResponse::Accept { content: Some(json!({ "branch": "main" })) };
         let outcome = run(&probe, json!({}), accept).await.expect("a run");
         let expected = "{\"action\":\"accept\",\"content\":{\"branch\":\"main\"}} state: \"1\"";
-        assert_eq!((outcome.plain_text().as_str(), outcome.is_error), (expected, false), "{over:?}");
+        assert_eq!((outcome.plain_text().as_str(), outcome.is_error), (expected, false), "{over:?} {era}");
         let outcome = run(&probe, json!({}), InputResponse::Decline).await.expect("a run");
-        assert_eq!(outcome.plain_text(), "{\"action\":\"decline\"} state: \"1\"", "{over:?}");
+        assert_eq!(outcome.plain_text(), "{\"action\":\"decline\"} state: \"1\"", "{over:?} {era}");
+        let outcome = run(&probe, json!({}), InputResponse::Cancel).await.expect("a run");
+        assert_eq!(outcome.plain_text(), "{\"action\":\"cancel\"} state: \"1\"", "{over:?} {era}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answered_call_whose_server_dies_is_not_sent_again() {
-    let probe = Probe::new(Over::Pipes, "stateless").await;
-    let outcome = run(&probe, json!({ "die": true }), InputResponse::Decline).await.expect("a run");
-    assert_eq!(outcome.error_code(), Some("interrupted"), "{outcome:?}");
-    assert_eq!(server::noted(probe.folder.path(), "asks"), 1);
+    for era in ["stateless", "handshake"] {
+        let probe = Probe::new(Over::Pipes, era).await;
+        let outcome = run(&probe, json!({ "die": true }), InputResponse::Decline).await.expect("a run");
+        assert_eq!(outcome.error_code(), Some("interrupted"), "{era}: {outcome:?}");
+        assert_eq!(server::noted(probe.folder.path(), "asks"), 1, "{era}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_only_wants_the_call_again_gets_it() {
     let probe = Probe::new(Over::Pipes, "stateless").await;
     assert_eq!(probe.call("asks_later", json!({})).await.plain_text(), "later");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn servers_of_the_handshake_are_not_told_that_they_may_ask() {
-    let probe = Probe::new(Over::Pipes, "handshake").await;
-    let outcome = probe.call("asks", json!({})).await;
-    assert_eq!(outcome.error_code(), Some("mcp_error"), "the older protocol has no such result: {outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

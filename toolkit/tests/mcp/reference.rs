@@ -1,8 +1,10 @@
 //! The public reference servers, as `make setup` installs them: over pipes, and over streamable HTTP on the loopback.
 
-use crate::{environment, wait_for};
+use crate::questions::run_of;
+use crate::{Probe, environment, wait_for};
+use flovyn_core::sync::Mutex;
 use flovyn_toolkit::fake_llm::{FakeLlm, Script, Turn};
-use flovyn_toolkit::mcp::{McpConfig, McpServers};
+use flovyn_toolkit::mcp::{InputQuestion, InputRequired, InputResponse, McpConfig, McpServers};
 use flovyn_toolkit::message::{Content, Message};
 use flovyn_toolkit::provider::{Api, Endpoint, Registry};
 use flovyn_toolkit::tools::{Effect, ToolOutcome, Toolbox};
@@ -169,4 +171,75 @@ async fn files_are_written_and_read_and_facts_are_kept() {
     let kept = call("mcp__memory__search_nodes", json!({ "query": "Ada" })).await;
     assert!(kept.plain_text().contains("sleeps a lot"), "a server that is started again has its file: {kept:?}");
     servers.close().await;
+}
+
+/// A run that calls a tool of `everything`, and is asked.
+async fn elicited(probe: &Probe, tool: &str, arguments: Value, response: InputResponse) -> ToolOutcome {
+    run_of(probe, tool, arguments, response).await.expect("a run")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_asks_a_person() {
+    let http = Everything::start();
+    let configs = [json!({ "command": "node", "args": [program("everything"), "stdio"] }), json!({ "url": http.url })];
+    for config in configs {
+        let probe = Probe::of(config, Duration::from_secs(20)).await;
+        assert_eq!(probe.servers.protocol_versions()["probe"], "2025-11-25");
+        let form = "trigger-elicitation-request";
+        let asks = probe.call(form, json!({})).await;
+        let required = InputRequired::of(&asks).unwrap_or_else(|| panic!("{asks:?}"));
+        let question = required.questions.values().next().expect("a question");
+        let InputQuestion::Form { message, schema } = question else { panic!("{question:?}") };
+        assert_eq!(message, "Please provide inputs for the following fields:");
+        assert_eq!(
+            schema["properties"].as_object().map(serde_json::Map::len),
+            Some(13),
+            "all fields are kept: {schema}"
+        );
+        required.call_off();
+        let content = json!({ "name": "Ada", "check": true, "integer": 7, "titledSingleSelectEnum": "hero-2" });
+        let accept = InputResponse::Accept { content: Some(content) };
+        let accepted = elicited(&probe, form, json!({}), accept).await.plain_text();
+        for shown in ["User provided the requested information!", "- Name: Ada", "- Favorite Integer: 7", "hero-2"] {
+            assert!(accepted.contains(shown), "{accepted}");
+        }
+        let declined = elicited(&probe, form, json!({}), InputResponse::Decline).await.plain_text();
+        assert!(declined.contains("User declined to provide"), "{declined}");
+        let cancelled = elicited(&probe, form, json!({}), InputResponse::Cancel).await.plain_text();
+        assert!(cancelled.contains("User cancelled the elicitation"), "{cancelled}");
+        let visit = json!({ "url": "https://lake.example/login" });
+        let asks = probe.call("trigger-url-elicitation", visit.clone()).await;
+        let required = InputRequired::of(&asks).unwrap_or_else(|| panic!("{asks:?}"));
+        let question = required.questions.values().next().expect("a question");
+        assert!(
+            matches!(question, InputQuestion::Url { url, .. } if url == "https://lake.example/login"),
+            "{question:?}"
+        );
+        required.call_off();
+        let visited = elicited(&probe, "trigger-url-elicitation", visit, InputResponse::Accept { content: None }).await;
+        assert!(visited.plain_text().contains("User completed the URL elicitation flow"), "{visited:?}");
+        probe.servers.close().await;
+    }
+}
+
+/// `everything` has a tool that can be called as a task only.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_of_everything_that_is_a_task_is_followed_to_its_end() {
+    let http = Everything::start();
+    let configs = [json!({ "command": "node", "args": [program("everything"), "stdio"] }), json!({ "url": http.url })];
+    for config in configs {
+        let probe = Probe::of(config, Duration::from_secs(20)).await;
+        let seen = Arc::new(Mutex::new(String::new()));
+        let sink = seen.clone();
+        let environment = probe.environment.clone().with_terminal(move |event| sink.lock().push_str(&event.data));
+        let name = "mcp__probe__simulate-research-query";
+        let research = probe.toolbox.call(name, json!({ "topic": "otters" }), &environment).await.expect("an outcome");
+        assert!(!research.is_error && research.plain_text().contains("# Research Report: otters"), "{research:?}");
+        assert!(seen.lock().contains("Analyzing content..."), "{}", seen.lock());
+        let accept = InputResponse::Accept { content: Some(json!({ "interpretation": "snake" })) };
+        let asked = json!({ "topic": "python", "ambiguous": true });
+        let research = elicited(&probe, "simulate-research-query", asked, accept).await;
+        assert!(research.plain_text().contains("# Research Report: python (snake)"), "{research:?}");
+        probe.servers.close().await;
+    }
 }

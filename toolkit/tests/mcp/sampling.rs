@@ -142,28 +142,26 @@ async fn without_a_word_in_its_configuration_a_server_gets_no_answer() {
 async fn a_person_is_asked_before_a_model_is() {
     let asks = json!({ "model": "fake/small" });
     let refused = "A person did not let the MCP server \"probe\" ask a model";
-    for (allow, answered) in [(true, "They eat fish."), (false, refused)] {
+    let cases = [(true, "They eat fish."), (false, refused)];
+    for (era, (allow, answered)) in ["stateless", "handshake"].into_iter().flat_map(|era| cases.map(|case| (era, case)))
+    {
         let turns = vec![sampled(), call(), Turn::text("Done.")];
-        let lab = Lab::new("stateless", asks.clone(), turns).await;
+        let lab = Lab::new(era, asks.clone(), turns).await;
         let run = lab.start().await;
         let request = asked(&run).await;
         assert_eq!(lab.fake.paid(), 1, "nothing was paid for before the answer");
-        let InputQuestion::Form { message, .. } = &request.questions["m"] else { panic!("{request:?}") };
+        let (key, question) = request.questions.iter().next().expect("a question");
+        let InputQuestion::Form { message, .. } = question else { panic!("{request:?}") };
         let shown =
             "May the MCP server \"probe\" ask the model fake/small for up to 50 tokens?\n\nuser: What do otters eat?";
         assert_eq!(message, shown);
         let response = InputResponse::Accept { content: Some(json!({ "allow": allow })) };
-        let answer = InputAnswer { hash: request.hash, responses: BTreeMap::from([("m".into(), response)]) };
+        let answer = InputAnswer { hash: request.hash, responses: BTreeMap::from([(key.clone(), response)]) };
         let payload = Payload::of(&InputReply { id: request.id, answer }).expect("JSON");
         run.signal(INPUT, payload, Delivery::NextStep, None).await.expect("the run takes it");
         let outcome = lab.ends(&run).await;
         let counted = if allow { vec![("fake/m", 2), ("fake/small", 1)] } else { vec![("fake/m", 2)] };
-        assert_eq!((outcome.text.as_str(), calls(&outcome)), ("Done.", counted));
+        assert_eq!((outcome.text.as_str(), calls(&outcome)), ("Done.", counted), "{era}");
         assert!(lab.told().contains(answered), "{}", lab.told());
     }
-    // With the handshake nobody can be asked, and the server learns that.
-    let lab = Lab::new("handshake", asks, vec![call(), Turn::text("Done.")]).await;
-    let run = lab.start().await;
-    assert_eq!(calls(&lab.ends(&run).await), [("fake/m", 2)]);
-    assert!(lab.told().contains("refused: "), "{}", lab.told());
 }

@@ -15,7 +15,9 @@ use rmcp::model::{
     PromptListChangedNotification, ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter, Task,
     TaskPayload, TaskStatus, Tool, ToolAnnotations, ToolListChangedNotification, UpdateTaskParams,
 };
-use rmcp::service::{RequestContext, RoleServer, ServiceExt, SubscriptionContext, SubscriptionSink};
+use rmcp::service::{
+    PeerRequestOptions, RequestContext, RoleServer, ServiceExt, SubscriptionContext, SubscriptionSink,
+};
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
@@ -117,11 +119,10 @@ impl Probe {
                 let child = tokio::process::Command::new("sleep").arg("3622").spawn().expect("it starts");
                 text(format!("{} {}", std::process::id(), child.id().expect("it runs")))
             }
+            "asks" | "asks_safely" if self.era != "stateless" => self.asks(&arguments, &context).await,
             "asks" | "asks_safely" => match request.input_responses {
                 None => {
-                    let form = json!({ "type": "object", "properties": { "branch": { "type": "string" } }, "required": ["branch"] });
-                    let asked = json!({ "method": "elicitation/create",
-                        "params": { "mode": "form", "message": "Which branch?", "requestedSchema": form } });
+                    let asked = which_branch();
                     let requests = serde_json::from_value(json!({ "branch": asked })).expect("a request");
                     Ok(InputRequiredResult::new(Some(requests), Some("state: \"1\"".to_owned())).into())
                 }
@@ -203,6 +204,46 @@ impl Probe {
         }
     }
 
+    /// Asks with a request of its own, as servers of the handshake do: as often as it is to, and only so long. Works for a while
+    /// then.
+    async fn asks(&self, arguments: &JsonObject, context: &RequestContext<RoleServer>) -> Answered {
+        let number = |name: &str| arguments.get(name).and_then(Value::as_u64);
+        self.note("asked");
+        let mut answers = Vec::new();
+        for _ in 0..number("times").unwrap_or(1) {
+            let asked = serde_json::from_value(which_branch()).expect("a request");
+            let mut options = PeerRequestOptions::no_options();
+            options.timeout = number("patience").map(Duration::from_millis);
+            let sent = context.peer.send_request_with_option(asked, options).await.expect("the client is there");
+            // That nobody answers any more comes right after it was called off.
+            let answer = tokio::select! {
+                biased;
+                () = context.ct.cancelled() => {
+                    self.note("question called off");
+                    return Err(ErrorData::internal_error("called off", None));
+                }
+                answer = sent.await_response() => answer,
+            };
+            answers.push(match answer {
+                Ok(answer) => serde_json::to_value(answer).expect("JSON").to_string(),
+                Err(error) => format!("no answer: {error}"),
+            });
+        }
+        let times = self.note("asks");
+        if arguments.contains_key("die") && times == 1 {
+            die();
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(number("ms").unwrap_or(0))) => {}
+            () = context.ct.cancelled() => {
+                self.note("called off");
+                return Err(ErrorData::internal_error("called off", None));
+            }
+        }
+        let text = format!("{} state: \"1\"", answers.join(" "));
+        Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into())
+    }
+
     fn task(&self, id: &str) -> Task {
         let when = "2026-08-01T00:00:00Z";
         Task::new(id, TaskStatus::Working, when, when).with_poll_interval_ms(60).with_status_message("thinking")
@@ -259,6 +300,12 @@ impl Probe {
 }
 
 type Answered = Result<CallToolResponse, ErrorData>;
+
+fn which_branch() -> Value {
+    let form = json!({ "type": "object", "properties": { "branch": { "type": "string" } }, "required": ["branch"] });
+    json!({ "method": "elicitation/create",
+        "params": { "mode": "form", "message": "Which branch?", "requestedSchema": form } })
+}
 
 fn die() -> ! {
     kill_process(getpid(), Signal::KILL).expect("it can be killed");
