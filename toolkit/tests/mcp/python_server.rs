@@ -16,6 +16,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+/// The version of the protocol that has no handshake.
+const STATELESS: &str = "2026-07-28";
+
 /// The server `lake.py`.
 fn lake() -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -39,6 +42,7 @@ async fn a_server_of_the_python_package_is_used() {
     ];
     let lab = Lab::new(folder.path(), lake(), turns).await;
     assert!(lab.toolkit.problems().is_empty(), "{:?}", lab.toolkit.problems());
+    assert_eq!(lab.toolkit.mcp_servers().protocol_versions()["probe"], STATELESS);
     let said = lab.toolkit.mcp_servers().instructions();
     assert_eq!(said["probe"], "Ask for depths before anybody swims.");
     let (prompts, problems) = lab.toolkit.mcp_servers().prompts().await;
@@ -82,6 +86,7 @@ async fn one_that_is_slow_to_start_can_ask_all_the_same() {
     let servers = servers(config, Duration::from_secs(20));
     let (toolbox, problems) = servers.add_to(Toolbox::new()).await;
     assert!(problems.is_empty(), "{problems:?}");
+    assert_eq!(servers.protocol_versions()["probe"], STATELESS, "it was not taken for one of the handshake");
     let swims = toolbox.call("mcp__probe__swim", json!({ "lake": "Ada" }), &environment(folder.path())).await;
     assert_eq!(swims.expect("an outcome").error_code(), Some("input_required"));
     servers.close().await;
