@@ -242,9 +242,9 @@ class Context(Generic[S]):
         also serves an agent that the code hands over as an object; a kind is served by whoever has it on ``queue``,
         the queue of this run where none is given; ``mode=Local("laptop")`` is that of a machine. The await raises
         ``ChildFailed`` or ``ChildCancelled`` where there is no output, ``BudgetExceeded`` where its budget stopped it,
-        and ``LimitReached`` for a child too many; inside of ``once`` the call raises ``InvalidArgument``. ``budget`` is taken out of this run's own, and what is left comes
-        back; without it the child draws from what is left. Children that run when this run ends are cancelled, but for
-        ``on_parent_end="detach"``.
+        and ``LimitReached`` for a child too many; inside of ``once`` the call raises ``InvalidArgument``. ``budget`` is
+        taken out of this run's own, and what is left comes back; without it the child draws from what is left. Children
+        that run when this run ends are cancelled, but for ``on_parent_end="detach"``.
         ``shared_context``: the child's conversation goes on from here by reference (``"read_only"``), and this run
         sees it as ``ctx.thread(str(child.id))`` after its end (``"conversation"``); or a mapping of your own.
         ``id`` names the child: the same call again, with its id, agent and input, waits for the same child, also after
