@@ -47,10 +47,9 @@ async fn a_task_is_called_off_with_its_call() {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     probe.environment = probe.environment.with_stop(move || asked.load(Ordering::Relaxed));
-    let folder = probe.folder.path().to_owned();
-    std::thread::spawn(move || {
-        wait_for("the call", || crate::server::noted(&folder, "takes_days") == 1);
-        stop.store(true, Ordering::Relaxed);
+    // A call that is stopped before its server has answered it knows of no task.
+    probe.environment = probe.environment.with_terminal(move |event| {
+        stop.store(event.data == "thinking\n", Ordering::Relaxed);
     });
     let ended = probe.toolbox.call("mcp__probe__takes_days", json!({ "id": "forever" }), &probe.environment).await;
     assert_eq!(ended.expect_err("it was stopped").code(), Code::Cancelled);
