@@ -11,19 +11,24 @@ use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{ExecutionId, OrgId};
 use flovyn_core::storage::Storage;
 use flovyn_core::streaming::Listening;
+use futures::{StreamExt, stream};
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Changes of runs that wait to be looked at; more are passed over.
+/// Runs that have ended and wait to be read; more are passed over.
 const QUEUE: usize = 16_384;
-/// How long changes of a run are collected before it is looked at.
+/// Runs that are read at a time. One after the other, they would be read more slowly than a busy server ends them.
+const READERS: usize = 8;
+/// Runs whose traces are sent together.
+const TOGETHER: usize = 256;
+/// How long runs that have ended are collected before they are read.
 const COLLECT: Duration = Duration::from_millis(100);
 /// Runs that are remembered as sent.
 const SENT: usize = 4_096;
@@ -55,13 +60,13 @@ impl Traces {
         let instance = KeyValue::new("service.instance.id", instance.to_owned());
         let resource = Resource::builder_empty().with_service_name(SERVICE).with_attributes([version, instance]);
         exporter.set_resource(&resource.build());
-        let (sender, changed) = mpsc::channel(QUEUE);
+        let (sender, ended) = mpsc::channel(QUEUE);
         let listening = storage.hints().listen(move |change| {
-            if let Some(change) = change.filter(|change| change.here) {
-                let _ = sender.try_send(((change.org, change.execution), change.high));
+            if let Some(change) = change.filter(|change| change.here && change.ended == Some(true)) {
+                let _ = sender.try_send((change.org, change.execution));
             }
         });
-        let sending = tokio::spawn(send(storage, exporter, changed));
+        let sending = tokio::spawn(send(storage, exporter, ended));
         Ok(Self { listening: Some(listening), sending })
     }
 
@@ -83,39 +88,36 @@ impl Drop for Traces {
     }
 }
 
-async fn send(storage: Arc<dyn Storage>, exporter: SpanExporter, mut changed: mpsc::Receiver<(Run, u64)>) {
+async fn send(storage: Arc<dyn Storage>, exporter: SpanExporter, mut ended: mpsc::Receiver<Run>) {
     let mut sent = Sent::default();
     let mut waiting = Vec::new();
-    while changed.recv_many(&mut waiting, QUEUE).await > 0 {
-        tokio::time::sleep(COLLECT).await;
-        let mut runs: HashMap<Run, u64> = HashMap::new();
-        while let Ok(more) = changed.try_recv() {
-            waiting.push(more);
+    loop {
+        if ended.recv_many(&mut waiting, TOGETHER).await == 0 {
+            return;
         }
-        for (run, high) in waiting.drain(..) {
-            let known = runs.entry(run).or_default();
-            *known = high.max(*known);
-        }
-        let mut spans = Vec::new();
-        for (run, high) in runs {
-            if !sent.has(run) && has_ended(&*storage, run, high).await {
-                match spans::of_run(&*storage, run.0, run.1).await {
-                    Ok(of_run) => spans.extend(of_run),
-                    Err(error) => tracing::warn!(run = %run.1, %error, "the trace of a run could not be read"),
-                }
-                sent.add(run);
+        if waiting.len() < TOGETHER {
+            tokio::time::sleep(COLLECT).await;
+            while waiting.len() < TOGETHER
+                && let Ok(run) = ended.try_recv()
+            {
+                waiting.push(run);
             }
         }
+        let new = waiting.drain(..).filter(|&run| sent.add(run));
+        let read = stream::iter(new).map(|run| spans_of(&*storage, run)).buffer_unordered(READERS);
+        let spans: Vec<_> = read.concat().await;
         if !spans.is_empty() {
             export(&exporter, spans).await;
         }
     }
 }
 
-/// Whether an event of a run is the last there will be.
-async fn has_ended(storage: &dyn Storage, (org, id): Run, number: u64) -> bool {
-    let found = storage.events(org, id, number.saturating_sub(1), 1).await;
-    found.is_ok_and(|events| events.first().is_some_and(|event| event.kind.is_terminal()))
+/// The spans of a run; none where they cannot be read.
+async fn spans_of(storage: &dyn Storage, (org, run): Run) -> Vec<SpanData> {
+    spans::of_run(storage, org, run).await.unwrap_or_else(|error| {
+        tracing::warn!(%run, %error, "the trace of a run could not be read");
+        Vec::new()
+    })
 }
 
 async fn export(exporter: &SpanExporter, spans: Vec<SpanData>) {
@@ -139,18 +141,17 @@ struct Sent {
 }
 
 impl Sent {
-    fn has(&self, run: Run) -> bool {
-        self.known.contains(&run)
-    }
-
-    fn add(&mut self, run: Run) {
-        if self.known.insert(run) {
-            self.order.push_back(run);
+    /// Remembers a run. False if it was remembered already.
+    fn add(&mut self, run: Run) -> bool {
+        if !self.known.insert(run) {
+            return false;
         }
+        self.order.push_back(run);
         if self.order.len() > SENT
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
         }
+        true
     }
 }
