@@ -277,11 +277,7 @@ impl Worker {
         }
         self.0.closed.notify_waiters();
         self.0.listening.lock().take();
-        // A claim on its way is waited for: what it claimed after the worker has unregistered would be held by nobody
-        // until the lease is over.
-        let claiming = std::mem::take(&mut *self.0.claiming.lock());
-        let _ = tokio::time::timeout(CLAIM_GRACE, futures::future::join_all(claiming)).await;
-        match self.0.storage.unregister_worker(self.0.options.org, self.0.id).await {
+        match self.unregister().await {
             // An unavailable store is no error here. All that was acknowledged is stored, and the leases end by
             // themselves; an error would only hide what the caller has met before. Lost database files are an error:
             // what they acknowledged is gone.
@@ -293,6 +289,21 @@ impl Worker {
             }
             result => result,
         }
+    }
+
+    /// Unregisters the worker. A claim on its way is waited for: what it claimed afterwards would be held by nobody until the lease
+    /// is over.
+    async fn unregister(&self) -> Result<()> {
+        let claiming = std::mem::take(&mut *self.0.claiming.lock());
+        let _ = tokio::time::timeout(CLAIM_GRACE, futures::future::join_all(claiming)).await;
+        self.0.storage.unregister_worker(self.0.options.org, self.0.id).await
+    }
+
+    /// Ends it as `kill -9` would and lets others have its work, as once its end is noticed, for tests.
+    #[cfg(feature = "testing")]
+    pub async fn kill_noticed(&self) -> Result<()> {
+        self.kill();
+        self.unregister().await
     }
 
     /// Ends it as `kill -9` would, for tests: nothing is given back, and no answer is read any more.

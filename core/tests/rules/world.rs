@@ -80,8 +80,7 @@ impl World {
 
     /// As `kill -9` and another process that notices it.
     pub(crate) async fn kill(&self, worker: &Worker) {
-        worker.kill();
-        self.storage.unregister_worker(ORG, worker.id()).await.unwrap();
+        worker.kill_noticed().await.unwrap();
     }
 
     pub(crate) async fn start(&self, kind: &str) -> Handle {

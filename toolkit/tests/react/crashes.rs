@@ -223,9 +223,7 @@ async fn a_run_goes_on_in_a_process_with_other_tools() {
         let input = Payload::of(&input).expect("JSON");
         let run = runtime.client().start(KIND, input, StartOptions::default()).await.expect("it starts");
         works(&run, "wait").await;
-        first.kill();
-        let org = flovyn_core::id::OrgId::DEFAULT;
-        runtime.storage().unregister_worker(org, first.id()).await.expect("it is noticed");
+        first.kill_noticed().await.expect("it is noticed");
         let _second = serve(agent()).await;
         gate.open.add_permits(2);
         let answered = fake.wait_until(PATIENCE, |requests| requests.len() == 2).await;

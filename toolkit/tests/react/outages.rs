@@ -5,7 +5,6 @@ use super::*;
 use flovyn_core::Payload;
 use flovyn_core::agent::NativeHost;
 use flovyn_core::clock::{Clock, ManualClock, Timestamp};
-use flovyn_core::id::OrgId;
 use flovyn_core::model::{ResumeRequest, WaitReason};
 use flovyn_core::runtime::Runtime;
 use flovyn_core::storage::memory::MemoryStorage;
@@ -216,8 +215,7 @@ async fn a_server_that_says_nothing_or_breaks_off_is_waited_for_by_the_store_alo
             waits_for(&run, USER_MESSAGE).await;
             assert_eq!(connections.load(Ordering::SeqCst), round, "{kind:?}: one connection a round");
             if round == 4 {
-                worker.kill();
-                runtime.storage().unregister_worker(OrgId::DEFAULT, worker.id()).await.expect("it is noticed");
+                worker.kill_noticed().await.expect("it is noticed");
                 worker = forgetful(&runtime, &host).await;
             }
             clock.advance(Duration::from_secs(300));
@@ -272,8 +270,7 @@ async fn hours_of_outage_are_waited_for_by_the_store_alone() {
         waits_for(&run, USER_MESSAGE).await;
         // In the middle of a wait the process is killed, and another one comes.
         if rounds % 20 == 10 {
-            worker.kill();
-            runtime.storage().unregister_worker(OrgId::DEFAULT, worker.id()).await.expect("it is noticed");
+            worker.kill_noticed().await.expect("it is noticed");
             worker = forgetful(&runtime, &host).await;
         }
         clock.advance(Duration::from_secs(300));
