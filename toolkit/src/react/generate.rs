@@ -10,11 +10,12 @@
 //!
 //! So each failure is waited for in one place. Only an answer without anything in it is asked for again here, once.
 
+use super::agent_tool::accept_part;
 use super::compaction::Extract;
 use super::output::{CheckedOutput, Output, OutputForm, OutputSpec};
 use super::paid_failures::FailuresByTask;
 use super::{AgentEvent, ModelChoice, Transcript};
-use crate::message::{Content, Message, ModelError, Part, Stop, Usage};
+use crate::message::{Content, Message, ModelError, Part, Role, Stop, Usage};
 use crate::provider::{
     CacheHint, CancellationToken, ErrorKind, Model, ModelRequest, OnEvent, Registry, RetryPolicy, Retrying,
     StreamEvent, ThinkingLevel, ToolChoice, ToolSpec,
@@ -276,7 +277,7 @@ impl LlmGenerate {
             }
             Purpose::Summary(extract) => (extract.prompt(transcript), Vec::new()),
         };
-        messages.extend(input.messages.iter().cloned());
+        messages.extend(accepted(&input.messages)?);
         let offered = tools.iter().map(|tool| tool.name.as_str());
         let refuse = |output| Output::refuse_name(offered).map(|()| output);
         let output = input.output.as_ref().map(|output| output.compile().and_then(refuse)).transpose();
@@ -328,6 +329,30 @@ impl LlmGenerate {
         let output = output.and_then(|output| output.check(&message));
         Ok(Reply { message, context_window: resolved.info.context_window, output, attempt, empty })
     }
+}
+
+/// The messages that are said after the conversation, with their images and documents checked. One that cannot be used is
+/// an error: whoever asks can still do something about it.
+fn accepted(given: &[Message]) -> Result<Vec<Message>, ModelError> {
+    let accept = |at: usize, number: usize, part: &Part| {
+        accept_part(part.clone()).map_err(|why| {
+            let message = format!("messages[{at}].parts[{number}] cannot be used: {why}");
+            ModelError::new(ErrorKind::InvalidRequest, message)
+        })
+    };
+    let mut messages = given.to_vec();
+    for (at, message) in messages.iter_mut().enumerate() {
+        // What a model has written is taken as it is, also where a newer version has stored it.
+        if message.role == Role::Assistant {
+            continue;
+        }
+        for (number, part) in message.parts.iter_mut().enumerate() {
+            if matches!(part.content, Content::Media(_) | Content::Unrecognized(_)) {
+                *part = accept(at, number, part)?;
+            }
+        }
+    }
+    Ok(messages)
 }
 
 /// Whether a message that has come to its end holds nothing for anybody.

@@ -48,6 +48,37 @@ async fn the_images_of_a_prompt_are_taken_in_every_shape() {
     }
 }
 
+/// Those of a model call of one's own, which come neither from a user nor from a tool.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_images_of_messages_are_taken_in_every_shape() {
+    let data = base64(&png(4, 3));
+    let fake = FakeLlm::start(Script::new([Turn::text("Well?"), Turn::text("I see.")])).expect("a server");
+    let ask = async |parts: Value| {
+        let asked = json!({"model": "fake/m", "messages": [
+            {"role": "user", "parts": parts},
+            // A newer version may have stored this of a model.
+            {"role": "assistant", "parts": [{"type": "hologram"}, {"type": "text", "text": "Well?"}]},
+            {"role": "user", "parts": [{"type": "text", "text": "Look."}]},
+        ]});
+        generate(&fake).ask_alone(&serde_json::from_value(asked).expect("an input")).await
+    };
+    for part in [
+        json!({"type": "media", "mime": "image/png", "source": {"base64": data}}),
+        json!({"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": data}}),
+        json!({"type": "image", "data": data, "mimeType": "image/png"}),
+        json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{data}")}}),
+    ] {
+        ask(json!([part])).await.unwrap_or_else(|error| panic!("{part}: {error:?}"));
+        let request = fake.requests().pop().expect("a request");
+        assert_eq!(images(&request.body["messages"][0]["content"]), ["image/png"], "{part}");
+    }
+    let paid = fake.paid();
+    let refused = ask(json!([{"type": "text", "text": "Look."}, {"type": "video"}])).await.expect_err("it is refused");
+    let said = "messages[0].parts[1] cannot be used: there is no part of the type \"video\"";
+    assert!(refused.message.contains(said), "{refused:?}");
+    assert_eq!(fake.paid(), paid);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_part_that_cannot_be_used_is_refused_in_words() {
     let lab = Lab::new([Turn::text("Hm.").times(9)]).await;
