@@ -141,7 +141,7 @@ export class FakeLlm {
     this.server = natively(() => new native.FakeLlm(text));
     this.url = this.server.url;
     this.openaiUrl = this.server.openaiUrl;
-    this.providers = { fake: { api: "anthropic-messages", baseUrl: this.url } };
+    this.providers = { fake: { api: "anthropic-messages", baseUrl: this.url, images: true } };
     scripted.set("fake", this.providers.fake);
   }
 

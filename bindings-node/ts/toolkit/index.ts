@@ -18,6 +18,7 @@ export {
   toolResult,
 } from "./llm.js";
 export {
+  type GivenPart,
   type Media,
   type MessageLike,
   type ModelMessage,

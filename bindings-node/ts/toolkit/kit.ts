@@ -19,6 +19,8 @@ export interface Provider {
   headers?: Record<string, string>;
   /** Whether it can force answers into the form of a JSON Schema; else a model gives them by a call. */
   structured?: boolean;
+  /** Whether its models take images, where Flovyn does not know them; else a line of text stands for each. */
+  images?: boolean;
 }
 
 /** An MCP server, as MCP clients write it: a command to start, or an address. */

@@ -47,6 +47,14 @@ export type Part = (
   | { type: "custom"; [more: string]: unknown }
 ) & { provider?: unknown; cache?: unknown };
 
+/** A part as it may be given: as it is stored, or as Anthropic, OpenAI and MCP write it. */
+export type GivenPart =
+  | Part
+  | {
+      type: "image" | "document" | "image_url" | "file" | "input_image" | "input_file" | "input_text" | "resource";
+      [field: string]: unknown;
+    };
+
 /** Tokens of a model call in disjoint buckets, and what they cost. */
 export interface Usage {
   /** Fresh prompt tokens. */

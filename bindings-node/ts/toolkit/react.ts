@@ -6,7 +6,7 @@ import type { ApprovalPolicy, Decision } from "./approvals.js";
 import { type AnyDelegate, Delegate, delegatesOf } from "./delegates.js";
 import { absolute, described, type Toolkit } from "./kit.js";
 import type { ModelChoice, Thinking } from "./llm.js";
-import type { Part } from "./message.js";
+import type { GivenPart } from "./message.js";
 import type { Via } from "./native.js";
 import { OutcomesOf, type OutputOf, type OutputSchema, formOf } from "./output.js";
 import { type AnyTool, made, Tool } from "./tool.js";
@@ -111,7 +111,7 @@ export interface ReactAgentOptions<O extends OutputSchema | undefined = OutputSc
 export interface RunInput {
   userPrompt?: string;
   /** Images and documents that go with it. */
-  userParts?: Part[];
+  userParts?: readonly GivenPart[];
   systemPrompt?: string;
   model?: ModelChoice;
   /** The tools that the model may call, of those that the agent has. */

@@ -22,6 +22,8 @@ pub struct ProviderDescription {
     pub headers: BTreeMap<String, String>,
     /// Whether it can force answers of models that are not known into the form of a JSON Schema.
     pub structured: bool,
+    /// Whether models that are not known take images.
+    pub images: bool,
 }
 
 impl fmt::Debug for ProviderDescription {
@@ -33,6 +35,7 @@ impl fmt::Debug for ProviderDescription {
             .field("key_variable", &self.key_variable)
             .field("headers", &self.headers.keys())
             .field("structured", &self.structured)
+            .field("images", &self.images)
             .finish()
     }
 }
@@ -55,6 +58,7 @@ pub fn registry(providers: &BTreeMap<String, ProviderDescription>) -> Result<Reg
         }
         endpoint.headers.extend(config.headers.clone());
         endpoint.unknown_model.structured |= config.structured;
+        endpoint.unknown_model.images |= config.images;
         endpoint.prices = prices.clone();
         registry.add(api, endpoint).map_err(|error| invalid(error.message))?;
     }

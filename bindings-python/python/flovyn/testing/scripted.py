@@ -210,4 +210,4 @@ def providers() -> dict[str, dict[str, Any]]:
     """Return the scripted model as a provider of the toolkit, while one is served here."""
     if not _open:
         return {}
-    return {"fake": {"api": "anthropic-messages", "baseUrl": _open[-1].url}}
+    return {"fake": {"api": "anthropic-messages", "baseUrl": _open[-1].url, "images": True}}

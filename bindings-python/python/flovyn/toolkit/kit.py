@@ -27,11 +27,13 @@ class Provider:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     structured: bool = False
     """Whether it can force answers into the form of a JSON Schema; else a model gives them by a call."""
+    images: bool = False
+    """Whether its models take images, where Flovyn does not know them; else a line of text stands for each."""
 
     def describe(self) -> dict[str, Any]:
         """Return the provider as the kit reads it."""
         given = {"api": self.api, "baseUrl": self.base_url, "key": self.key, "keyVariable": self.key_variable}
-        rest = {"headers": dict(self.headers), "structured": self.structured}
+        rest = {"headers": dict(self.headers), "structured": self.structured, "images": self.images}
         return {name: value for name, value in given.items() if value is not None} | rest
 
 
