@@ -20,6 +20,7 @@ import {
 import { cut, type FakeLlm, harness, malformed, stall, status, toolCall, turn } from "@flovyn/sdk/testing";
 import {
   ApprovalRequest,
+  type GivenPart,
   llm,
   ModelError,
   type Part,
@@ -69,7 +70,7 @@ const BASE64 = PNG.toString("base64");
 const DATA_URL = `data:image/png;base64,${BASE64}`;
 
 /** Parts with the image: as this package writes them, and as others do. */
-const PARTS: Record<string, unknown> = {
+const PARTS = {
   ours: { type: "media", mime: "image/png", source: { base64: BASE64 } },
   // Bytes inside a value are base64 in JSON.
   "ours, of bytes": { type: "media", mime: "image/png", source: { base64: PNG } },
@@ -77,7 +78,7 @@ const PARTS: Record<string, unknown> = {
   "openai chat": { type: "image_url", image_url: { url: DATA_URL } },
   "openai responses": { type: "input_image", image_url: DATA_URL },
   mcp: { type: "image", data: new Uint8Array(PNG), mimeType: "image/png" },
-};
+} satisfies Record<string, GivenPart>;
 
 /** The images in a request, as the three wires write them, in their order. */
 function images(sent: unknown): string[] {
@@ -298,9 +299,9 @@ describe.each(BACKENDS.filter(({ name }) => name === "memory" || name === "sqlit
   test("of a prompt are taken in every shape, and what is none is refused in words", async () => {
     const fake = model([turn("I see.")]);
     const url = await backend.open();
-    const look = (provider: string, ...userParts: unknown[]): Promise<unknown> => {
+    const look = (provider: string, ...userParts: GivenPart[]): Promise<unknown> => {
       const assistant = reactAgent(`${provider}-viewer`, { model: `${provider}/any`, providers: seeing(fake) });
-      return run(assistant, { userPrompt: "Look.", userParts: userParts as Part[] }, { url });
+      return run(assistant, { userPrompt: "Look.", userParts }, { url });
     };
     const all = Object.values(PARTS).map((part) => ["anthropic", part] as const);
     // What is read in one shape is written in that of the wire.
@@ -309,11 +310,27 @@ describe.each(BACKENDS.filter(({ name }) => name === "memory" || name === "sqlit
       expect(images(fake.calls.at(-1)?.body)).toEqual([BASE64]);
     }
     const { paid } = fake;
-    const refused = look("anthropic", PARTS["ours"], { type: "video" });
+    const refused = look("anthropic", PARTS["ours"], { type: "video" } as unknown as GivenPart);
     await expect(refused).rejects.toThrow(/userParts\[1\].*no part of the type "video"/);
-    const bitmap = { type: "image", data: Buffer.from("BM12345678"), mimeType: "image/png" };
+    const bitmap: GivenPart = { type: "image", data: Buffer.from("BM12345678"), mimeType: "image/png" };
     await expect(look("anthropic", bitmap)).rejects.toThrow(/userParts\[0\].*its bytes are image\/bmp/);
     expect(fake.paid).toBe(paid);
+  });
+
+  test("are shown to models that their provider says take them", async () => {
+    const fake = model([turn("I see.")]);
+    const url = await backend.open();
+    const mine = { mine: { api: "openai-chat", baseUrl: fake.openaiUrl } } satisfies Record<string, Provider>;
+    const look = async (which: string, providers?: Record<string, Provider>): Promise<unknown> => {
+      const viewer = reactAgent(`viewer-${fake.paid}`, { model: which, ...(providers && { providers }) });
+      await run(viewer, { userPrompt: "Look.", userParts: [PARTS["mcp"]] }, { url });
+      return fake.calls.at(-1)?.body;
+    };
+    const unseen = await look("mine/any", mine);
+    expect(images(unseen)).toEqual([]);
+    expect(JSON.stringify(unseen)).toContain("left out: this model takes text only");
+    expect(images(await look("mine/any", { mine: { ...mine.mine, images: true } }))).toEqual([BASE64]);
+    expect(images(await look("fake/any"))).toEqual([BASE64]);
   });
 
   test("of a message in a chat are taken in every shape", async () => {
@@ -345,7 +362,7 @@ describe.each(BACKENDS.filter(({ name }) => name === "memory" || name === "sqlit
       const first = await llm.generate(ctx, { model: which, tools: [paint] });
       ctx.appendEntry("assistant", first.message);
       for (const call of first.toolCalls) ctx.appendEntry("tool_result", toolResult(call, await tools.read("otter.png")));
-      const messages = [{ role: "user" as const, parts: [PARTS["ours, of bytes"]] as Part[] }];
+      const messages = [{ role: "user" as const, parts: [PARTS["ours, of bytes"]] }];
       return (await llm.generate(ctx, { model: which, messages })).text;
     });
     const toolkit = { providers: seeing(fake), workingDirectory: place };

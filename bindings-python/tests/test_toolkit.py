@@ -443,6 +443,21 @@ def test_a_prompt_has_images_of_every_shape(url: str, shape: str) -> None:
             assert images(fake.calls[-1].body) == [PNG] and "Look." in json.dumps(fake.calls[-1].body)
 
 
+def test_images_are_shown_to_models_that_their_provider_says_take_them(url: str) -> None:
+    with fake_llm([turn("I see.").times(3)]) as fake:
+
+        def look(model: str, **providers: Provider) -> Any:
+            assistant = react_agent(model=model, providers=providers)
+            flovyn.run(assistant, RunInput("Look.", parts=[PARTS["mcp"]]), url=url, timeout=PATIENCE_S)
+            return fake.calls[-1].body
+
+        unseen = look("mine/any", mine=Provider(api="openai-chat", base_url=fake.openai_url))
+        assert images(unseen) == [] and "left out: this model takes text only" in json.dumps(unseen)
+        seen = look("mine/any", mine=Provider(api="openai-chat", base_url=fake.openai_url, images=True))
+        assert images(seen) == [PNG]
+        assert images(look("fake/any")) == [PNG]
+
+
 def test_a_part_that_nobody_can_read_is_refused_in_words(url: str) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"type": "video", "url": "https://a"}, 'no part of the type "video"'),

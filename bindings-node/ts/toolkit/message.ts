@@ -47,9 +47,10 @@ export type Part = (
   | { type: "custom"; [more: string]: unknown }
 ) & { provider?: unknown; cache?: unknown };
 
-/** A part as it may be given: as it is stored, or as Anthropic, OpenAI and MCP write it. */
+/** A part as it may be given: as it is stored, with bytes for their base64, or as Anthropic, OpenAI and MCP write it. */
 export type GivenPart =
   | Part
+  | { type: "media"; mime: string; source: { base64: Uint8Array }; name?: string }
   | {
       type: "image" | "document" | "image_url" | "file" | "input_image" | "input_file" | "input_text" | "resource";
       [field: string]: unknown;
@@ -95,7 +96,11 @@ export interface ModelMessage {
 }
 
 /** A message as it may be given: as it is stored, with text in place of parts, or what a user says. */
-export type MessageLike = ModelMessage | { role: ModelMessage["role"]; content: string } | string;
+export type MessageLike =
+  | ModelMessage
+  | { role: ModelMessage["role"]; parts: readonly GivenPart[] }
+  | { role: ModelMessage["role"]; content: string }
+  | string;
 
 /** @internal A message as it is stored. */
 export function messageOf(given: MessageLike): ModelMessage {
@@ -103,7 +108,8 @@ export function messageOf(given: MessageLike): ModelMessage {
   if (typeof given !== "object" || given === null || typeof given.role !== "string") {
     throw new InvalidArgument("a message is a text, { role, content }, or { role, parts }");
   }
-  return "parts" in given ? given : { role: given.role, parts: [{ type: "text", text: given.content }] };
+  // Parts of other shapes are read by the toolkit.
+  return "parts" in given ? (given as ModelMessage) : { role: given.role, parts: [{ type: "text", text: given.content }] };
 }
 
 /** The text of all text parts, joined as they are. */
