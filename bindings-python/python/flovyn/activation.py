@@ -42,6 +42,7 @@ from .errors import (
     type_name,
     unwrapped,
 )
+from .join import Waiters
 from .log import agent_failed, attempt_failed, lost, never_awaited, warned
 from .retry import failure_of
 from .scope import current, in_attempt, once_name, refuse_others
@@ -463,8 +464,7 @@ class Activation:
 
     def _outside(self, *, thorough: bool) -> int:
         """What may make the code go on beside the outcomes that it waits for."""
-        waiters = {waiter for step in self._steps.values() for waiter in step.waiters}
-        return outside(self, waiters, thorough=thorough)
+        return outside(self, Waiters(self._steps.values()), thorough=thorough)
 
     # ── what the engine asks ────────────────────────────────────────────────────────────────────────────────────
 

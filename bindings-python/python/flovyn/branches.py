@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextvars import Context
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -138,7 +138,7 @@ def _copied(ready: Iterable[Any]) -> tuple[Any, ...]:
 # ── what a branch waits for ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def outside(agent: Activation, waiters: set[Future], *, thorough: bool) -> int:
+def outside(agent: Activation, waiters: Container[object], *, thorough: bool) -> int:
     """Tell what may make an agent go on beside its outcomes, which end the futures `waiters`.
 
     `thorough` looks for tasks that were made past the loop's own method, too.
@@ -171,7 +171,7 @@ def _strays(agent: Activation, known: set[asyncio.Task[Any]]) -> list[asyncio.Ta
     return strays
 
 
-def _awaited(task: asyncio.Task[Any], future: Any, mine: set[asyncio.Task[Any]], waiters: set[Future]) -> int:
+def _awaited(task: asyncio.Task[Any], future: Any, mine: set[asyncio.Task[Any]], waiters: Container[object]) -> int:
     """Tell who ends the future that a task waits for."""
     if future is None or future.done():
         return OUTSIDE_SOMETHING
@@ -192,7 +192,7 @@ def _awaited(task: asyncio.Task[Any], future: Any, mine: set[asyncio.Task[Any]],
     return OUTSIDE_SOMETHING
 
 
-def _ends(future: Any, mine: set[asyncio.Task[Any]], waiters: set[Future]) -> int | None:
+def _ends(future: Any, mine: set[asyncio.Task[Any]], waiters: Container[object]) -> int | None:
     """Tell who ends a future, if it shows that by itself."""
     if future in waiters:
         return OUTSIDE_NOTHING
@@ -203,7 +203,7 @@ def _ends(future: Any, mine: set[asyncio.Task[Any]], waiters: set[Future]) -> in
     return None if members is None else _all_end(members, mine, waiters)
 
 
-def _all_end(futures: Iterable[Any], mine: set[asyncio.Task[Any]], waiters: set[Future]) -> int:
+def _all_end(futures: Iterable[Any], mine: set[asyncio.Task[Any]], waiters: Container[object]) -> int:
     found = OUTSIDE_NOTHING
     for future in futures:
         one = OUTSIDE_NOTHING if future.done() else _ends(future, mine, waiters)

@@ -23,7 +23,7 @@ from .inputs import NOT_GIVEN
 from .reducers import reduce_fields
 from .scope import once_name
 from .serde import Signature, checked
-from .several import Mapped, listed, some
+from .several import Mapped, joined, listed, some
 from .step import Step
 from .task import CallOptions, Task, origin_of
 from .timeouts import DurableTimeout
@@ -447,11 +447,11 @@ class AgentContext(Context[S]):
 
     async def join_all(self, *steps: Any) -> list[Any]:
         """Wait for all; the first failure is raised and the others go on. Takes steps or one list of them."""
-        return list(await asyncio.gather(*listed(steps)))
+        return await joined(listed(steps), settled=False)
 
     async def join_all_settled(self, *steps: Any) -> list[Any]:
         """Wait for all and return results and exceptions in order."""
-        return list(await asyncio.gather(*listed(steps), return_exceptions=True))
+        return await joined(listed(steps), settled=True)
 
     async def select(self, *steps: Any) -> tuple[int, Any]:
         """Wait for the first and return its index and result; the others are given up."""

@@ -69,15 +69,15 @@ class Child(Step[R]):
             self._watch.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._watch
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Before a checkpoint: stop looking for the end of a child with an id, since a later segment joins it again.
 
         What another branch awaits it goes on to await, and the checkpoint is refused for that.
         """
         watchers = 0 if self._watch is None else 1
-        if not self._has_id or not self.awaited or self._settled or len(self._waiters) > watchers:
+        if not self._has_id or not self.awaited or self._settled or len(self.waiters) > watchers:
             return
-        self._waiters.clear()
+        self._waiters = None
         self._activation.give_up(self)
         if self._watch is not None:
             self._watch.cancel()
@@ -202,4 +202,4 @@ def leave_children(activation: Activation) -> None:
     """Before a checkpoint: give up what only looks for children that a later segment can join."""
     for step in list(activation._steps.values()):  # pyright: ignore[reportPrivateUsage]
         if isinstance(step, Child):
-            step.leave()
+            step.detach()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 from .errors import InvalidArgument
+from .join import Join
+from .step import LocalStep, Step
 from .task import Task
 
 
@@ -22,6 +25,31 @@ def some(steps: tuple[Any, ...], call: str) -> list[Any]:
     if not found:
         raise InvalidArgument(f"{call} waits for one of several, and was given none")
     return found
+
+
+async def joined(steps: list[Any], *, settled: bool) -> list[Any]:
+    """Wait for all and return their outcomes in order; a failure is raised, or `settled` has it in its place."""
+    ours = cast(
+        "list[Step[Any]]", [step for step in steps if isinstance(step, Step) and not isinstance(step, LocalStep)]
+    )
+    activation = ours[0].activation if ours else None
+    if activation is None or len(ours) < len(steps) or len(steps) == 1 or activation.sealed:
+        return list(await asyncio.gather(*steps, return_exceptions=settled))
+    activation.branched()
+    wait = Join(settled=settled, loop=activation.loop)
+    try:
+        wait.begin(ours)
+        await wait
+    except BaseException as error:
+        for step in ours:
+            step.leave(wait)
+        stops = any(step.stops for step in ours) if wait.failed is None else wait.failed.stops
+        # See `Step.__await__`: whoever set a timer would take that for a wait of too long.
+        if not wait.done() or wait.cancelled() or not stops or isinstance(error, GeneratorExit):
+            raise
+    if wait.failed is not None:
+        wait.failed.outcome()
+    return [step.outcome_or_error() if settled else step.outcome() for step in ours]
 
 
 class Mapped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -12,6 +12,7 @@ from uuid import UUID
 
 from .codes import OUTCOME_CANCELLED, OUTCOME_EVENT, OUTCOME_FAILED, OUTCOME_TIMED_OUT, OUTCOME_VALUE
 from .errors import Cancelled, OutsideAgent, SignalTimeout, Suspended, is_ours, task_failed
+from .join import Join
 from .stopping import never
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from .task import Task
 
 R = TypeVar("R")
+_NONE: dict[str, Any] = {}
+"""No arguments by name. Thousands of steps may wait at once, so what most have none of is made when it is needed."""
 
 
 def _call_site() -> tuple[CodeType, int] | None:
@@ -69,11 +72,11 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         self._settled = False
         self._value: Any = None
         self._error: BaseException | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-        self._driven: dict[asyncio.Task[Any] | None, Generator[Any, Any, R]] = {}
+        self._waiters: list[asyncio.Future[None]] | None = None
+        self._driven: dict[asyncio.Task[Any] | None, Generator[Any, Any, R]] | None = None
         self._task: Task[..., Any] | None = None
         self._args: tuple[Any, ...] = ()
-        self._kwargs: dict[str, Any] = {}
+        self._kwargs: dict[str, Any] = _NONE
         self._context: Context | None = None
         self.awaited = False
         """Whether anybody has awaited it."""
@@ -114,7 +117,7 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
     def result(self) -> R:
         """Block until the outcome is there; only in ``def`` agents."""
         self._activation.block_on((self,))
-        return self._outcome()
+        return self.outcome()
 
     def done(self) -> bool:
         """Tell whether the outcome was handed over."""
@@ -126,9 +129,34 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
         return self._error is not None
 
     @property
-    def waiters(self) -> list[asyncio.Future[None]]:
+    def stops(self) -> bool:
+        """Whether its outcome is that the run was asked to stop."""
+        return type(self._error) is Cancelled
+
+    @property
+    def waiters(self) -> Sequence[asyncio.Future[None]]:
         """The futures that its outcome ends."""
-        return self._waiters
+        return self._waiters or ()
+
+    @property
+    def activation(self) -> Activation:
+        """The run of the agent that made it."""
+        return self._activation
+
+    def begin(self, waiter: asyncio.Future[None]) -> None:
+        """Have its outcome end a future."""
+        self.awaited = True
+        if not self._waiters:
+            self._activation.begin_await(self)
+            self._waiters = []
+        self._waiters.append(waiter)
+
+    def leave(self, waiter: asyncio.Future[None]) -> None:
+        """Have its outcome not end a future any more: without any it is given up."""
+        if self._waiters and not self._settled and waiter in self._waiters:
+            self._waiters.remove(waiter)
+            if not self._waiters:
+                self._activation.give_up(self)
 
     def __await__(self) -> Generator[Any, Any, R]:
         activation = self._activation
@@ -137,25 +165,20 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
             activation.check_open()
             yield from never(activation)
         if self._settled:
-            return self._outcome()
-        if not self._waiters:
-            activation.begin_await(self)
+            return self.outcome()
         waiter: asyncio.Future[None] = activation.loop.create_future()
-        self._waiters.append(waiter)
+        self.begin(waiter)
         try:
             yield from waiter
         except BaseException as error:
             if not self._settled:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
-                    if not self._waiters:
-                        activation.give_up(self)
+                self.leave(waiter)
                 raise
-            if type(self._error) is not Cancelled or isinstance(error, GeneratorExit):
+            if not self.stops or isinstance(error, GeneratorExit):
                 raise
             # A timer of the host cancels the task in the turn in which the run was told to stop. Who set the timer
             # would take it for an await that took too long, and go on.
-        return self._outcome()
+        return self.outcome()
 
     def send(self, value: Any) -> Any:
         """Go on, as the event loop asks."""
@@ -170,27 +193,35 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
     def _drive(self, go_on: Callable[[Generator[Any, Any, R]], Any]) -> Any:
         """Go on in the await of the task that asks: several may drive one step, at once or one after the other."""
         task = asyncio.current_task(self._activation.loop)
-        awaiting = self._driven.get(task)
+        driven = self._driven
+        if driven is None:
+            driven = self._driven = {}
+        awaiting = driven.get(task)
         if awaiting is None:
-            awaiting = self._driven[task] = self.__await__()
+            awaiting = driven[task] = self.__await__()
         try:
             return go_on(awaiting)
         except BaseException:
-            self._driven.pop(task, None)
+            driven.pop(task, None)
             raise
 
     def close(self) -> None:
         """Give up the awaits."""
-        driven, self._driven = self._driven, {}
-        for awaiting in driven.values():
+        driven, self._driven = self._driven, None
+        for awaiting in (driven or {}).values():
             awaiting.close()
 
-    def _outcome(self) -> R:
+    def outcome(self) -> R:
+        """Return the outcome that was handed over, or raise its error."""
         if self._error is not None:
-            if type(self._error) is Cancelled:
+            if self.stops:
                 self._activation.told()
             raise self._error
         return self._value
+
+    def outcome_or_error(self) -> R | BaseException:
+        """Return the outcome that was handed over, or its error."""
+        return self._value if self._error is None else self._error
 
     def deliver(self, tag: int, value: Any, cause: BaseException | None = None) -> None:
         """Take the outcome and wake whoever awaits it; the engine calls this, once."""
@@ -211,9 +242,11 @@ class Step(Coroutine[Any, Any, R], Generic[R]):
             self._activation.tells(self._error)
         else:
             self._error = self._activation.unfit = value
-        self._args, self._kwargs, self._context = (), {}, None
-        for waiter in self._waiters:
-            if not waiter.done():
+        self._args, self._kwargs, self._context = (), _NONE, None
+        for waiter in self.waiters:
+            if isinstance(waiter, Join):
+                waiter.ended(self)
+            elif not waiter.done():
                 waiter.set_result(None)
 
     def _late(self) -> str:
