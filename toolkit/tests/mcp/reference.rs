@@ -235,7 +235,11 @@ async fn a_tool_of_everything_that_is_a_task_is_followed_to_its_end() {
         let name = "mcp__probe__simulate-research-query";
         let research = probe.toolbox.call(name, json!({ "topic": "otters" }), &environment).await.expect("an outcome");
         assert!(!research.is_error && research.plain_text().contains("# Research Report: otters"), "{research:?}");
-        assert!(seen.lock().contains("Analyzing content..."), "{}", seen.lock());
+        // Its stages last as long as the pauses between the looks at it, so a busy machine may miss one.
+        let stages =
+            ["Gathering sources...", "Analyzing content...", "Synthesizing findings...", "Generating report..."];
+        let seen = seen.lock().clone();
+        assert!(stages.iter().filter(|stage| seen.contains(*stage)).count() >= 2, "{seen}");
         let accept = InputResponse::Accept { content: Some(json!({ "interpretation": "snake" })) };
         let asked = json!({ "topic": "python", "ambiguous": true });
         let research = elicited(&probe, "simulate-research-query", asked, accept).await;
