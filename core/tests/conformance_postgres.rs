@@ -58,7 +58,7 @@ async fn random_histories_agree_with_the_reference() {
     let (first, scale) = (number("SEED").unwrap_or(0), number("SCALE").unwrap_or(1));
     let mut coverage = Coverage::default();
     for seed in first..first + 4 * scale {
-        differential::play(&Reference, &Postgres, seed, 300, &mut coverage).await;
+        differential::play(&Reference, &Postgres, seed, 200, &mut coverage).await;
     }
     // A few histories do not meet every refusal; those that SQLite plays by default do.
     if scale > 2 {
