@@ -334,7 +334,7 @@ fn a_server_that_is_terminated_ends_in_order() {
     while ready(&http) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(told.elapsed() < Duration::from_secs(2), "it says at once that it is not to be called");
+    assert!(told.elapsed() < PATIENCE, "it says at once that it is not to be called");
     let (own, bearer) = (format!("host: {http}"), format!("authorization: Bearer {token}"));
     let list = || ask(&http, "/api/orgs/default/agent-executions", &[&own, &bearer]).unwrap().0;
     assert_eq!(list(), 200, "whoever is not taken elsewhere yet is answered");
@@ -395,7 +395,7 @@ fn a_server_reads_its_file_again() {
     let told = Instant::now();
     signal("-INT", &server.child);
     assert_eq!(end_of(&mut server.child).code(), Some(0));
-    assert!(told.elapsed() < Duration::from_secs(5), "whoever ends it by hand does not wait");
+    assert!(told.elapsed() < Duration::from_secs(20), "whoever ends it by hand does not wait");
 }
 
 #[cfg(unix)]

@@ -284,5 +284,5 @@ async fn a_caller_that_cannot_ask_is_told_what_the_server_wanted_to_know() {
     assert_eq!(outcome.plain_text(), "{\"action\":\"decline\"} state: \"1\"");
     let end = Instant::now();
     probe.servers.close().await;
-    assert!(end.elapsed() < Duration::from_secs(8), "a call that waits holds nobody up");
+    assert!(end.elapsed() < Duration::from_secs(20), "a call that waits holds nobody up");
 }

@@ -90,7 +90,7 @@ async fn a_server_that_does_not_answer_what_it_does_not_know_is_ready_soon() {
     let began = Instant::now();
     let (outcome, _) = said("silent", on_its_pipes("silent")).await;
     assert_eq!(outcome.plain_text(), "hi");
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 /// What a server asks in the middle of a call is answered, though nobody here can do it.

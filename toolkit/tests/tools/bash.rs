@@ -141,7 +141,7 @@ async fn a_command_that_takes_too_long_is_ended_with_all_it_started() {
     assert!(outcome.is_error && text.contains("begun") && text.contains("took longer than 0.5 seconds"), "{text}");
     assert_eq!(outcome.details["timedOut"], true);
     let took = started.elapsed();
-    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "the grace was kept: {took:?}");
+    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(20), "the grace was kept: {took:?}");
     for seconds in 3601..=3604 {
         gone(&format!("sleep {seconds}")).await;
     }
@@ -154,7 +154,7 @@ async fn a_command_gets_the_chance_to_clean_up() {
     let started = Instant::now();
     let outcome = work.call(Bash, json!({ "command": command, "timeout": 0.3 })).await;
     assert!(outcome.plain_text().contains("cleaned") && outcome.is_error, "{outcome:?}");
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     gone("sleep 3605").await;
 }
 
@@ -162,12 +162,12 @@ async fn a_command_gets_the_chance_to_clean_up() {
 async fn a_background_process_that_holds_the_output_is_reported() {
     let work = Work::new();
     let started = Instant::now();
-    let outcome = run(&work, "sleep 7 & echo started").await;
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    let outcome = run(&work, "sleep 27 & echo started").await;
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     assert!(!outcome.is_error && outcome.details["background"] == true, "{outcome:?}");
     assert!(outcome.plain_text().starts_with("started\n\n[The shell has ended, and a process"), "{outcome:?}");
     // One that does not hold it is nobody's business.
-    let outcome = run(&work, "sleep 7 > /dev/null 2>&1 & echo started").await;
+    let outcome = run(&work, "sleep 27 > /dev/null 2>&1 & echo started").await;
     assert_eq!((outcome.plain_text().as_str(), &outcome.details["background"]), ("started\n", &json!(false)));
 }
 
