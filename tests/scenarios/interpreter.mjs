@@ -359,7 +359,7 @@ async function start(client, program) {
 async function ended(handle, program, told) {
   if (program.resolve !== undefined) {
     try {
-      return await handle.result({ timeoutMs: 2_000 });
+      return await handle.result({ timeoutMs: 20_000 });
     } catch (error) {
       if (!(error instanceof InDoubt)) throw error;
       told.doubt = error.code;

@@ -335,7 +335,7 @@ async def ended(handle: flovyn.Handle[Any], program: Program, told: dict[str, An
     """Wait for the end, steering as the program says."""
     if "resolve" in program:
         try:
-            return await handle.result(timeout=2)
+            return await handle.result(timeout=20)
         except flovyn.InDoubt as error:
             told["doubt"] = error.code
             (doubt,) = [one for one in await handle.tasks() if one["status"] == "IN_DOUBT"]

@@ -69,7 +69,7 @@ async fn start(client: &Client, program: &Value) -> Result<Handle> {
 /// Waits for the end, steering as the program says.
 async fn ended(handle: &Handle, program: &Value, told: &mut Value) -> Result<Value> {
     if !program["resolve"].is_null() {
-        match handle.result(Some(Duration::from_secs(2))).await {
+        match handle.result(Some(Duration::from_secs(20))).await {
             Err(error) if error.code() == Code::InDoubt => {
                 told["doubt"] = code(&error);
                 let tasks = handle.tasks(PAGE).await?.items;
