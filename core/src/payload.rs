@@ -290,7 +290,7 @@ impl Payload {
     }
 
     /// The hash of content that is in memory or stored. It is zero for content that is neither.
-    #[cfg(any(feature = "postgres", feature = "sqlite", feature = "testing"))]
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn settled_hash(&self) -> [u8; 32] {
         match &self.body {
             Body::Inline(bytes) => *blake3::hash(bytes).as_bytes(),
