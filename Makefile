@@ -17,7 +17,7 @@ EXTERNAL_AGENTS := toolkit/tests/external/reference
 NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; process.platform + "-" + process.arch + (process.platform !== "linux" ? "" : r?.glibcVersionRuntime ? "-gnu" : "-musl")')
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
-# With these the packages that are built for tests share what the tests of Rust were built from.
+# With these the packages that are built for tests, and the doc tests, share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
 .PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives budgets kills build-python system
@@ -167,7 +167,7 @@ rust-test-to-f:
 
 rust-test-from-g:
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --test '[g-z]*'
-	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --doc
+	@cargo test $(FEATURES) $(SHARED) --quiet --doc
 
 python-test: $(VENV)/.flovyn
 	@echo "==> Python suites"
