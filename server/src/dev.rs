@@ -3,6 +3,7 @@
 use crate::access::{Access, Identity};
 use crate::disk;
 use crate::extensions::Extensions;
+use crate::http::console_is_built;
 use crate::options::ServeOptions;
 use crate::serving::{Bound, Serving};
 use crate::startup_log;
@@ -78,6 +79,14 @@ impl Dev {
     /// The token of its callers.
     pub fn token(&self) -> &str {
         &self.token
+    }
+
+    /// A link to the console that signs one browser in; none where this server was built without its console.
+    pub async fn console_link(&self) -> Result<Option<String>> {
+        if !console_is_built() {
+            return Ok(None);
+        }
+        self.serving.sign_in_link(&self.token).await
     }
 
     /// The files that have the token.

@@ -30,6 +30,7 @@ mod request_id;
 mod rest;
 mod service;
 mod serving;
+mod session;
 mod shutdown;
 mod sse;
 mod startup_log;

@@ -70,6 +70,13 @@ impl Serving {
         self.service.metrics.instance()
     }
 
+    /// The page of the console on which a browser is signed in as the owner of a token of this server, by a link that works once,
+    /// within ten minutes; none for a token that is not known.
+    pub async fn sign_in_link(&self, token: &str) -> Result<Option<String>> {
+        let Some(who) = self.service.access.identify(token).await? else { return Ok(None) };
+        Ok(Some(format!("{}/sign-in#code={}", self.http_url(), self.service.sign_in_code(&who))))
+    }
+
     fn scheme(&self) -> &'static str {
         if self.certificates.is_some() { "https" } else { "http" }
     }

@@ -5,7 +5,7 @@ use super::{is_test, sources};
 /// The modules of the server, lowest first. A module imports lower layers and its own.
 const LAYERS: &[(u8, &[&str])] = &[
     // Leaves: one request, one file, one signal.
-    (0, &["access", "catalog", "certificate", "disk", "nats", "request_id", "shutdown"]),
+    (0, &["access", "catalog", "certificate", "disk", "nats", "request_id", "session", "shutdown"]),
     (1, &["faults", "limits", "metrics", "otlp", "refusal_log"]),
     // How much, who may, and by which connection.
     (2, &["addresses", "config", "org_limiter", "policy"]),

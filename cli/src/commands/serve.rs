@@ -28,12 +28,17 @@ pub(super) async fn dev(args: Dev, out: &mut Output) -> Result {
     let server = flovyn_server::dev(options).await?;
     let signal = stop_signal()?;
     let (grpc, http) = (server.serving().url(), server.serving().http_url());
+    let console = server.console_link().await?;
     let files: Vec<_> = server.token_files().iter().map(|file| file.display().to_string()).collect();
     if out.is_json() {
-        out.value(&json!({ "grpc": grpc, "http": http, "db": db, "tokenFiles": files }))?;
+        out.value(&json!({ "grpc": grpc, "http": http, "db": db, "tokenFiles": files, "console": console }))?;
     } else {
         out.line(&format!("Flovyn serves {db}"))?;
         out.line(&format!("  workers and clients  FLOVYN_URL={grpc}"))?;
+        out.line(&match console {
+            Some(link) => format!("  console              {link}   (once, within ten minutes)"),
+            None => "  console              not built: `make web`, then build again".to_owned(),
+        })?;
         out.line(&format!("  REST and events      {http}/docs"))?;
         out.line(&format!("  token                {}   ({})", server.token(), files.join(", ")))?;
         out.line("Ctrl-C ends it.")?;

@@ -3,10 +3,12 @@
 mod bounds;
 mod cached;
 mod connections;
+mod console;
 mod health;
 mod hosts;
 mod openapi;
 
+pub(crate) use console::is_built as console_is_built;
 pub(crate) use hosts::Hosts;
 
 use self::connections::Connections;
@@ -19,9 +21,9 @@ use crate::service::Service;
 use crate::sse;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{from_fn, from_fn_with_state, map_response};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use flovyn_core::error::{Code, Error, Result};
 use futures::future::join;
 use futures::{Stream, StreamExt};
@@ -105,7 +107,9 @@ fn app(service: Service, loopback_hosts: Option<Hosts>) -> Router {
     let mut app = routes()
         .split_for_parts()
         .0
-        .fallback(|uri: Uri| async move { no_route(&uri) })
+        .fallback(|method: Method, uri: Uri, headers: HeaderMap| async move {
+            console::page(&method, &uri, &headers).unwrap_or_else(|| no_route(&uri).into_response())
+        })
         .method_not_allowed_fallback(|uri: Uri| async move { wrong_method(&uri) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn(cached::revalidate))

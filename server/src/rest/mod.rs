@@ -14,6 +14,7 @@ mod payloads;
 mod problem;
 mod request;
 mod schedules;
+mod session;
 mod state;
 mod steer;
 mod summary;
@@ -32,7 +33,11 @@ use utoipa_axum::routes;
 
 /// The routes of callers that have no token yet.
 pub(crate) fn of_strangers() -> OpenApiRouter<Service> {
-    OpenApiRouter::default().routes(routes!(machines::request, machines::collect))
+    OpenApiRouter::default().routes(routes!(machines::request, machines::collect)).routes(routes!(
+        session::sign_in,
+        session::current,
+        session::sign_out
+    ))
 }
 
 /// The routes of an org.

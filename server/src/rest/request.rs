@@ -1,7 +1,7 @@
 //! Extractors of requests: the caller and its org, a JSON body, the query parameters of a listing.
 
 use super::problem::Problem;
-use crate::access::bearer;
+use super::session;
 use crate::listen::Peer;
 use crate::policy;
 use crate::request_id::RequestId;
@@ -78,7 +78,8 @@ impl FromRequestParts<Service> for Caller {
         let route = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
         let (need, rate) = (policy::need_of_route(&parts.method, route), policy::rate_of_route(&parts.method, route));
         let from = parts.extensions.get::<Peer>().and_then(|peer| peer.0);
-        let identity = service.admit(bearer(&parts.headers), from, need, route).await.map_err(refused)?;
+        let token = session::token(&parts.headers, &parts.uri)?;
+        let identity = service.admit(token.as_deref(), from, need, route).await.map_err(refused)?;
         let path = Path::<HashMap<String, String>>::from_request_parts(parts, service).await;
         let Path(path) = path.map_err(|error| Problem::invalid(error.body_text()))?;
         let named = path.get("org").map_or("", String::as_str);

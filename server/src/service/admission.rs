@@ -82,7 +82,7 @@ impl Service {
     /// The identity of a bearer token that came from an address.
     ///
     /// Errors: `RateLimited` after too many unknown tokens from that address; those of the store.
-    async fn identify(&self, token: &str, from: Option<IpAddr>) -> Result<Option<Identity>> {
+    pub(super) async fn identify(&self, token: &str, from: Option<IpAddr>) -> Result<Option<Identity>> {
         // A known token works even where somebody else guesses tokens from the same address.
         if let Some(ip) = from.filter(|_| !self.access.is_cached_valid(token)) {
             self.throttle.check_auth_failures(ip)?;

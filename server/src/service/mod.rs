@@ -11,6 +11,7 @@ mod queue_access;
 mod requester;
 mod runs;
 mod settings;
+mod sign_in;
 mod steps;
 mod upload;
 
@@ -21,6 +22,7 @@ pub(crate) use keys::{KEY_DAYS, KEY_NAME, KeyLifetime};
 pub(crate) use machines::SeenMachines;
 pub(crate) use queue_access::QueueCache;
 pub(crate) use requester::Requester;
+pub(crate) use sign_in::{SESSION_LIFETIME, SignIn, SignInCodes};
 pub(crate) use steps::Steps;
 pub use upload::{IDLE, Upload, check as check_size};
 
@@ -61,6 +63,7 @@ pub struct Service {
     pub(crate) steps: Steps,
     pub(crate) queues: Arc<QueueCache>,
     pub(crate) seen_machines: SeenMachines,
+    pub(crate) sign_in_codes: SignInCodes,
     pub(crate) protocols: Arc<[Arc<dyn Protocol>]>,
     /// True once the server drains: callers are asked to connect elsewhere.
     pub(crate) draining: watch::Receiver<bool>,
@@ -95,6 +98,7 @@ impl Service {
             steps,
             queues: Arc::default(),
             seen_machines: SeenMachines::default(),
+            sign_in_codes: SignInCodes::default(),
             protocols: options.extensions.protocols.clone().into(),
             draining,
             stopping,
