@@ -23,6 +23,8 @@ from pathlib import Path
 import flovyn
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from serving import serving
+
 HERE = Path(__file__).resolve().parent
 CHECKS = (
     "not_a_server_error",
@@ -74,17 +76,6 @@ async def _furnish(url: str) -> dict[str, list[str]]:
     }
 
 
-def _serve(folder: Path) -> tuple[subprocess.Popen[str], dict[str, str], str]:
-    """Start a server; return it, where it listens, and its token."""
-    token = folder / "token"
-    command = [Path(sys.executable).with_name("flovyn"), "dev", "--json", "--db", f"sqlite:{folder / 'runs.db'}"]
-    command += ["--http-port", "0", "--grpc-port", "0", "--token-file", token]
-    environment = os.environ | {"FLOVYN_HOME": str(folder)}
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    told = json.loads(server.stdout.readline() if server.stdout else "{}")
-    return server, told, token.read_text().strip()
-
-
 def _validate(http: str) -> bool:
     """Tell what of the document is not as the specification of OpenAPI asks."""
     with urllib.request.urlopen(f"{http}/openapi.json") as answer:
@@ -97,26 +88,21 @@ def _validate(http: str) -> bool:
 
 def main(examples: str = "15") -> int:
     """Return the exit status of Schemathesis, or 1 where the document is not valid."""
-    with tempfile.TemporaryDirectory() as folder:
-        server, told, token = _serve(Path(folder))
-        try:
-            if not _validate(told["http"]):
-                return 1
-            os.environ["FLOVYN_TOKEN"] = token
-            known = asyncio.run(_furnish(told["grpc"]))
-            command = [sys.executable, "-m", "schemathesis.cli", "run", f"{told['http']}/openapi.json"]
-            command += ["--header", f"Authorization: Bearer {token}", "--checks", ",".join(CHECKS)]
-            command += ["--exclude-path-regex", "/stream", "--phases", "examples,coverage,fuzzing"]
-            command += ["--max-examples", examples, "--generation-deterministic", "--request-timeout", "10"]
-            environment = os.environ | {
-                "OPENAPI_KNOWN": json.dumps(known),
-                "SCHEMATHESIS_HOOKS": "hooks",
-                "PYTHONPATH": str(HERE),
-            }
-            return subprocess.run(command, env=environment, cwd=folder, check=False).returncode
-        finally:
-            server.terminate()
-            server.wait()
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as server:
+        if not _validate(server.http):
+            return 1
+        os.environ["FLOVYN_TOKEN"] = server.token
+        known = asyncio.run(_furnish(server.grpc))
+        command = [sys.executable, "-m", "schemathesis.cli", "run", f"{server.http}/openapi.json"]
+        command += ["--header", f"Authorization: Bearer {server.token}", "--checks", ",".join(CHECKS)]
+        command += ["--exclude-path-regex", "/stream", "--phases", "examples,coverage,fuzzing"]
+        command += ["--max-examples", examples, "--generation-deterministic", "--request-timeout", "10"]
+        environment = os.environ | {
+            "OPENAPI_KNOWN": json.dumps(known),
+            "SCHEMATHESIS_HOOKS": "hooks",
+            "PYTHONPATH": str(HERE),
+        }
+        return subprocess.run(command, env=environment, cwd=folder, check=False).returncode
 
 
 if __name__ == "__main__":
