@@ -1,0 +1,46 @@
+// How the console is built into the server, and how it is served while it is worked on.
+import react from "@vitejs/plugin-react";
+import tailwindcss from "@tailwindcss/vite";
+import type { Plugin, ProxyOptions } from "vite";
+import { defineConfig } from "vitest/config";
+
+const url = process.env.FLOVYN_URL ?? "http://127.0.0.1:8080";
+const token = process.env.FLOVYN_TOKEN ?? "";
+
+// While developing, the proxy holds the token, so there is nobody to sign in: the session is always there.
+function developmentSession(): Plugin {
+  return {
+    name: "flovyn-development-session",
+    apply: "serve",
+    configureServer(server) {
+      server.middlewares.use("/api/session", (request, response) => {
+        response.setHeader("Content-Type", "application/json");
+        if (request.method === "DELETE") {
+          response.statusCode = 204;
+          response.end();
+          return;
+        }
+        const session = { org: "default", name: "development", scopes: "exec:read exec:write keys audit:read", expiresAt: null };
+        response.end(JSON.stringify(session));
+      });
+    },
+  };
+}
+
+const api: ProxyOptions = { target: url, changeOrigin: true, headers: { Authorization: `Bearer ${token}` } };
+
+export default defineConfig({
+  plugins: [react(), tailwindcss(), developmentSession()],
+  base: "/",
+  server: { host: "127.0.0.1", proxy: { "/api": api, "/openapi.json": api } },
+  build: {
+    outDir: "../server/console",
+    emptyOutDir: true,
+    target: "es2022",
+    // The preload helper is a plain script of ours; data: modules and inlined assets would need a wider policy.
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    chunkSizeWarningLimit: 400,
+  },
+  test: { include: ["tests/unit/**/*.test.{ts,tsx}"], environment: "node" },
+});
