@@ -1,0 +1,17 @@
+// How the browser tests run: one Chromium, one worker, the processes of each file its own.
+import { defineConfig } from "@playwright/test";
+
+export default defineConfig({
+  testDir: "tests/browser",
+  testMatch: process.env.LOOK_URL ? "look.ts" : "*.spec.ts",
+  outputDir: "test-results",
+  workers: 1,
+  timeout: 60_000,
+  expect: { timeout: 15_000 },
+  reporter: [["list"]],
+  use: {
+    browserName: "chromium",
+    viewport: { width: 1440, height: 900 },
+    launchOptions: { executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] },
+  },
+});

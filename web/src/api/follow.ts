@@ -1,0 +1,91 @@
+// Follows a stream of the server for as long as it is wanted: reads, reconnects with the last id, and says how it stands.
+import { tellSignedOut } from "./client";
+import { ServerSentReader } from "./server_sent";
+import type { Sent } from "./server_sent";
+
+export type Connection = "connecting" | "live" | "reconnecting" | "ended" | "refused";
+
+export interface Following {
+  readonly url: string;
+  /** The id of the event behind which to begin; empty for the start. */
+  readonly after: string;
+  readonly signal: AbortSignal;
+  onEvents(events: readonly Sent[]): void;
+  onConnection(connection: Connection): void;
+}
+
+/** A quiet stream sends a comment every 15 s; one that sends nothing for so long is gone. */
+const SILENCE_MS = 40_000;
+const SHORTEST_WAIT_MS = 400;
+const LONGEST_WAIT_MS = 8_000;
+
+export async function follow(following: Following): Promise<void> {
+  let last = following.after;
+  let wait = SHORTEST_WAIT_MS;
+  following.onConnection("connecting");
+  while (!following.signal.aborted) {
+    const outcome = await once(following, last, (id) => {
+      last = id;
+      wait = SHORTEST_WAIT_MS;
+    });
+    if (following.signal.aborted) return;
+    if (outcome !== "cut") {
+      following.onConnection(outcome);
+      return;
+    }
+    following.onConnection("reconnecting");
+    await pause(wait, following.signal);
+    wait = Math.min(wait * 1.7, LONGEST_WAIT_MS);
+  }
+}
+
+async function once(following: Following, last: string, onRead: (id: string) => void): Promise<"cut" | "ended" | "refused"> {
+  const request = new AbortController();
+  const stop = () => request.abort();
+  following.signal.addEventListener("abort", stop);
+  let silence = setTimeout(stop, SILENCE_MS);
+  try {
+    const headers: Record<string, string> = { Accept: "text/event-stream" };
+    if (last) headers["Last-Event-ID"] = last;
+    const response = await fetch(following.url, { headers, credentials: "same-origin", cache: "no-store", signal: request.signal });
+    if (response.status === 204) return "ended";
+    if (response.status === 401) tellSignedOut();
+    if (response.status >= 400 && response.status < 500 && response.status !== 429 && response.status !== 408) return "refused";
+    if (!response.ok || !response.body) return "cut";
+    following.onConnection("live");
+    const reader = response.body.getReader();
+    const decoder = new TextDecoder();
+    const wire = new ServerSentReader();
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return "cut";
+      clearTimeout(silence);
+      silence = setTimeout(stop, SILENCE_MS);
+      const events = wire.read(decoder.decode(value, { stream: true }));
+      if (!events.length) continue;
+      onRead(events.at(-1)?.id ?? last);
+      following.onEvents(events);
+    }
+  } catch {
+    return "cut";
+  } finally {
+    clearTimeout(silence);
+    following.signal.removeEventListener("abort", stop);
+    request.abort();
+  }
+}
+
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, milliseconds);
+    function done() {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", done);
+      globalThis.removeEventListener?.("online", done);
+      resolve();
+    }
+    signal.addEventListener("abort", done);
+    // A computer that wakes up, or finds its network again, need not wait.
+    globalThis.addEventListener?.("online", done);
+  });
+}

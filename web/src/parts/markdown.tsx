@@ -1,0 +1,103 @@
+// Markdown of models and people: no HTML, no pictures from elsewhere, links only to the web and to mail.
+import { memo, useMemo } from "react";
+import type { ComponentProps } from "react";
+import ReactMarkdown from "react-markdown";
+import remarkGfm from "remark-gfm";
+import { CopyButton } from "./copy";
+import { LongText } from "./long_text";
+import { blocksOf } from "./markdown_blocks";
+
+/** Beyond this a text is shown as it is: nobody reads a megabyte of Markdown. */
+const LONGEST = 60_000;
+
+/** The address where it may be followed; null for any other, such as `javascript:`. */
+export function safeAddress(address: string | undefined): string | null {
+  if (!address) return null;
+  try {
+    const { protocol } = new URL(address, "https://relative.invalid/");
+    const isAbsolute = /^[a-z][a-z0-9+.-]*:/i.test(address);
+    return isAbsolute && (protocol === "http:" || protocol === "https:" || protocol === "mailto:") ? address : null;
+  } catch {
+    return null;
+  }
+}
+
+const components: ComponentProps<typeof ReactMarkdown>["components"] = {
+  a({ href, children }) {
+    const address = safeAddress(href);
+    if (!address) return <span>{children}</span>;
+    return (
+      <a href={address} rel="noopener noreferrer nofollow" target="_blank">
+        {children}
+      </a>
+    );
+  },
+  // A picture would tell its server that somebody reads this.
+  img({ alt, src }) {
+    const address = safeAddress(typeof src === "string" ? src : undefined);
+    return address ? (
+      <a href={address} rel="noopener noreferrer nofollow" target="_blank">
+        {alt || "picture"} ↗
+      </a>
+    ) : (
+      <span>{alt}</span>
+    );
+  },
+  pre({ children }) {
+    return <CodeBlock>{children}</CodeBlock>;
+  },
+  table({ children }) {
+    return (
+      <div className="overflow-x-auto">
+        <table>{children}</table>
+      </div>
+    );
+  },
+  input({ checked }) {
+    return <span aria-label={checked ? "done" : "open"}>{checked ? "☑ " : "☐ "}</span>;
+  },
+};
+
+function CodeBlock({ children }: { children: React.ReactNode }) {
+  const text = textOf(children);
+  return (
+    <div className="group relative">
+      <pre tabIndex={0} className="overflow-x-auto rounded-md border border-line bg-raised p-3 leading-5">
+        {children}
+      </pre>
+      <div className="absolute top-1 right-1 opacity-0 transition-opacity group-focus-within:opacity-100 group-hover:opacity-100">
+        <CopyButton text={text} label="Copy the code" />
+      </div>
+    </div>
+  );
+}
+
+function textOf(node: React.ReactNode): string {
+  if (typeof node === "string" || typeof node === "number") return String(node);
+  if (Array.isArray(node)) return node.map(textOf).join("");
+  if (typeof node === "object" && node !== null && "props" in node) return textOf((node.props as { children?: React.ReactNode }).children);
+  return "";
+}
+
+const plugins = [remarkGfm];
+
+const Piece = memo(function Piece({ text }: { text: string }) {
+  return (
+    <ReactMarkdown remarkPlugins={plugins} components={components} skipHtml={false} urlTransform={(address) => address}>
+      {text}
+    </ReactMarkdown>
+  );
+});
+
+/** Text as Markdown. Its blocks are drawn each by itself, so that a text that grows costs its last block alone. */
+export const Markdown = memo(function Markdown({ text }: { text: string }) {
+  const blocks = useMemo(() => (text.length > LONGEST ? null : blocksOf(text)), [text]);
+  if (!blocks) return <LongText text={text} shown={8_000} />;
+  return (
+    <div className="prose">
+      {blocks.map((block, index) => (
+        <Piece key={index} text={block} />
+      ))}
+    </div>
+  );
+});

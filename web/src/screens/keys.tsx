@@ -1,0 +1,4 @@
+// A screen to be written.
+export function Keys() {
+  return null;
+}

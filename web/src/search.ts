@@ -1,0 +1,44 @@
+// What addresses say behind the question mark, read without trusting it.
+
+export interface RunsSearch {
+  readonly status?: string;
+  readonly kind?: string;
+  readonly queue?: string;
+  readonly definition?: string;
+  readonly since?: string;
+  readonly all?: true;
+}
+
+export const TABS = ["conversation", "timeline", "tree", "state", "family", "usage"] as const;
+export type Tab = (typeof TABS)[number];
+
+export interface RunSearch {
+  readonly tab?: Tab;
+  /** The entry, task or checkpoint that the inspector shows. */
+  readonly inspect?: string;
+  /** The run below that is looked at in place, and those above it: ids, the innermost last, with dots between. */
+  readonly child?: string;
+}
+
+/** A text under a name, if there is one. */
+export function readText<K extends string>(search: Record<string, unknown>, name: K): { [key in K]?: string } {
+  const value = search[name];
+  const text = typeof value === "string" ? value : typeof value === "number" ? String(value) : "";
+  return (text ? { [name]: text } : {}) as { [key in K]?: string };
+}
+
+export function readRunsSearch(search: Record<string, unknown>): RunsSearch {
+  return {
+    ...readText(search, "status"),
+    ...readText(search, "kind"),
+    ...readText(search, "queue"),
+    ...readText(search, "definition"),
+    ...readText(search, "since"),
+    ...(search["all"] === true || search["all"] === "true" ? { all: true as const } : {}),
+  };
+}
+
+export function readRunSearch(search: Record<string, unknown>): RunSearch {
+  const tab = TABS.find((each) => each === search["tab"]);
+  return { ...(tab && tab !== "conversation" ? { tab } : {}), ...readText(search, "inspect"), ...readText(search, "child") };
+}
