@@ -175,7 +175,7 @@ function noteAbout(known: About, entry: TranscriptEntry, content: Readonly<Recor
       known.input = { id, name: text("name"), server: text("server"), hash: text("hash"), questions: asObject(content["questions"]) ?? {}, refusal: null, answered: false };
       return;
     case "input_refused":
-      if (known.input) known.input = { ...known.input, refusal: text("reason"), answered: false };
+      if (known.input) known.input = { ...known.input, refusal: text("message"), answered: false };
       return;
     case "input":
       if (known.input) known.input = { ...known.input, answered: true, refusal: null };

@@ -1,0 +1,4 @@
+// A pane to be written.
+export function StatePane() {
+  return null;
+}
