@@ -1,7 +1,10 @@
 // What screens ask the server for, each under the key that it is kept by.
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answer, api, currentOrg, given } from "./client";
-import { entryOf } from "./paging";
+import { branchTo, conversationOf, emptyTranscript, isUndecided, leafOf, withPage } from "../transcript";
+import type { CallBlock } from "../transcript";
+import type { Run } from "./client";
+import { entryOf, newestEntries } from "./paging";
 import { currentSession } from "./session";
 import { asksPerson } from "./waiting";
 
@@ -211,3 +214,31 @@ export const waitingQuery = queryOptions({
   },
   refetchInterval: LIVE_MS,
 });
+
+export interface OpenQuestion {
+  readonly block: CallBlock;
+  /** The last words of the agent before it asked. */
+  readonly why: string | null;
+  readonly at: string;
+}
+
+/** How many entries from the end questions are looked for. */
+const LOOKED_AT = 60;
+
+/** The questions of a run that nobody has answered. They are read again when the run has gone on. */
+export const openQuestionsQuery = (of: Run) =>
+  queryOptions({
+    queryKey: ["questions", of.id, of.leaf, of.updatedAt],
+    queryFn: async (): Promise<readonly OpenQuestion[]> => {
+      if (!of.leaf) return [];
+      const page = await newestEntries(of.id, of.leaf, LOOKED_AT);
+      const transcript = withPage(emptyTranscript, page.items);
+      const blocks = conversationOf(branchTo(transcript, leafOf(transcript, of.id)).entries);
+      return blocks.flatMap((block, index) => {
+        if (block.kind !== "call" || !isUndecided(block)) return [];
+        const said = blocks.slice(0, index).findLast((each) => each.kind === "message" && each.role === "assistant");
+        return [{ block, why: said?.kind === "message" ? said.text : null, at: block.approval?.at ?? block.entry.at }];
+      });
+    },
+    staleTime: Infinity,
+  });

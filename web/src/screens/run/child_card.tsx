@@ -6,6 +6,7 @@ import { waitingFor } from "../../api/waiting";
 import { Button } from "../../parts/button";
 import { formatCost, formatSpan, formatTokens } from "../../parts/format";
 import { Status } from "../../parts/status";
+import { plainOf } from "../../parts/plain";
 import { asObject, asText } from "../../transcript";
 import { useShown } from "./shown";
 
@@ -25,13 +26,13 @@ export function ChildCard({ id }: { id: string }) {
       {waits && <span className="text-soft">for {waits}</span>}
       <span className="text-xs text-faint tabular-nums">
         {formatSpan(child.duration)} · {formatTokens(tokens)} tokens
-        {child.summary.modelCalls > 0 && <> · {formatCost(child.totalUsage?.costMicros == null ? null : child.totalUsage.costMicros / 1e6)}</>}
+        {child.totalUsage?.costMicros != null && <> · {formatCost(child.totalUsage.costMicros / 1e6)}</>}
         {(child.descendantCount ?? 0) > 0 && <> · {child.descendantCount} below</>}
       </span>
       <Button small className="ml-auto" onClick={() => openChild(child.id)} icon={<ArrowRight size={13} />}>
         Open
       </Button>
-      {answer && <p className="line-clamp-2 w-full text-soft [overflow-wrap:anywhere]">{answer}</p>}
+      {answer && <p className="line-clamp-2 w-full text-soft [overflow-wrap:anywhere]">{plainOf(answer)}</p>}
     </div>
   );
 }

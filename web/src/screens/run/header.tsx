@@ -6,6 +6,7 @@ import type { ReactNode } from "react";
 import { canGoOn, titleOf, waitingFor } from "../../api/waiting";
 import { classNames } from "../../parts/class_names";
 import { formatCost, formatCount, formatMoment, formatRelative, formatSpan, formatTokens } from "../../parts/format";
+import { plainOf } from "../../parts/plain";
 import { Status } from "../../parts/status";
 import { activityOf, inTheMaking } from "../../transcript";
 import type { RunTranscript } from "../../transcript";
@@ -173,7 +174,7 @@ function Product() {
     <div className="flex min-w-0 flex-1 basis-40 items-center gap-1.5">
       <dt className="sr-only">Output</dt>
       <dd className="min-w-0 truncate text-soft" title={said.slice(0, 500)}>
-        → {said.slice(0, 300)}
+        → {plainOf(said)}
       </dd>
     </div>
   );

@@ -1,4 +1,104 @@
-// A pane to be written.
+// The timeline: what ran when, beside each other and after each other; waits are hollow, attempts are counted.
+import { useQuery } from "@tanstack/react-query";
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { childrenQuery, tasksQuery } from "../../api/queries";
+import { canGoOn } from "../../api/waiting";
+import { classNames } from "../../parts/class_names";
+import { Check } from "../../parts/field";
+import { formatClock, formatSpan } from "../../parts/format";
+import { Empty, Failed, Loading } from "../../parts/states";
+import { useShown } from "./shown";
+import { scaleOf, spansOf } from "./spans";
+import type { Scale, Span } from "./spans";
+
+const bars: Record<Span["kind"], string> = { model: "bg-violet", tool: "bg-blue", child: "bg-accent", internal: "bg-line-strong", wait: "hollow border border-line-strong" };
+const words: Record<Span["kind"], string> = { model: "model call", tool: "tool or task", child: "child", internal: "step of the agent", wait: "wait" };
+
 export function Timeline() {
-  return null;
+  const { run, openChild, inspect } = useShown();
+  const isOpen = canGoOn(run);
+  const tasks = useQuery(tasksQuery(run.id, isOpen));
+  const children = useQuery({ ...childrenQuery(run.id), enabled: (run.childCount ?? 0) > 0 });
+  const [onlyBad, setOnlyBad] = useState(false);
+  const [isSteps, setSteps] = useState(false);
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    if (!isOpen) return;
+    const timer = setInterval(() => setNow(Date.now()), 1_000);
+    return () => clearInterval(timer);
+  }, [isOpen]);
+  const all = useMemo(() => spansOf(run, tasks.data?.tasks ?? [], children.data?.items ?? [], now), [run, tasks.data, children.data, now]);
+  const scale = useMemo(() => scaleOf(all), [all]);
+  const spans = all.filter((span) => (!onlyBad || span.isBad) && (isSteps || span.kind !== "internal"));
+
+  const room = useRef<HTMLDivElement>(null);
+  const rows = useVirtualizer({ count: spans.length, getScrollElement: () => room.current, estimateSize: () => 30, overscan: 20, getItemKey: (index) => spans[index]?.key ?? index });
+
+  if (tasks.isError) return <Failed error={tasks.error} onRetry={() => void tasks.refetch()} />;
+  if (!tasks.data) return <Loading what="Loading the timeline" />;
+  if (!all.length) return <Empty title="Nothing has run yet">Tasks, waits and children stand here as soon as there are some.</Empty>;
+  const open = (span: Span) => (span.kind === "child" ? openChild(span.key) : span.inspect && inspect(span.inspect));
+  return (
+    <div className="flex min-h-0 flex-1 flex-col">
+      <div className="flex flex-wrap items-center gap-x-4 gap-y-1 border-b border-line px-4 py-1.5 text-xs text-soft">
+        <Check label="Only what went wrong" checked={onlyBad} onChange={(event) => setOnlyBad(event.target.checked)} />
+        <Check label="Steps of the agent" checked={isSteps} onChange={(event) => setSteps(event.target.checked)} />
+        <span className="ml-auto flex flex-wrap gap-3">
+          {(["model", "tool", "child", "wait"] as const).map((kind) => (
+            <span key={kind} className="flex items-center gap-1.5">
+              <span aria-hidden className={classNames("h-2.5 w-4 rounded-sm", bars[kind])} />
+              {words[kind]}
+            </span>
+          ))}
+        </span>
+      </div>
+      {tasks.data.more && <p className="px-4 py-1 text-xs text-amber">Only the first {tasks.data.tasks.length} tasks are drawn.</p>}
+      <div ref={room} className="min-h-0 flex-1 overflow-y-auto" tabIndex={0} role="region" aria-label="Timeline">
+        <div className="relative" style={{ height: rows.getTotalSize() }}>
+          {rows.getVirtualItems().map((item) => {
+            const span = spans[item.index];
+            return span ? <Bar key={item.key} span={span} top={item.start} scale={scale} onOpen={() => open(span)} /> : null;
+          })}
+        </div>
+        {!spans.length && <p className="p-6 text-sm text-faint">Nothing of this went wrong.</p>}
+      </div>
+    </div>
+  );
+}
+
+function Bar({ span, top, scale, onOpen }: { span: Span; top: number; scale: Scale; onOpen: () => void }) {
+  const from = scale.at(span.from) * 100;
+  const begun = scale.at(span.begun) * 100;
+  const until = scale.at(span.until) * 100;
+  const took = formatSpan((span.until - span.begun) / 1000);
+  const queued = span.begun - span.from;
+  const name = `${span.label}${span.about ? ` ${span.about}` : ""}, ${took}${span.isOpen ? " so far" : ""}${span.isBad ? ", went wrong" : ""}`;
+  return (
+    <button
+      type="button"
+      aria-label={name}
+      title={`${name}\n${formatClock(new Date(span.from).toISOString())}${queued > 50 ? `, ${formatSpan(queued / 1000)} in the queue` : ""}`}
+      onClick={onOpen}
+      style={{ transform: `translateY(${top}px)` }}
+      className="absolute inset-x-0 flex h-[30px] items-center gap-3 border-b border-line/60 px-4 text-left text-sm hover:bg-hover"
+    >
+      <span className="flex w-32 shrink-0 items-center gap-1.5 sm:w-64">
+        <span className={classNames("shrink-0 truncate", span.isBad && "text-red", span.kind === "wait" && "text-faint")}>{span.label}</span>
+        {span.attempts > 1 && <span className="shrink-0 rounded bg-amber-ground px-1 text-xs text-amber">×{span.attempts}</span>}
+        <span className="hidden min-w-0 truncate font-mono text-xs text-faint sm:inline">{span.about}</span>
+      </span>
+      <span className="relative h-3 min-w-0 flex-1">
+        {scale.cuts.map((cut) => (
+          <span key={cut.place} aria-hidden className="absolute -inset-y-2 border-l border-dashed border-line-strong/60" style={{ left: `${cut.place * 100}%` }} />
+        ))}
+        {queued > 0 && span.kind !== "wait" && <span className="absolute inset-y-1 rounded-sm bg-line" style={{ left: `${from}%`, width: `max(1px, ${begun - from}%)` }} />}
+        <span
+          className={classNames("absolute inset-y-0 rounded-sm", span.isBad && span.kind !== "child" ? "bg-red" : bars[span.kind], span.isOpen && span.kind !== "wait" && "pulse")}
+          style={{ left: `${begun}%`, width: `max(3px, ${until - begun}%)` }}
+        />
+      </span>
+      <span className="w-20 shrink-0 text-right text-xs text-soft tabular-nums">{took}</span>
+    </button>
+  );
 }
