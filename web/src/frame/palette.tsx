@@ -13,6 +13,16 @@ import { chooseTheme } from "./theme";
 const item = "flex cursor-pointer items-center gap-2.5 rounded-md px-2.5 py-1.5 text-sm data-[selected=true]:bg-hover";
 const heading = "[&_[cmdk-group-heading]]:px-2.5 [&_[cmdk-group-heading]]:pt-2 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-xs [&_[cmdk-group-heading]]:text-faint";
 
+const BY_ID = "by id ";
+
+/** All words have to be in it; what opens a run by its id comes last. */
+function match(value: string, search: string): number {
+  if (value.startsWith(BY_ID)) return 0.01;
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.every((word) => value.toLowerCase().includes(word))) return 0;
+  return value.toLowerCase().startsWith(words[0] ?? "") ? 1 : 0.5;
+}
+
 export default function Palette({ onClose }: { onClose: () => void }) {
   const element = useRef<HTMLDialogElement>(null);
   const navigate = useNavigate();
@@ -37,7 +47,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
       }}
       className="mt-[12dvh] w-[calc(100vw-1.5rem)] max-w-xl overflow-hidden rounded-xl border border-line bg-surface p-0 text-ink shadow-2xl"
     >
-      <Command label="Commands" loop>
+      <Command label="Commands" loop filter={match}>
         <Command.Input
           autoFocus
           value={text}
@@ -47,12 +57,6 @@ export default function Palette({ onClose }: { onClose: () => void }) {
         />
         <Command.List className="max-h-[50dvh] overflow-y-auto p-1.5">
           <Command.Empty className="p-4 text-sm text-faint">Nothing is called that.</Command.Empty>
-          {text.trim() && (
-            <Command.Item value={`open run ${text}`} className={item} onSelect={run(text.trim())}>
-              <CornerDownLeft size={15} aria-hidden className="text-faint" />
-              <span className="min-w-0 truncate">Open the run “{text.trim()}”</span>
-            </Command.Item>
-          )}
           <Command.Group heading="Places" className={heading}>
             {places.map((place) => (
               <Command.Item key={place.to} value={place.name} className={item} onSelect={go(() => void navigate({ to: place.to }))}>
@@ -84,6 +88,14 @@ export default function Palette({ onClose }: { onClose: () => void }) {
               </Command.Item>
             ))}
           </Command.Group>
+          {text.trim() && (
+            <Command.Group>
+              <Command.Item value={`${BY_ID}${text}`} className={item} onSelect={run(text.trim())}>
+                <CornerDownLeft size={15} aria-hidden className="text-faint" />
+                <span className="min-w-0 truncate">Open the run with the id “{text.trim()}”</span>
+              </Command.Item>
+            </Command.Group>
+          )}
         </Command.List>
       </Command>
     </dialog>

@@ -22,5 +22,5 @@ export function Table({ head, children, label }: { head: readonly ReactNode[]; c
 }
 
 export function Cell({ children, number = false, className }: { children?: ReactNode; number?: boolean; className?: string }) {
-  return <td className={classNames("px-3 py-1.5 align-top", number && "text-right tabular-nums", className)}>{children}</td>;
+  return <td className={classNames("px-3 py-1.5 align-middle", number && "text-right tabular-nums", className)}>{children}</td>;
 }

@@ -24,7 +24,6 @@ export function SignIn() {
   const [key, setKey] = useState("");
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string | null>(null);
-  const begun = useRef(false);
 
   const enter = async (by: { code: string } | { token: string }) => {
     setBusy(true);
@@ -44,12 +43,18 @@ export function SignIn() {
     }
   };
 
+  const latest = useRef(enter);
+  latest.current = enter;
   useEffect(() => {
-    if (begun.current) return;
-    begun.current = true;
-    const code = takeCode();
-    if (code) void enter({ code });
-  });
+    const useCode = () => {
+      const code = takeCode();
+      if (code) void latest.current({ code });
+    };
+    useCode();
+    // A link that is followed on this very page changes no more than what stands behind the #.
+    window.addEventListener("hashchange", useCode);
+    return () => window.removeEventListener("hashchange", useCode);
+  }, []);
 
   const onSubmit = (event: FormEvent) => {
     event.preventDefault();

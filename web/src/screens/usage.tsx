@@ -75,12 +75,12 @@ export function UsageScreen() {
               </p>
             )}
             <Section title="By day">
-              <Table label="Usage by day" head={["Day", "Tokens", "", ...["Runs", "Calls", "Cost"].map((name) => <span key={name} className="block text-right">{name}</span>)]}>
+              <Table label="Usage by day" head={["Day", <span key="tokens" className="block text-right">Tokens</span>, "", ...["Runs", "Calls", "Cost"].map((name) => <span key={name} className="block text-right">{name}</span>)]}>
                 {rows.map(({ from, usage }) => (
                   <tr key={from}>
                     <Cell className="whitespace-nowrap">{day.format(new Date(from))}</Cell>
                     <Cell number>{usage ? formatTokens(tokensOf(usage.total)) : "…"}</Cell>
-                    <Cell className="w-1/2 min-w-32 align-middle">
+                    <Cell className="w-1/2 min-w-32">
                       <span aria-hidden className="block h-2.5 rounded-sm bg-accent" style={{ width: `${usage ? (tokensOf(usage.total) / most) * 100 : 0}%` }} />
                     </Cell>
                     <Cell number>{usage ? formatCount(usage.runs) : ""}</Cell>

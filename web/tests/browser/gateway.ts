@@ -19,7 +19,7 @@ export interface Gateway {
   close(): void;
 }
 
-export async function openGateway(root: string, server: string, token: string, port = 0): Promise<Gateway> {
+export async function openGateway(root: string, server: string, token: () => string, port = 0): Promise<Gateway> {
   const codes = new Set<string>();
   const sessions = new Set<string>();
 
@@ -36,7 +36,7 @@ export async function openGateway(root: string, server: string, token: string, p
       let body = "";
       for await (const piece of request) body += String(piece);
       const said = JSON.parse(body) as { code?: string; token?: string };
-      if (!(said.code && codes.delete(said.code)) && said.token !== token) return json(response, 401, unknown);
+      if (!(said.code && codes.delete(said.code)) && said.token !== token()) return json(response, 401, unknown);
       const id = randomUUID();
       sessions.add(id);
       return json(response, 200, told, { "Set-Cookie": `flovyn_session=${id}; HttpOnly; SameSite=Strict; Path=/` });
@@ -50,7 +50,7 @@ export async function openGateway(root: string, server: string, token: string, p
 
   function passOn(request: IncomingMessage, response: ServerResponse): void {
     const to = new URL(request.url ?? "/", server);
-    const headers: Record<string, string | string[] | undefined> = { ...request.headers, host: to.host, authorization: `Bearer ${token}` };
+    const headers: Record<string, string | string[] | undefined> = { ...request.headers, host: to.host, authorization: `Bearer ${token()}` };
     delete headers["cookie"];
     delete headers["origin"];
     const passed = httpRequest(to, { method: request.method, headers }, (answer) => {

@@ -6,7 +6,7 @@ const sizes = { wide: { width: 1440, height: 900 }, phone: { width: 380, height:
 
 test("looks", async ({ browser }) => {
   test.setTimeout(300_000);
-  const gateway = await openGateway(new URL("../../../server/console", import.meta.url).pathname, process.env.LOOK_URL ?? "", process.env.LOOK_TOKEN ?? "");
+  const gateway = await openGateway(new URL("../../../server/console", import.meta.url).pathname, process.env.LOOK_URL ?? "", () => process.env.LOOK_TOKEN ?? "");
   const paths = (process.env.LOOK_PATHS ?? "/runs").split(" ");
   const looks = (process.env.LOOKS ?? "wide-light wide-dark phone-light phone-dark").split(" ");
   for (const look of looks) {

@@ -73,8 +73,11 @@ export function bodyOf(draft: Draft): Body {
 
 export function asCurl(body: Body, origin: string, org: string): string {
   const json = JSON.stringify(body, null, 2).replaceAll("'", "'\\''");
-  return `curl -H "Authorization: Bearer $FLOVYN_TOKEN" -H 'Content-Type: application/json' \\
-     ${origin}/api/orgs/${org}/agent-executions -d '${json}'`;
+  return `curl ${origin}/api/orgs/${org}/agent-executions \\
+  -H "Authorization: Bearer $FLOVYN_TOKEN" \\
+  -H 'Content-Type: application/json' \\
+  -d '${json}'
+`;
 }
 
 /** JSON as a value of Python. */

@@ -122,7 +122,7 @@ export function scaleOf(spans: readonly Span[]): Scale {
   const pieces: { from: number; until: number; drawn: number; isCut: boolean }[] = [];
   let at = first;
   const gap = (until: number) => {
-    if (until > at) pieces.push({ from: at, until, drawn: Math.min(until - at, longest), isCut: until - at > longest });
+    if (until > at) pieces.push({ from: at, until, drawn: Math.min(until - at, longest), isCut: until - at > Math.max(longest, SILENCE_MS) });
   };
   for (const [from, until] of merged) {
     gap(from);

@@ -65,7 +65,7 @@ export function Rows({ runs, selected, onSelect, onSelectAll, onEnd, isMore }: R
       <div role="table" aria-label="Runs" aria-rowcount={isMore ? -1 : runs.length + 1} className="md:min-w-[64rem]">
         <div role="rowgroup" className="sticky top-0 z-10 hidden border-b border-line bg-raised md:block">
           <div role="row" className={classNames("h-8 px-4 text-xs font-medium text-soft", columns)}>
-            <span role="columnheader">
+            <span role="columnheader" className="flex">
               <input
                 type="checkbox"
                 aria-label="Select all that are loaded"
@@ -122,7 +122,7 @@ const Row = memo(function Row({ run, index, top, height, isSelected, onSelect }:
       style={{ transform: `translateY(${top}px)`, height }}
       className={classNames("absolute inset-x-0 border-b border-line px-4 hover:bg-hover", isSelected && "bg-accent-ground", "flex flex-col justify-center", columns)}
     >
-      <span role="cell" className="hidden md:block">
+      <span role="cell" className="hidden md:flex">
         <input type="checkbox" aria-label={`Select ${title}`} checked={isSelected} onChange={(event) => onSelect(run.id, event.target.checked)} className="relative z-[1] size-4 accent-(--accent)" />
       </span>
       <span role="cell" className="hidden md:block">
