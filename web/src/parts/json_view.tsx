@@ -10,7 +10,7 @@ const SHOWN_TEXT = 2_000;
 
 export const JsonView = memo(function JsonView({ value, open = 2 }: { value: unknown; open?: number }) {
   return (
-    <div className="overflow-x-auto font-mono text-xs leading-5 [overflow-wrap:anywhere]">
+    <div className="overflow-x-auto font-mono text-xs leading-6 [overflow-wrap:anywhere]">
       <Node value={value} open={open} name={null} last />
     </div>
   );
@@ -42,8 +42,8 @@ function Node({ name, value, open, last }: { name: string | null; value: unknown
   }
   return (
     <div>
-      <button type="button" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)} className="flex max-w-full items-start text-left hover:bg-hover">
-        <ChevronRight size={12} aria-hidden className={classNames("mt-1 mr-1 shrink-0 text-faint transition-transform", isOpen && "rotate-90")} />
+      <button type="button" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)} className="flex min-h-6 max-w-full items-start text-left hover:bg-hover">
+        <ChevronRight size={12} aria-hidden className={classNames("mt-1.5 mr-1 shrink-0 text-faint transition-transform", isOpen && "rotate-90")} />
         <span className="min-w-0">
           {label}
           {before}
@@ -57,7 +57,7 @@ function Node({ name, value, open, last }: { name: string | null; value: unknown
               <Node key={key} name={key} value={each} open={open - 1} last={index === members.length - 1} />
             ))}
             {members.length > shown && (
-              <button type="button" className="pl-4 text-accent underline" onClick={() => setShown(shown + SHOWN * 5)}>
+              <button type="button" className="min-h-6 pl-4 text-accent underline" onClick={() => setShown(shown + SHOWN * 5)}>
                 {members.length - shown} more
               </button>
             )}

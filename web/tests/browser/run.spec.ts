@@ -99,7 +99,7 @@ test("a chat is steered, and hears what was said", async ({ page, world }) => {
   await world.start("chat-1", "Hello.", { config: { mode: "chat" } });
   await world.status("chat-1", "WAITING");
   await page.goto(`${world.gateway.url}/runs/chat-1`);
-  await page.getByLabel("Message").fill("Give me the survey.");
+  await page.getByRole("textbox", { name: "Message" }).fill("Give me the survey.");
   await page.keyboard.press("Enter");
   await expect(page.getByRole("article", { name: "From the user" }).filter({ hasText: "Give me the survey." })).toHaveCount(1);
   await expect(page.getByRole("cell", { name: "crayfish" })).toBeVisible();
@@ -114,7 +114,7 @@ test("what models and tools say is never run", async ({ page, world }) => {
   await world.status("hostile-1", "COMPLETED");
   await world.signIn(page);
   await page.goto(`${world.gateway.url}/runs/hostile-1`);
-  await expect(page.getByText("<script>window.pwned=1</script>")).toBeVisible();
+  await expect(log(page).getByText("<script>window.pwned=1</script>")).toBeVisible();
   await page.getByRole("button", { name: "hostile_tool" }).click();
   await expect(page.getByText("<img src=x onerror=window.pwned=1>", { exact: false }).first()).toBeVisible();
   for (const tab of ["Timeline", "Entries", "Usage"]) {

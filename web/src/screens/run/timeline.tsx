@@ -73,12 +73,10 @@ function Bar({ span, top, scale, onOpen }: { span: Span; top: number; scale: Sca
   const until = scale.at(span.until) * 100;
   const took = formatSpan((span.until - span.begun) / 1000);
   const queued = span.begun - span.from;
-  const name = `${span.label}${span.about ? ` ${span.about}` : ""}, ${took}${span.isOpen ? " so far" : ""}${span.isBad ? ", went wrong" : ""}`;
   return (
     <button
       type="button"
-      aria-label={name}
-      title={`${name}\n${formatClock(new Date(span.from).toISOString())}${queued > 50 ? `, ${formatSpan(queued / 1000)} in the queue` : ""}`}
+      title={`${span.label} ${span.about}\n${formatClock(new Date(span.from).toISOString())}${queued > 50 ? `, ${formatSpan(queued / 1000)} in the queue` : ""}`}
       onClick={onOpen}
       style={{ transform: `translateY(${top}px)` }}
       className="absolute inset-x-0 flex h-[30px] items-center gap-3 border-b border-line/60 px-4 text-left text-sm hover:bg-hover"
@@ -98,7 +96,13 @@ function Bar({ span, top, scale, onOpen }: { span: Span; top: number; scale: Sca
           style={{ left: `${begun}%`, width: `max(3px, ${until - begun}%)` }}
         />
       </span>
-      <span className="w-20 shrink-0 text-right text-xs text-soft tabular-nums">{took}</span>
+      <span className="w-20 shrink-0 text-right text-xs text-soft tabular-nums">
+        {took}
+        <span className="sr-only">
+          {span.isOpen && " so far"}
+          {span.isBad && ", went wrong"}
+        </span>
+      </span>
     </button>
   );
 }
