@@ -48,7 +48,7 @@ export function Frame() {
     }
   };
 
-  if (session.isError) return <Failed error={session.error} onRetry={() => void session.refetch()} />;
+  if (session.isLoadingError) return <Failed error={session.error} onRetry={() => void session.refetch()} />;
   return (
     <div className="flex h-dvh flex-col md:flex-row">
       <a href="#content" className="sr-only z-50 rounded bg-surface px-3 py-2 focus:not-sr-only focus:fixed focus:top-2 focus:left-2">

@@ -1,4 +1,4 @@
-// Keys that work everywhere: `g` and a letter goes to a place, `/` to the search of the page, Ctrl-K or ⌘K to the palette.
+// Keys that work everywhere: `g` and a letter goes to a place, `/` to the search of the page, `c` to the composer of a run, Ctrl-K or ⌘K to the palette.
 import { useNavigate } from "@tanstack/react-router";
 import { useEffect } from "react";
 import { places } from "./places";
@@ -22,8 +22,8 @@ export function useShortcuts(openPalette: () => void): void {
         goes = event.timeStamp;
         return;
       }
-      if (event.key === "/") {
-        const search = document.querySelector<HTMLElement>("[data-search]");
+      if (event.key === "/" || event.key === "c") {
+        const search = document.querySelector<HTMLElement>(event.key === "c" ? "[data-composer]" : "[data-search]");
         if (search) {
           event.preventDefault();
           search.focus();

@@ -35,10 +35,12 @@ export interface RunView {
 export class RunStore {
   private view: RunView = { transcript: emptyTranscript, connection: "connecting", older: new Map(), problem: null };
   private readonly listeners = new Set<() => void>();
-  private readonly stopped = new AbortController();
+  private stopped = new AbortController();
   private waiting: ServerEvent[] = [];
   private frame: (() => void) | null = null;
   private streaming = false;
+  /** The id of the last event, for a stream that begins again because the run does. */
+  private lastId = "";
 
   constructor(
     private readonly run: string,
@@ -59,9 +61,13 @@ export class RunStore {
     if (run.id === this.run && !isEnd(run.status)) void this.stream(run);
   }
 
+  /** Ends the stream; `open` begins it again. */
   stop(): void {
     this.stopped.abort();
+    this.stopped = new AbortController();
+    this.streaming = false;
     this.frame?.();
+    this.frame = null;
     setConnection(null);
   }
 
@@ -109,10 +115,10 @@ export class RunStore {
     this.streaming = true;
     const signal = this.stopped.signal;
     const url = `${location.origin}/api/orgs/${encodeURIComponent(currentOrg())}/agent-executions/${run.id}/stream/consolidated`;
-    let after = "";
+    let after = this.lastId;
     const place = Number((run.leaf && this.view.transcript.entries.get(run.leaf)?.op.split("-")[1]) ?? 0);
     try {
-      if (place > SHORT || run.segment > SHORT / 10) after = String(await lastPosition(url, place + run.segment, signal));
+      if (after === "" && (place > SHORT || run.segment > SHORT / 10)) after = String(await lastPosition(url, place + run.segment, signal));
     } catch {
       after = "";
     }
@@ -126,10 +132,12 @@ export class RunStore {
         setConnection(connection);
       },
     });
-    this.streaming = false;
+    // A stream that was stopped is no longer this one's to end.
+    if (!signal.aborted) this.streaming = false;
   }
 
   private receive(events: readonly Sent[]): void {
+    this.lastId = events.at(-1)?.id ?? this.lastId;
     for (const event of events) {
       try {
         this.waiting.push({ id: event.id, type: event.type, data: JSON.parse(event.data) as ServerEvent["data"] });

@@ -17,7 +17,7 @@ export function Audit() {
         <Button onClick={() => void found.refetch()}>Look again</Button>
       </PageHead>
       <PageBody>
-        {found.isError ? (
+        {found.isLoadingError ? (
           <Failed error={found.error} onRetry={() => void found.refetch()} />
         ) : found.isPending ? (
           <Loading />

@@ -36,7 +36,7 @@ export function Keys() {
         </Button>
       </PageHead>
       <PageBody>
-        {found.isError ? (
+        {found.isLoadingError ? (
           <Failed error={found.error} onRetry={() => void found.refetch()} />
         ) : !found.data ? (
           <Loading />

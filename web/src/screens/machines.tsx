@@ -30,7 +30,7 @@ export function Machines() {
         </Button>
       </PageHead>
       <PageBody>
-        {found.isError ? (
+        {found.isLoadingError ? (
           <Failed error={found.error} onRetry={() => void found.refetch()} />
         ) : !found.data ? (
           <Loading />

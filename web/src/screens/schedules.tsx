@@ -37,7 +37,7 @@ export function Schedules() {
         </Button>
       </PageHead>
       <PageBody>
-        {found.isError ? (
+        {found.isLoadingError ? (
           <Failed error={found.error} onRetry={() => void found.refetch()} />
         ) : !found.data ? (
           <Loading />

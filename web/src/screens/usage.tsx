@@ -56,7 +56,7 @@ export function UsageScreen() {
         </form>
       </PageHead>
       <PageBody>
-        {whole.isError ? (
+        {whole.isLoadingError ? (
           <Failed error={whole.error} onRetry={() => void whole.refetch()} />
         ) : !whole.data ? (
           <Loading what="Adding up" />

@@ -21,7 +21,7 @@ export function Workers() {
   const unserved = useQuery(unservedQuery);
   const limits = useQuery(queueLimitsQuery);
   const [limiting, setLimiting] = useState<string | null>(null);
-  const failed = [workers, queues, unserved].find((each) => each.isError);
+  const failed = [workers, queues, unserved].find((each) => each.isLoadingError);
   const list = [...(workers.data?.items ?? [])].sort((left, right) => Number(right.alive) - Number(left.alive) || (left.seenAt < right.seenAt ? 1 : -1));
   const busy = queues.data?.items.filter((each) => each.queued || each.running || each.unserved) ?? [];
   const names = [...new Set([...(queues.data?.items ?? []), ...(limits.data?.items ?? [])].map((each) => each.queue))].sort();

@@ -70,13 +70,6 @@ export interface Preview {
   readonly done: boolean;
 }
 
-/** An attempt whose preview was taken back, for people who want to know. */
-export interface Retraction {
-  readonly op: string;
-  readonly attempt: number;
-  readonly characters: number;
-}
-
 /** One run of a family. */
 export interface RunTranscript {
   readonly id: string;

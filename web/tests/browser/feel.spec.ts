@@ -49,6 +49,19 @@ test("a run of many entries opens at its end at once, and goes back to its begin
   await expect(page.getByText(`Message ${entries} of ${entries}.`)).toBeVisible();
 });
 
+test("a message of 5 MB is opened, and read to its end", async ({ page, world }) => {
+  await world.ask("POST", "/agent-executions", { kind: "big", id: "big-1", input: 5_000_000 });
+  await world.status("big-1", "COMPLETED");
+  await world.signIn(page);
+  const begun = Date.now();
+  await page.goto(`${world.gateway.url}/runs/big-1`);
+  await page.getByRole("button", { name: "Show it" }).click();
+  await page.getByRole("button", { name: /Show all of it/ }).click();
+  await expect(page.getByText("otter").last()).toBeAttached();
+  console.log(`a message of 5 MB was whole after ${Date.now() - begun} ms`);
+  expect(await page.getByRole("log").evaluate((element) => element.textContent?.length ?? 0)).toBeGreaterThan(4_900_000);
+});
+
 test("a fast stream makes no long tasks", async ({ page, world }) => {
   await world.signIn(page);
   await world.start("story-2", "A long story about otters, please.");

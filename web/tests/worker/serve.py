@@ -96,6 +96,14 @@ async def many(ctx: flovyn.AgentContext, count: int) -> int:
 
 
 @flovyn.agent
+async def big(ctx: flovyn.AgentContext, size: int) -> int:
+    """Say something of so many bytes."""
+    ctx.append_entry("user", "Say a lot.")
+    ctx.append_entry("assistant", "otter\n" * (size // 6))
+    return size
+
+
+@flovyn.agent
 async def ask(ctx: flovyn.AgentContext, question: str) -> dict:
     """Wait for a signal named answer."""
     ctx.append_entry("assistant", question)
@@ -119,7 +127,7 @@ async def main(url: str, work: Path) -> None:
             tools=["read", "write", "edit", "grep", "find", "bash", tool(look_up, effect="read"), publish, tool(hostile_tool, effect="read")],
             delegates=[scout], system_prompt="You know otters.", working_directory=work, sandbox=False,
         )
-        async with flovyn.connect(url) as client, client.worker(agents=[assistant, scout, many, ask, broken]):
+        async with flovyn.connect(url) as client, client.worker(agents=[assistant, scout, many, big, ask, broken]):
             print("ready", flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

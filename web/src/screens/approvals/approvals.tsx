@@ -50,7 +50,7 @@ export function Approvals() {
   const isPutOff = (question: OpenQuestion) => (snoozed[keyOf(question)] ?? 0) > Date.now();
   const shown = questions.filter(({ question }) => isAll || !isPutOff(question)).sort((left, right) => (left.question.at < right.question.at ? -1 : 1));
   const putOff = questions.filter(({ question }) => isPutOff(question)).length;
-  const failed = read.find((each) => each.isError);
+  const failed = read.find((each) => each.isLoadingError);
   const isReading = waiting.isPending || read.some((each) => each.isPending);
 
   return (
@@ -64,7 +64,7 @@ export function Approvals() {
         <Button onClick={() => void client.invalidateQueries({ queryKey: ["waiting"] })}>Look again</Button>
       </PageHead>
       <div className="min-h-0 flex-1 overflow-y-auto">
-        {waiting.isError && <Failed error={waiting.error} onRetry={() => void waiting.refetch()} />}
+        {waiting.isLoadingError && <Failed error={waiting.error} onRetry={() => void waiting.refetch()} />}
         {failed && <Failed error={failed.error} onRetry={() => void failed.refetch()} />}
         {isReading && !shown.length ? (
           <Loading what="Looking for questions" />

@@ -167,7 +167,7 @@ function DeferredView({ block }: { block: Extract<Block, { kind: "deferred" }> }
   }, [entry, store, whole.data, whole.isSuccess]);
   return (
     <div className="flex items-center gap-3 rounded-lg border border-line bg-surface px-3 py-2 text-sm text-soft">
-      {isAsked && !found.isError && !whole.isError ? (
+      {isAsked && !found.isLoadingError && !whole.isLoadingError ? (
         <>Reading {formatBytes(size)}…</>
       ) : (
         <>

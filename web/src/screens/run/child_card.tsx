@@ -14,7 +14,7 @@ export function ChildCard({ id }: { id: string }) {
   const { openChild } = useShown();
   const found = useQuery(runQuery(id));
   const child = found.data;
-  if (!child) return <p className="text-xs text-faint">{found.isError ? "This run is no longer there." : "Loading the child…"}</p>;
+  if (!child) return <p className="text-xs text-faint">{found.isLoadingError ? "This run is no longer there." : "Loading the child…"}</p>;
   const tokens = child.totalUsage ? child.totalUsage.inputTokens + child.totalUsage.outputTokens + child.totalUsage.cacheReadTokens + child.totalUsage.cacheWriteTokens : child.summary.tokens;
   const waits = waitingFor(child);
   const answer = asText(asObject(child.output)?.["text"]) ?? asText(child.output);

@@ -120,7 +120,7 @@ export function Conversation() {
                 item && (
                   <div key={virtual.key} data-index={virtual.index} ref={rows.measureElement} className="py-1.5">
                     {item.kind === "top" ? (
-                      <Top isLoading={older?.loading === true} isWhole={older?.before === null} />
+                      <Top isLoading={older?.loading === true} isWhole={older?.before === null} problem={view.problem?.message ?? null} />
                     ) : item.kind === "activity" ? (
                       <Activity status={activity?.status ?? "running"} value={activity?.value ?? null} />
                     ) : item.kind === "end" ? (
@@ -164,7 +164,8 @@ const ItemView = memo(function ItemView({ item, told, isOpen }: { item: Extract<
   return <CallCard block={block satisfies CallBlock} run={block.result ? undefined : told} ordinal={item.ordinal} isOpenRun={isOpen} />;
 });
 
-function Top({ isLoading, isWhole }: { isLoading: boolean; isWhole: boolean }) {
+function Top({ isLoading, isWhole, problem }: { isLoading: boolean; isWhole: boolean; problem: string | null }) {
+  if (problem) return <Line>Older entries could not be loaded: {problem}</Line>;
   if (isLoading) {
     return (
       <p role="status" className="flex items-center justify-center gap-2 py-2 text-xs text-faint">

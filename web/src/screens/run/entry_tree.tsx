@@ -62,7 +62,7 @@ export function EntryTree() {
   const rows = useMemo(() => treeRows(found.data?.items ?? [], run.leaf ?? null), [found.data, run.leaf]);
   const room = useRef<HTMLDivElement>(null);
   const list = useVirtualizer({ count: rows.length, getScrollElement: () => room.current, estimateSize: () => 30, overscan: 20 });
-  if (found.isError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
+  if (found.isLoadingError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
   if (!found.data) return <Loading what="Loading the entries" />;
   if (!rows.length) return <Empty title="No entries">{run.forkedFrom ? "Its past belongs to the run that it was forked from." : "It has appended nothing yet."}</Empty>;
   return (

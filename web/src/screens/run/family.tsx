@@ -15,7 +15,7 @@ import { useShown } from "./shown";
 export function Family() {
   const { run } = useShown();
   const found = useQuery(treeQuery(run.id));
-  if (found.isError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
+  if (found.isLoadingError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
   if (!found.data) return <Loading what="Loading the family" />;
   if (!found.data.children.length) return <Empty title="It has started no other runs">Children of a run stand here, with what they cost.</Empty>;
   return (

@@ -51,7 +51,7 @@ function EntryPane({ id }: { id: string }) {
   const found = useQuery(entryQuery(run.id, id));
   const [isForking, setForking] = useState(false);
   const [isContext, setContext] = useState(false);
-  if (found.isError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
+  if (found.isLoadingError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
   const entry = found.data;
   if (!entry) return <Loading />;
   const reference = entry.contentRef ?? null;
@@ -102,7 +102,7 @@ function TaskPane({ id }: { id: string }) {
   const { run } = useShown();
   const found = useQuery(tasksQuery(run.id, false));
   const action = useAction();
-  if (found.isError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
+  if (found.isLoadingError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
   if (!found.data) return <Loading />;
   const task = found.data.tasks.find((each) => each.id === id);
   if (!task) return <p className="text-sm text-faint">This run has no such task.</p>;

@@ -18,6 +18,6 @@ export function ReferencedValue({ href, size }: { href: string | null; size: num
       </Button>
     );
   }
-  if (found.isError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
+  if (found.isLoadingError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
   return found.data === undefined ? <Loading what="Reading" /> : <Value text={found.data} />;
 }

@@ -57,7 +57,7 @@ function Screen({ id }: { id: string }) {
   );
 
   if (error && !root) return <Failed error={error} onRetry={refresh} />;
-  if (innermost?.error) return <Failed error={innermost.error} onRetry={() => void innermost.refetch()} />;
+  if (innermost?.isLoadingError) return <Failed error={innermost.error} onRetry={() => void innermost.refetch()} />;
   if (!shown || !root) return <Loading what="Loading the run" />;
   const tab = search.tab ?? "conversation";
   const crumbs = [{ id: root.id, name: root.key ?? root.kind }, ...children.map((each, index) => ({ id: below[index] ?? "", name: each.data?.kind ?? "…" }))];

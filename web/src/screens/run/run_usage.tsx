@@ -10,7 +10,7 @@ import { useShown } from "./shown";
 export function RunUsage() {
   const { run } = useShown();
   const found = useQuery(runUsageQuery(run.id));
-  if (found.isError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
+  if (found.isLoadingError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
   if (!found.data) return <Loading what="Loading usage" />;
   const { budget } = run;
   return (

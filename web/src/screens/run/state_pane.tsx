@@ -30,7 +30,7 @@ export function StatePane() {
   const { run } = useShown();
   const found = useQuery(checkpointsQuery(run.id));
   const [chosen, setChosen] = useState<number | null>(null);
-  if (found.isError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
+  if (found.isLoadingError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
   if (!found.data) return <Loading what="Loading checkpoints" />;
   const list = [...found.data.checkpoints].sort((left, right) => right.sequence - left.sequence);
   if (!list.length) return <Empty title="No checkpoints">An agent with state saves one now and then, and starts again there.</Empty>;
@@ -65,7 +65,7 @@ function One({ listed }: { listed: Checkpoint }) {
   const before = useQuery({ ...checkpointQuery(run.id, seq - 1), enabled: seq > 1 });
   const [isDiff, setDiff] = useState(true);
   const [isForking, setForking] = useState(false);
-  if (found.isError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
+  if (found.isLoadingError) return <Failed error={found.error} onRetry={() => void found.refetch()} />;
   const checkpoint = found.data;
   if (!checkpoint) return <Loading />;
   const reference = checkpoint.stateRef ?? null;

@@ -35,7 +35,7 @@ export function Timeline() {
   const room = useRef<HTMLDivElement>(null);
   const rows = useVirtualizer({ count: spans.length, getScrollElement: () => room.current, estimateSize: () => 30, overscan: 20, getItemKey: (index) => spans[index]?.key ?? index });
 
-  if (tasks.isError) return <Failed error={tasks.error} onRetry={() => void tasks.refetch()} />;
+  if (tasks.isLoadingError) return <Failed error={tasks.error} onRetry={() => void tasks.refetch()} />;
   if (!tasks.data) return <Loading what="Loading the timeline" />;
   if (!all.length) return <Empty title="Nothing has run yet">Tasks, waits and children stand here as soon as there are some.</Empty>;
   const open = (span: Span) => (span.kind === "child" ? openChild(span.key) : span.inspect && inspect(span.inspect));

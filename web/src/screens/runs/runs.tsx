@@ -75,7 +75,7 @@ export function Runs() {
       </PageHead>
       {list.isPending ? (
         <Loading what="Loading runs" />
-      ) : list.isError && !runs.length ? (
+      ) : list.isLoadingError && !runs.length ? (
         <Failed error={list.error} onRetry={() => void list.refetch()} />
       ) : !runs.length && !unseen ? (
         isFiltered ? (
