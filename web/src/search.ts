@@ -9,7 +9,7 @@ export interface RunsSearch {
   readonly all?: true;
 }
 
-export const TABS = ["conversation", "timeline", "tree", "state", "family", "usage"] as const;
+export const TABS = ["conversation", "timeline", "files", "tree", "state", "family", "usage"] as const;
 export type Tab = (typeof TABS)[number];
 
 export interface RunSearch {

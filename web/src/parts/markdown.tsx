@@ -3,7 +3,7 @@ import { memo, useMemo } from "react";
 import type { ComponentProps } from "react";
 import ReactMarkdown from "react-markdown";
 import remarkGfm from "remark-gfm";
-import { CopyButton } from "./copy";
+import { CodeBlock } from "./code_block";
 import { LongText } from "./long_text";
 import { blocksOf } from "./markdown_blocks";
 
@@ -57,27 +57,6 @@ const components: ComponentProps<typeof ReactMarkdown>["components"] = {
     return <span aria-label={checked ? "done" : "open"}>{checked ? "☑ " : "☐ "}</span>;
   },
 };
-
-function CodeBlock({ children }: { children: React.ReactNode }) {
-  const text = textOf(children);
-  return (
-    <div className="group relative">
-      <pre tabIndex={0} className="overflow-x-auto rounded-md border border-line bg-raised p-3 leading-5">
-        {children}
-      </pre>
-      <div className="absolute top-1 right-1 opacity-0 transition-opacity group-focus-within:opacity-100 group-hover:opacity-100">
-        <CopyButton text={text} label="Copy the code" />
-      </div>
-    </div>
-  );
-}
-
-function textOf(node: React.ReactNode): string {
-  if (typeof node === "string" || typeof node === "number") return String(node);
-  if (Array.isArray(node)) return node.map(textOf).join("");
-  if (typeof node === "object" && node !== null && "props" in node) return textOf((node.props as { children?: React.ReactNode }).children);
-  return "";
-}
 
 const plugins = [remarkGfm];
 

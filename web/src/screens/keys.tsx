@@ -52,7 +52,7 @@ export function Keys() {
                 return (
                   <tr key={each.id}>
                     <Cell className="font-medium">{each.name}</Cell>
-                    <Cell>{each.revokedAt ? <span className="text-faint">○ revoked</span> : isOver ? <span className="text-faint">○ expired</span> : <span className="text-green">● works</span>}</Cell>
+                    <Cell>{each.revokedAt ? <span className="whitespace-nowrap text-faint">○ revoked</span> : isOver ? <span className="whitespace-nowrap text-faint">○ expired</span> : <span className="whitespace-nowrap text-green">● works</span>}</Cell>
                     <Cell className="max-w-sm font-mono text-xs">{each.scopes}</Cell>
                     <Cell className="whitespace-nowrap">
                       <time title={formatMoment(each.createdAt)}>{formatRelative(each.createdAt)}</time>

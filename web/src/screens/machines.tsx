@@ -44,7 +44,7 @@ export function Machines() {
               {found.data.items.map((each) => (
                 <tr key={each.name}>
                   <Cell className="font-medium">{each.name}</Cell>
-                  <Cell>{each.live ? <span className="text-green">● may work</span> : <span className="text-faint">○ {each.revokedAt ? "revoked" : "expired"}</span>}</Cell>
+                  <Cell>{each.live ? <span className="whitespace-nowrap text-green">● may work</span> : <span className="whitespace-nowrap text-faint">○ {each.revokedAt ? "revoked" : "expired"}</span>}</Cell>
                   <Cell>{each.owner}</Cell>
                   <Cell className="font-mono text-xs">machine/{each.name}</Cell>
                   <Cell className="max-w-sm">

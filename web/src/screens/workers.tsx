@@ -64,7 +64,7 @@ export function Workers() {
                       <span className="font-medium">{each.name}</span>
                       <span className="block font-mono text-xs text-faint">{each.id.slice(0, 8)}</span>
                     </Cell>
-                    <Cell>{each.alive ? <span className="text-green">● alive</span> : <span className="text-faint">○ gone</span>}</Cell>
+                    <Cell>{each.alive ? <span className="whitespace-nowrap text-green">● alive</span> : <span className="whitespace-nowrap text-faint">○ gone</span>}</Cell>
                     <Cell>{each.queues.join(", ")}</Cell>
                     <Cell className="max-w-lg">
                       <Kinds serves={each.serves} />

@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ServerSentReader } from "../../src/api/server_sent";
 import { seenBy } from "../../src/screens/run/context_view";
+import { writtenFiles } from "../../src/screens/run/file_versions";
 import { scaleOf } from "../../src/screens/run/spans";
 import { treeRows } from "../../src/screens/run/entry_tree";
 import { asPython, bodyOf, emptyDraft } from "../../src/screens/new_run/draft";
@@ -83,6 +84,21 @@ describe("the conversation", () => {
     const seen = seenBy(branchOf([...listed, compaction]));
     expect(seen.summary).toBe("It was old.");
     expect(seen.messages.map((each) => [each.text, each.isNew])).toEqual([["S", false], ["new", true]]);
+  });
+});
+
+describe("written files", () => {
+  it("have a version for each call that has changed them, whole where that is known", () => {
+    const write = { type: "toolCall", id: "w", name: "write", arguments: { path: "a.py", content: "a - b\n" } };
+    const edit = { type: "toolCall", id: "x", name: "edit", arguments: { path: "a.py", old_string: "a - b", new_string: "a + b" } };
+    const other = { type: "toolCall", id: "y", name: "edit", arguments: { path: "b.py", edits: [{ old_string: "1", new_string: "2" }] } };
+    const failed = { type: "toolCall", id: "z", name: "edit", arguments: { path: "c.py", old_string: "1", new_string: "2" } };
+    const done = (id: string, isError = false) => message("tool_result", { type: "toolResult", id, name: "edit", content: [text("done")], isError });
+    const blocks = conversationOf(branchOf(chain(message("assistant", write, edit, other, failed), done("w"), done("x"), done("y"), done("z", true))));
+    const files = writtenFiles(blocks);
+    expect(files.map((file) => [file.path, file.versions.length])).toEqual([["b.py", 1], ["a.py", 2]]);
+    expect(files[1]?.versions[1]).toMatchObject({ whole: "a + b\n", changes: [{ before: "a - b\n", after: "a + b\n" }] });
+    expect(files[0]?.versions[0]).toMatchObject({ whole: null, changes: [{ before: "1", after: "2" }] });
   });
 });
 

@@ -53,6 +53,12 @@ function lineOf(entry: Entry): string {
       .join(" ");
   }
   if (entry.entryType === "tools" && Array.isArray(content?.["tools"])) return content["tools"].map((each) => asText(asObject(each)?.["name"]) ?? "?").join(", ");
+  const model = asObject(content?.["model"]);
+  const usage = asObject(content?.["usage"]);
+  if (entry.entryType === "llm_call" && usage) return `${asText(model?.["provider"]) ?? ""}/${asText(model?.["modelId"]) ?? ""}: ${String(usage["input"])} tokens sent, ${String(usage["output"])} written`;
+  if (entry.entryType === "approval_request") return `${asText(content?.["name"]) ?? ""} ${JSON.stringify(content?.["arguments"] ?? null)}`;
+  if (entry.entryType === "approval") return `${content?.["approved"] === true ? "approved" : "denied"} ${asText(content?.["reason"]) ?? ""}`;
+  if (entry.entryType === "agent_spawn") return `${asText(content?.["kind"]) ?? ""} ${asText(content?.["child"]) ?? ""}`;
   return JSON.stringify(entry.content ?? null);
 }
 

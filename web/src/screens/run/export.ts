@@ -1,6 +1,7 @@
 // A run as a file: its entries line by line as JSON, or its conversation as Markdown.
 import { answer, api, currentOrg } from "../../api/client";
 import type { Entry, Run } from "../../api/client";
+import { saveText } from "../../parts/save";
 import { titleOf } from "../../api/waiting";
 import { conversationOf, emptyTranscript, withPage } from "../../transcript";
 import type { Block } from "../../transcript";
@@ -35,8 +36,8 @@ async function whole(entry: Entry): Promise<Entry> {
 export async function exportRun(run: Run, form: "jsonl" | "markdown"): Promise<void> {
   const entries = await allOf(run);
   const name = (run.key ?? run.id).replace(/[^\w.-]+/g, "_").slice(0, 80);
-  if (form === "jsonl") save(`${name}.jsonl`, "application/jsonl", entries.map((entry) => JSON.stringify(entry)).join("\n") + "\n");
-  else save(`${name}.md`, "text/markdown", markdownOf(run, entries));
+  if (form === "jsonl") saveText(`${name}.jsonl`, "application/jsonl", entries.map((entry) => JSON.stringify(entry)).join("\n") + "\n");
+  else saveText(`${name}.md`, "text/markdown", markdownOf(run, entries));
 }
 
 export function markdownOf(run: Run, entries: readonly Entry[]): string {
@@ -68,13 +69,4 @@ function fenced(text: string, language: string): string {
   const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map((found) => found[0].length));
   const fence = "`".repeat(longest + 1);
   return `${fence}${language}\n${text}\n${fence}`;
-}
-
-function save(name: string, type: string, text: string): void {
-  const url = URL.createObjectURL(new Blob([text], { type }));
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }

@@ -15,7 +15,7 @@ import type { Tab } from "../../search";
 import { Actions } from "./actions";
 import { useShown } from "./shown";
 
-const tabWords: Record<Tab, string> = { conversation: "Conversation", timeline: "Timeline", tree: "Entries", state: "State", family: "Family", usage: "Usage" };
+const tabWords: Record<Tab, string> = { conversation: "Conversation", timeline: "Timeline", files: "Files", tree: "Entries", state: "State", family: "Family", usage: "Usage" };
 
 export function Header({ crumbs, tab }: { crumbs: readonly { id: string; name: string }[]; tab: Tab }) {
   const { run, root, view } = useShown();

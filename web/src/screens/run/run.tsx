@@ -13,6 +13,7 @@ import type { Shown } from "./shown";
 
 const Inspector = lazy(() => import("./inspector").then((found) => ({ default: found.Inspector })));
 const Timeline = lazy(() => import("./timeline").then((found) => ({ default: found.Timeline })));
+const Files = lazy(() => import("./files").then((found) => ({ default: found.Files })));
 const EntryTree = lazy(() => import("./entry_tree").then((found) => ({ default: found.EntryTree })));
 const StatePane = lazy(() => import("./state_pane").then((found) => ({ default: found.StatePane })));
 const Family = lazy(() => import("./family").then((found) => ({ default: found.Family })));
@@ -74,6 +75,8 @@ function Screen({ id }: { id: string }) {
               </>
             ) : tab === "timeline" ? (
               <Timeline />
+            ) : tab === "files" ? (
+              <Files />
             ) : tab === "tree" ? (
               <EntryTree />
             ) : tab === "state" ? (
