@@ -42,8 +42,3 @@ export async function signIn(by: { code: string } | { token: string }): Promise<
 export async function signOut(): Promise<void> {
   await ask("DELETE");
 }
-
-/** Whether the session may do what a scope allows. */
-export function may(session: Session | undefined, scope: string): boolean {
-  return session?.scopes.split(/[\s,]+/).includes(scope) ?? false;
-}

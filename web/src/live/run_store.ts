@@ -39,6 +39,9 @@ export class RunStore {
   private waiting: ServerEvent[] = [];
   private frame: (() => void) | null = null;
   private streaming = false;
+  /** Whether somebody looks at it. */
+  private isWanted = false;
+  private readonly loading = new Map<string, Promise<void>>();
   /** The id of the last event, for a stream that begins again because the run does. */
   private lastId = "";
 
@@ -57,8 +60,10 @@ export class RunStore {
 
   /** Loads what there is of a run, once; the root is streamed as long as it may go on. */
   open(run: Run): void {
-    if (!this.view.older.has(run.id)) void this.load(run);
-    if (run.id === this.run && !isEnd(run.status)) void this.stream(run);
+    this.isWanted = true;
+    if (!this.view.older.has(run.id)) this.loading.set(run.id, this.load(run));
+    // The newest entry tells how long the run is, and so where its stream is begun.
+    if (run.id === this.run && !isEnd(run.status)) void this.loading.get(run.id)?.then(() => this.stream(run));
   }
 
   /** Ends the stream; `open` begins it again. */
@@ -66,6 +71,7 @@ export class RunStore {
     this.stopped.abort();
     this.stopped = new AbortController();
     this.streaming = false;
+    this.isWanted = false;
     this.frame?.();
     this.frame = null;
     setConnection(null);
@@ -111,9 +117,9 @@ export class RunStore {
   }
 
   private async stream(run: Run): Promise<void> {
-    if (this.streaming) return;
-    this.streaming = true;
     const signal = this.stopped.signal;
+    if (this.streaming || !this.isWanted) return;
+    this.streaming = true;
     const url = `${location.origin}/api/orgs/${encodeURIComponent(currentOrg())}/agent-executions/${run.id}/stream/consolidated`;
     let after = this.lastId;
     const place = Number((run.leaf && this.view.transcript.entries.get(run.leaf)?.op.split("-")[1]) ?? 0);

@@ -49,7 +49,7 @@ SCRIPT = [
     tool_call("hostile_tool", {"name": "<script>alert(1)</script>"}).when(last_user_contains="hostile", turn=1),
     tool_call("grep", {"pattern": "def add"}).and_call("find", {"pattern": "*.py"}).when(last_user_contains="mend", turn=1),
     tool_call("read", {"path": "sums.py"}).when(last_user_contains="mend", turn=2),
-    tool_call("edit", {"path": "sums.py", "old_string": "a - b", "new_string": "a + b"}).when(last_user_contains="mend", turn=3),
+    tool_call("edit", {"path": "sums.py", "old_string": "add(a, b):\n    return a - b", "new_string": "add(a, b):\n    return a + b"}).when(last_user_contains="mend", turn=3),
     tool_call("bash", {"command": "printf '\\033[32mok\\033[0m 12 passed\\n\\033[31mfail\\033[0m 1 failed\\n'; ls; echo odd >&2; exit 3"})
     .when(last_user_contains="mend", turn=4),
     turn("It subtracted. Now it **adds**; one test is left to mend.").slowly(chunk_ms=20).when(last_user_contains="mend", turn=5),
@@ -96,6 +96,18 @@ async def many(ctx: flovyn.AgentContext, count: int) -> int:
 
 
 @flovyn.agent
+async def lasting(ctx: flovyn.AgentContext, count: int) -> str:
+    """Append as many entries as it is told, then one for each signal named go, until that says end."""
+    for number in range(count):
+        ctx.append_entry("assistant", f"Message {number + 1} of {count}.")
+        if number % 500 == 499:
+            await ctx.sleep(0)
+    while (word := await ctx.wait_for_signal("go")) != "end":
+        ctx.append_entry("assistant", f"It went on with {word}.")
+    return "over"
+
+
+@flovyn.agent
 async def big(ctx: flovyn.AgentContext, size: int) -> int:
     """Say something of so many bytes."""
     ctx.append_entry("user", "Say a lot.")
@@ -127,7 +139,7 @@ async def main(url: str, work: Path) -> None:
             tools=["read", "write", "edit", "grep", "find", "bash", tool(look_up, effect="read"), publish, tool(hostile_tool, effect="read")],
             delegates=[scout], system_prompt="You know otters.", working_directory=work, sandbox=False,
         )
-        async with flovyn.connect(url) as client, client.worker(agents=[assistant, scout, many, big, ask, broken]):
+        async with flovyn.connect(url) as client, client.worker(agents=[assistant, scout, many, lasting, big, ask, broken]):
             print("ready", flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

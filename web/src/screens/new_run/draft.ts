@@ -13,6 +13,7 @@ export interface Draft {
   readonly maxTokens: string;
   readonly maxCost: string;
   readonly queue: string;
+  readonly machine: string;
   readonly id: string;
   /** The input as JSON, instead of a prompt and what stands around it. */
   readonly input: string;
@@ -32,6 +33,7 @@ export const emptyDraft: Draft = {
   maxTokens: "",
   maxCost: "",
   queue: "",
+  machine: "",
   id: "",
   input: "",
   isJson: false,
@@ -47,7 +49,7 @@ export function bodyOf(draft: Draft): Body {
   const budget = { ...(draft.maxTokens && { maxTokens: Number(draft.maxTokens) }), ...(draft.maxCost && { maxCostUsd: Number(draft.maxCost) }) };
   const common = {
     ...(draft.id.trim() && { id: draft.id.trim() }),
-    ...(draft.queue.trim() && { queue: draft.queue.trim() }),
+    ...(draft.machine ? { machine: draft.machine } : draft.queue.trim() && { queue: draft.queue.trim() }),
     ...(Object.keys(budget).length && { budget }),
   };
   if (draft.definition) {
@@ -96,11 +98,11 @@ function python(value: unknown, indent = ""): string {
 /** What a client starts: the kind, its input, and the options; a definition is told over REST alone. */
 function startOf(body: Body): { kind: string; input: unknown; options: Record<string, unknown> } | null {
   if (typeof body["kind"] !== "string") return null;
-  const { kind, input, id, queue, budget, ...said } = body;
+  const { kind, input, id, queue, machine, budget, ...said } = body;
   return {
     kind,
     input: input ?? (Object.keys(said).length ? said : null),
-    options: { ...(id !== undefined && { id }), ...(queue !== undefined && { queue }), ...(budget !== undefined && { budget }) },
+    options: { ...(id !== undefined && { id }), ...(queue !== undefined && { queue }), ...(machine !== undefined && { machine }), ...(budget !== undefined && { budget }) },
   };
 }
 

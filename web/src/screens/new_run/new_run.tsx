@@ -5,7 +5,7 @@ import { Play } from "lucide-react";
 import { useEffect, useMemo, useState } from "react";
 import type { FormEvent } from "react";
 import { answer, api, currentOrg } from "../../api/client";
-import { definitionsQuery, modelsQuery, queuesQuery, runQuery, toolsQuery } from "../../api/queries";
+import { definitionsQuery, machinesQuery, modelsQuery, queuesQuery, runQuery, toolsQuery } from "../../api/queries";
 import { Button } from "../../parts/button";
 import { classNames } from "../../parts/class_names";
 import { CopyButton } from "../../parts/copy";
@@ -30,6 +30,7 @@ export function NewRun() {
   const queues = useQuery({ ...queuesQuery, refetchInterval: false });
   const models = useQuery(modelsQuery);
   const tools = useQuery(toolsQuery);
+  const machines = useQuery({ ...machinesQuery, refetchInterval: false });
   const like = useQuery({ ...runQuery(search.from ?? ""), enabled: search.from !== undefined, refetchInterval: false });
   const set = (change: Partial<Draft>) => setDraft((before) => ({ ...before, ...change }));
 
@@ -136,6 +137,16 @@ export function NewRun() {
                 <TextField label="Tokens at most" inputMode="numeric" value={draft.maxTokens} onChange={(event) => set({ maxTokens: digits(event.target.value) })} />
                 <TextField label="US dollars at most" inputMode="decimal" value={draft.maxCost} onChange={(event) => set({ maxCost: event.target.value.replace(/[^\d.]/g, "") })} />
                 <TextField label="Queue" placeholder="default" value={draft.queue} onChange={(event) => set({ queue: event.target.value })} />
+                {machines.data && machines.data.items.some((each) => each.live) && (
+                  <SelectField label="Machine" value={draft.machine} onChange={(event) => set({ machine: event.target.value })}>
+                    <option value="">any worker of the queue</option>
+                    {machines.data.items
+                      .filter((each) => each.live)
+                      .map((each) => (
+                        <option key={each.name}>{each.name}</option>
+                      ))}
+                  </SelectField>
+                )}
                 <TextField label="Its id" placeholder="a fresh one" value={draft.id} onChange={(event) => set({ id: event.target.value })} />
                 {!draft.isJson && !draft.definition && <TextField label="Working directory" placeholder="that of the worker" value={draft.workingDirectory} onChange={(event) => set({ workingDirectory: event.target.value })} />}
               </div>

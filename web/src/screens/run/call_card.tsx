@@ -72,7 +72,7 @@ export const CallCard = memo(function CallCard({ block, run, ordinal, isOpenRun 
   const { word, ink } = words[state];
   const terminal = work?.preview?.terminal ?? [];
   return (
-    <section aria-label={`Call of ${nameOf(block.call.name)}`} className={classNames("rounded-lg border bg-surface", state === "asked" ? "border-amber/60" : "border-line")}>
+    <section data-asked={state === "asked" || undefined} aria-label={`Call of ${nameOf(block.call.name)}`} className={classNames("rounded-lg border bg-surface", state === "asked" ? "border-amber/60" : "border-line")}>
       <div className="flex items-center">
         <button type="button" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)} className="flex min-h-9 min-w-0 flex-1 items-center gap-2 px-3 py-1.5 text-left text-sm">
           <ChevronRight size={13} aria-hidden className={classNames("shrink-0 text-faint transition-transform", isOpen && "rotate-90")} />

@@ -23,6 +23,8 @@ interface Row {
 export function treeRows(entries: readonly Entry[], leaf: string | null): readonly Row[] {
   const byId = new Map(entries.map((entry) => [entry.id, entry]));
   const current = new Set<string>();
+  // Where the leaf is not loaded, nobody knows which of the branches is gone on with.
+  const isKnown = leaf !== null && byId.has(leaf);
   for (let at = leaf; at !== null && !current.has(at); ) {
     current.add(at);
     at = byId.get(at)?.parentId ?? null;
@@ -40,7 +42,7 @@ export function treeRows(entries: readonly Entry[], leaf: string | null): readon
     const straight = beside.find((each) => current.has(each)) ?? beside[0];
     const column = entry.id === straight ? (columns.get(entry.parentId ?? "") ?? 0) : next++;
     columns.set(entry.id, column);
-    return { entry, column, isCurrent: current.has(entry.id), partings: (children.get(entry.id) ?? []).length };
+    return { entry, column, isCurrent: !isKnown || current.has(entry.id), partings: (children.get(entry.id) ?? []).length };
   });
 }
 

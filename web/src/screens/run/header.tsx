@@ -3,7 +3,7 @@ import { Link, useNavigate } from "@tanstack/react-router";
 import { ChevronRight } from "lucide-react";
 import { useEffect, useState } from "react";
 import type { ReactNode } from "react";
-import { canGoOn, titleOf, waitingFor } from "../../api/waiting";
+import { asksPerson, canGoOn, titleOf, waitingFor } from "../../api/waiting";
 import { classNames } from "../../parts/class_names";
 import { formatCost, formatCount, formatMoment, formatRelative, formatSpan, formatTokens } from "../../parts/format";
 import { plainOf } from "../../parts/plain";
@@ -60,6 +60,7 @@ export function Header({ crumbs, tab }: { crumbs: readonly { id: string; name: s
           <h1 className="truncate text-base font-semibold" title={title}>
             {title}
           </h1>
+          <Lineage />
         </div>
         <Actions />
       </div>
@@ -95,6 +96,24 @@ export function Header({ crumbs, tab }: { crumbs: readonly { id: string; name: s
   );
 }
 
+/** The runs that it shares its past or its end with. */
+function Lineage() {
+  const { run } = useShown();
+  const of = run.forkedFrom?.execution;
+  if (!of && !run.handedTo) return null;
+  const link = (id: string) => (
+    <Link to="/runs/$id" params={{ id }} search={{}} className="font-mono text-accent underline underline-offset-2">
+      {id.slice(0, 8)}
+    </Link>
+  );
+  return (
+    <p className="text-xs text-faint">
+      {of && <>Forked from {link(of)} </>}
+      {run.handedTo && <>Handed over to {link(run.handedTo)}</>}
+    </p>
+  );
+}
+
 function Fact({ label, children }: { label: string; children: ReactNode }) {
   return (
     <div className="flex min-w-0 items-center gap-1.5">
@@ -106,12 +125,27 @@ function Fact({ label, children }: { label: string; children: ReactNode }) {
 
 /** Why it stands as it does: what it does now, what it waits for, what went wrong. */
 function Why({ told }: { told: RunTranscript | undefined }) {
-  const { run, root } = useShown();
+  const { run, root, openChild } = useShown();
   if (run.status === "FAILED") return <span className="line-clamp-1 min-w-0 text-soft [overflow-wrap:anywhere]">{run.failure?.message}</span>;
   const waits = waitingFor(run);
   if (run.status === "PENDING") {
     return (
       <Link to="/workers" className="text-soft underline decoration-dotted underline-offset-2">
+        for {waits}
+      </Link>
+    );
+  }
+  const child = run.waits?.signals.find((name) => name.startsWith("flovyn.child."))?.slice("flovyn.child.".length);
+  if (waits && child && run.waitsFor.every((name) => name === "userMessage" || name.startsWith("flovyn."))) {
+    return (
+      <button type="button" onClick={() => openChild(child)} className="min-h-6 text-soft underline decoration-dotted underline-offset-2">
+        for {waits}
+      </button>
+    );
+  }
+  if (waits && asksPerson(run)) {
+    return (
+      <Link from="/runs/$id" to="/runs/$id" search={({ tab: _, ...rest }) => rest} onClick={() => document.querySelector("[data-asked]")?.scrollIntoView({ block: "center" })} className="text-soft underline decoration-dotted underline-offset-2">
         for {waits}
       </Link>
     );
