@@ -57,6 +57,12 @@ const routes = [
     component: lazyRouteComponent(() => import("./screens/new_run/new_run"), "NewRun"),
   }),
   createRoute({ getParentRoute: under, path: "/runs/$id", validateSearch: readRunSearch, component: lazyRouteComponent(() => import("./screens/run/run"), "RunScreen") }),
+  createRoute({
+    getParentRoute: under,
+    path: "/compare",
+    validateSearch: (search: Record<string, unknown>): { left?: string; right?: string } => ({ ...readText(search, "left"), ...readText(search, "right") }),
+    component: lazyRouteComponent(() => import("./screens/compare"), "Compare"),
+  }),
   createRoute({ getParentRoute: under, path: "/approvals", component: lazyRouteComponent(() => import("./screens/approvals/approvals"), "Approvals") }),
   createRoute({ getParentRoute: under, path: "/definitions", component: lazyRouteComponent(() => import("./screens/definitions/definitions"), "Definitions") }),
   createRoute({ getParentRoute: under, path: "/schedules", component: lazyRouteComponent(() => import("./screens/schedules"), "Schedules") }),

@@ -1,7 +1,7 @@
 // What screens ask the server for, each under the key that it is kept by.
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { answer, api, currentOrg, given } from "./client";
-import { branchTo, conversationOf, emptyTranscript, isUndecided, leafOf, withPage } from "../transcript";
+import { branchTo, conversationOf, emptyTranscript, isUndecided, leafOf, plainTextOf, withPage } from "../transcript";
 import type { CallBlock } from "../transcript";
 import type { Run } from "./client";
 import { entryOf, newestEntries } from "./paging";
@@ -241,4 +241,15 @@ export const openQuestionsQuery = (of: Run) =>
       });
     },
     staleTime: Infinity,
+  });
+
+/** What was said in a run, as text; of its first thousand entries. */
+export const saidQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["said", id],
+    queryFn: async () => {
+      const page = await answer(api.GET("/api/orgs/{org}/agent-executions/{id}/messages", { params: { path: { ...org(), id }, query: { limit: 1000 } } }));
+      const transcript = withPage(emptyTranscript, page.items);
+      return { text: plainTextOf(conversationOf([...transcript.entries.values()])), isCut: Boolean(page.nextCursor) };
+    },
   });

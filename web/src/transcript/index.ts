@@ -5,5 +5,6 @@ export type { AnswerFacts, CallPart, Json, JsonObject, MediaPart, Part, ResultPa
 export { activityOf, conversationOf, inTheMaking, isUndecided } from "./conversation";
 export type { ApprovalAsked, Block, CallBlock, InputAsked } from "./conversation";
 export { emptyTranscript, isOver, withEvents, withPage } from "./reduce";
+export { plainTextOf } from "./plain_text";
 export { compareSlots, slotOf } from "./slots";
 export type { ListedEntry, Preview, RunTranscript, ServerEvent, TerminalPiece, Transcript, TranscriptEntry, TranscriptTask } from "./types";

@@ -154,6 +154,18 @@ test("a run that failed says why, is inspected, forked and exported", async ({ p
   expect((await download).suggestedFilename()).toBe("survey-fork.md");
 });
 
+test("two runs are compared", async ({ page, world }) => {
+  await world.start("left-1", "Please give a survey.");
+  await world.start("right-1", "Just say hello.");
+  await world.status("left-1", "COMPLETED");
+  await world.status("right-1", "COMPLETED");
+  await world.signIn(page);
+  for (const name of ["Please give a survey.", "Just say hello."]) await page.getByLabel(`Select ${name}`).first().check();
+  await page.getByRole("link", { name: "Compare" }).click();
+  await expect(page.getByRole("region", { name: "Difference" })).toContainText("Just say hello.");
+  await expect(page.getByRole("region", { name: "Difference" })).toContainText("What otters eat");
+});
+
 test("a run is started from the form", async ({ page, world }) => {
   await world.signIn(page);
   await page.getByRole("link", { name: "New run" }).click();

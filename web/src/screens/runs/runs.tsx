@@ -1,7 +1,7 @@
 // The list of runs: newest first, live without moving under the reader's eyes.
 import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
-import { ArrowUp, Ban, Plus } from "lucide-react";
+import { ArrowUp, Ban, Columns2, Plus } from "lucide-react";
 import { useCallback, useMemo, useState } from "react";
 import { answer, api, currentOrg } from "../../api/client";
 import type { Run } from "../../api/client";
@@ -52,6 +52,8 @@ export function Runs() {
     if (!list.isFetchingNextPage) void list.fetchNextPage();
   }, [list]);
   const stoppable = runs.filter((run) => selected.has(run.id) && canGoOn(run));
+  const chosen = runs.filter((run) => selected.has(run.id));
+  const pair = chosen.length === 2 && chosen[0] && chosen[1] ? ([chosen[0], chosen[1]] as const) : null;
   const isFiltered = Object.keys(search).length > 0;
 
   return (
@@ -60,6 +62,12 @@ export function Runs() {
         {selected.size > 0 && (
           <>
             <span className="text-sm text-soft">{selected.size} selected</span>
+            {pair && (
+              <Link to="/compare" search={{ left: pair[1].id, right: pair[0].id }} className={buttonClass("plain")}>
+                <Columns2 size={14} aria-hidden />
+                Compare
+              </Link>
+            )}
             <Button tone="danger" icon={<Ban size={14} />} disabled={!stoppable.length} onClick={() => setAsking(true)}>
               Cancel {stoppable.length || ""}
             </Button>
