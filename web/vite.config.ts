@@ -27,7 +27,7 @@ function developmentSession(): Plugin {
   };
 }
 
-const api: ProxyOptions = { target: url, changeOrigin: true, headers: { Authorization: `Bearer ${token}` } };
+const api: ProxyOptions = { target: url, changeOrigin: true, headers: { Authorization: `Bearer ${token}`, Origin: url } };
 
 export default defineConfig({
   plugins: [react(), tailwindcss(), developmentSession()],

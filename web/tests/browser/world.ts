@@ -1,4 +1,5 @@
-// A server, a worker and a gateway for one file of tests: their own processes on free ports, ended by their own ids.
+// A server and a worker for the tests: their own processes on free ports, ended by their own ids. The console is the
+// server's own where it has one; else the gateway serves what was built.
 import { test as base, expect } from "@playwright/test";
 import type { Page } from "@playwright/test";
 import { spawn } from "node:child_process";
@@ -52,12 +53,24 @@ export class World {
     const world = new World(mkdtempSync(join(tmpdir(), "flovyn-console-")), await freePort(), await freePort());
     await world.startServer();
     await world.startWorker();
-    world.gateway = await openGateway(page, `http://127.0.0.1:${world.http}`, () => world.token());
+    world.gateway = (await world.ownConsole()) ?? (await openGateway(page, `http://127.0.0.1:${world.http}`, () => world.token()));
     return world;
   }
 
   token(): string {
     return readFileSync(join(this.home, "token"), "utf8").trim();
+  }
+
+  /** The console of the server itself; null where it has none. Its links are in what it has printed. */
+  private async ownConsole(): Promise<Gateway | null> {
+    const url = `http://127.0.0.1:${this.http}`;
+    const answer = await fetch(url, { headers: { Accept: "text/html" } });
+    if (!answer.ok || !(await answer.text()).includes('<div id="root">')) return null;
+    const code = () => {
+      const codes = [...readFileSync(join(this.home, "server.log"), "utf8").matchAll(/sign-in#code=([\w.-]+)/g)];
+      return codes.at(-1)?.[1] ?? "";
+    };
+    return { url, code, close: () => undefined };
   }
 
   async startServer(): Promise<void> {
@@ -123,8 +136,10 @@ export class World {
   }
 
   async signIn(page: Page): Promise<void> {
-    await page.goto(`${this.gateway.url}/sign-in#code=${this.gateway.code()}`);
-    await page.waitForURL("**/runs");
+    const answer = await page.context().request.post(`${this.gateway.url}/api/session`, { data: { token: this.token() } });
+    expect(answer.ok()).toBe(true);
+    await page.goto(`${this.gateway.url}/runs`);
+    await expect(page.getByRole("heading", { name: "Runs" })).toBeVisible();
   }
 }
 
