@@ -32,6 +32,7 @@ const api: ProxyOptions = { target: url, changeOrigin: true, headers: { Authoriz
 export default defineConfig({
   plugins: [react(), tailwindcss(), developmentSession()],
   base: "/",
+  worker: { format: "es" },
   server: { host: "127.0.0.1", proxy: { "/api": api, "/openapi.json": api } },
   build: {
     outDir: "../server/console",

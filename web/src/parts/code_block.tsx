@@ -2,7 +2,8 @@
 import { useEffect, useState } from "react";
 import type { ReactNode } from "react";
 import { CopyButton } from "./copy";
-import type { ColouredPiece } from "./highlight";
+import { highlight } from "./highlight";
+import type { ColouredLines, ColouredPiece } from "./highlight";
 
 /** So long a code that grows has to stand still before it is coloured. */
 const STILL_MS = 250;
@@ -25,18 +26,14 @@ function languageOf(node: ReactNode): string | null {
 export function CodeBlock({ children }: { children: ReactNode }) {
   const text = textOf(children);
   const language = languageOf(children);
-  const [coloured, setColoured] = useState<{ text: string; lines: readonly (readonly ColouredPiece[])[] } | null>(null);
+  const [coloured, setColoured] = useState<{ text: string; lines: ColouredLines } | null>(null);
   useEffect(() => {
     if (!language) return;
     let isCurrent = true;
     const timer = setTimeout(() => {
-      // Code without colours is code all the same.
-      void import("./highlight")
-        .then(({ highlight }) => highlight(text.replace(/\n$/, ""), language))
-        .then(
-          (lines) => isCurrent && lines && setColoured({ text, lines }),
-          () => undefined,
-        );
+      void highlight(text.replace(/\n$/, ""), language).then((lines) => {
+        if (isCurrent && lines) setColoured({ text, lines });
+      });
     }, STILL_MS);
     return () => {
       isCurrent = false;

@@ -57,13 +57,13 @@ test("calls are approved and denied in place, and a second decision is told so",
 });
 
 test("the inbox has the questions of all runs, and the second who decides is told that it is decided", async ({ page, world, context }) => {
-  await world.start("publish-2", "Please publish otters.");
+  await world.start("publish-2", "Please publish beavers.");
   await world.status("publish-2", "WAITING");
   await world.signIn(page);
   await page.goto(`${world.gateway.url}/approvals`);
   const second = await context.newPage();
   await second.goto(`${world.gateway.url}/approvals`);
-  const card = (of: typeof page) => of.getByRole("listitem").filter({ hasText: "publish" });
+  const card = (of: typeof page) => of.getByRole("listitem").filter({ hasText: "beavers" });
   await expect(card(second).getByRole("button", { name: "Approve" })).toBeVisible();
   await world.killWorker();
   await card(page).getByRole("button", { name: "Approve" }).click();
@@ -73,7 +73,7 @@ test("the inbox has the questions of all runs, and the second who decides is tol
   await expect(second.getByText("Already decided")).toBeVisible();
   await world.startWorker();
   await world.status("publish-2", "COMPLETED");
-  await expect(page.getByText("Nobody waits for you")).toBeVisible();
+  await expect(card(page)).toBeHidden();
 });
 
 test("a child is opened in place, decided there, and left with Escape", async ({ page, world }) => {
@@ -173,4 +173,6 @@ test("a run is started from the form", async ({ page, world }) => {
   await expect(page.getByLabel("The same as a program")).toContainText('"userPrompt": "A survey, please."');
   await page.getByRole("button", { name: "Start" }).click();
   await expect(page.getByRole("cell", { name: "crayfish" })).toBeVisible();
+  // Its code is coloured, by a worker that the policy lets begin.
+  await expect(page.locator("pre code span[style]").first()).toBeVisible();
 });
