@@ -121,12 +121,13 @@ test("a fast stream makes no long tasks", async ({ page, world }) => {
   expect(Math.max(0, ...tasks)).toBeLessThan(Number(process.env.TASK_MS ?? 150));
 });
 
-const paths = ["/runs", "/runs/publish-3", "/runs/survey-3", "/runs/survey-3?tab=timeline", "/runs/survey-3?tab=tree", "/runs/survey-3?tab=state", "/runs/survey-3?tab=usage", "/approvals", "/workers", "/usage", "/machines", "/schedules", "/definitions", "/keys", "/audit", "/runs/new"];
+const paths = ["/runs", "/runs/publish-3", "/runs/survey-3", "/runs/survey-3?tab=timeline", "/runs/survey-3?tab=files", "/runs/survey-3?tab=tree", "/runs/delegate-3?tab=family", "/runs/survey-3?inspect=task", "/compare?left=survey-3&right=publish-3", "/runs/survey-3?tab=state", "/runs/survey-3?tab=usage", "/approvals", "/workers", "/usage", "/machines", "/schedules", "/definitions", "/keys", "/audit", "/runs/new"];
 
 for (const colorScheme of ["light", "dark"] as const) {
   test(`axe finds nothing in the ${colorScheme}, and a phone has room`, async ({ browser, world }) => {
     test.setTimeout(240_000);
     await world.start("publish-3", "Please publish otters.").catch(() => undefined);
+    await world.start("delegate-3", "Please delegate otters.").catch(() => undefined);
     await world.start("survey-3", "Please give a survey.").catch(() => undefined);
     await world.ask("POST", "/schedules", { id: "digest", kind: "react-agent", cron: "0 8 * * MON-FRI" });
     await world.ask("POST", "/agent-definitions", { slug: `otters-${colorScheme}`, kind: "react-agent", name: "Otters" });
@@ -135,8 +136,12 @@ for (const colorScheme of ["light", "dark"] as const) {
     await world.status("publish-3", "WAITING");
     const context = await browser.newContext({ colorScheme, viewport: { width: 380, height: 800 } });
     const page = await context.newPage();
-    await world.signIn(page);
     const found: string[] = [];
+    await page.goto(`${world.gateway.url}/sign-in`);
+    await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
+    const signIn = await new AxeBuilder({ page }).analyze();
+    found.push(...signIn.violations.map((each) => `/sign-in: ${each.id}`));
+    await world.signIn(page);
     for (const path of paths) {
       await page.setViewportSize({ width: 1440, height: 900 });
       await page.goto(world.gateway.url + path);
@@ -148,6 +153,18 @@ for (const colorScheme of ["light", "dark"] as const) {
       await page.waitForTimeout(200);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth);
       if (wide > 380) found.push(`${path}: it is ${wide} px wide on a phone`);
+    }
+    // A dialog, the palette, and a menu.
+    await page.setViewportSize({ width: 1440, height: 900 });
+    await page.goto(`${world.gateway.url}/runs/publish-3`);
+    for (const open of ["Stop", "palette", "More"]) {
+      if (open === "palette") await page.keyboard.press("Control+k");
+      else await page.getByRole("button", { name: open, exact: true }).first().click();
+      await page.waitForTimeout(500);
+      const { violations } = await new AxeBuilder({ page }).withTags(["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]).analyze();
+      for (const each of violations) found.push(`${open}: ${each.id}: ${each.nodes.map((node) => `${node.html.slice(0, 160)} ${node.any[0]?.message ?? ""}`).join(" | ")}`);
+      await page.keyboard.press("Escape");
+      await page.waitForTimeout(200);
     }
     await context.close();
     expect(found).toEqual([]);

@@ -6,7 +6,6 @@ It serves until its standard input ends, and prints `ready` when it takes work. 
 """
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 
@@ -36,26 +35,42 @@ See [the survey](https://example.org/otters) for more.
 """
 
 HOSTILE = (
-    "<img src=x onerror=\"window.pwned=1\"><script>window.pwned=1</script> "
+    '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script> '
     "[click](javascript:window.pwned=1) ![x](https://example.org/track.png) <b>bold?</b>"
 )
 
 SCRIPT = [
     # Each conversation is recognised by a word of its prompt.
-    turn(PROSE, thinking="The user wants a survey. A table will do, then two facts.", usage={"input": 900, "output": 240})
-    .slowly(first_ms=150, chunk_ms=15, chunk_chars=12).when(last_user_contains="survey"),
+    turn(
+        PROSE, thinking="The user wants a survey. A table will do, then two facts.", usage={"input": 900, "output": 240}
+    )
+    .slowly(first_ms=150, chunk_ms=15, chunk_chars=12)
+    .when(last_user_contains="survey"),
     turn(PROSE * 12).slowly(chunk_ms=16, chunk_chars=6).when(last_user_contains="long story"),
     turn(HOSTILE).when(last_user_contains="hostile", turn=2),
     tool_call("hostile_tool", {"name": "<script>alert(1)</script>"}).when(last_user_contains="hostile", turn=1),
-    tool_call("grep", {"pattern": "def add"}).and_call("find", {"pattern": "*.py"}).when(last_user_contains="mend", turn=1),
+    tool_call("grep", {"pattern": "def add"})
+    .and_call("find", {"pattern": "*.py"})
+    .when(last_user_contains="mend", turn=1),
     tool_call("read", {"path": "sums.py"}).when(last_user_contains="mend", turn=2),
-    tool_call("edit", {"path": "sums.py", "old_string": "add(a, b):\n    return a - b", "new_string": "add(a, b):\n    return a + b"}).when(last_user_contains="mend", turn=3),
-    tool_call("bash", {"command": "printf '\\033[32mok\\033[0m 12 passed\\n\\033[31mfail\\033[0m 1 failed\\n'; ls; echo odd >&2; exit 3"})
-    .when(last_user_contains="mend", turn=4),
-    turn("It subtracted. Now it **adds**; one test is left to mend.").slowly(chunk_ms=20).when(last_user_contains="mend", turn=5),
+    tool_call(
+        "edit",
+        {"path": "sums.py", "old_string": "add(a, b):\n    return a - b", "new_string": "add(a, b):\n    return a + b"},
+    ).when(last_user_contains="mend", turn=3),
+    tool_call(
+        "bash",
+        {
+            "command": "printf '\\033[32mok\\033[0m 12 passed\\n\\033[31mfail\\033[0m 1 failed\\n'; "
+            "ls; echo odd >&2; exit 3"
+        },
+    ).when(last_user_contains="mend", turn=4),
+    turn("It subtracted. Now it **adds**; one test is left to mend.")
+    .slowly(chunk_ms=20)
+    .when(last_user_contains="mend", turn=5),
     tool_call("publish", {"title": "Otters", "words": 120}).when(last_user_contains="publish", turn=1),
     turn("That is done.").when(last_user_contains="publish"),
-    tool_call("scout", {"task": "survey of rivers"}).and_call("scout", {"task": "publish rivers"})
+    tool_call("scout", {"task": "survey of rivers"})
+    .and_call("scout", {"task": "publish rivers"})
     .when(last_user_contains="delegate", turn=1),
     turn("Both scouts are back: rivers hold otters.").when(last_user_contains="delegate"),
     turn("An answer after a fault.").failing(status(529), cut()).when(last_user_contains="fault"),
@@ -82,14 +97,18 @@ def publish(title: str, words: int) -> str:
 @flovyn.task
 def hostile_tool(name: str) -> str:
     """Answer something that a page must not run."""
-    return f"<img src=x onerror=window.pwned=1> {name} \x1b[31mred\x1b[0m \x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07"
+    return (
+        f"<img src=x onerror=window.pwned=1> {name} \x1b[31mred\x1b[0m \x1b]8;;javascript:alert(1)\x07link\x1b]8;;\x07"
+    )
 
 
 @flovyn.agent
 async def many(ctx: flovyn.AgentContext, count: int) -> int:
     """Append as many entries as it is told."""
     for number in range(count):
-        ctx.append_entry("user" if number % 2 == 0 else "assistant", f"Message {number + 1} of {count}. " + "otter " * (number % 40))
+        ctx.append_entry(
+            "user" if number % 2 == 0 else "assistant", f"Message {number + 1} of {count}. " + "otter " * (number % 40)
+        )
         if number % 500 == 499:
             await ctx.sleep(0)
     return count
@@ -128,21 +147,49 @@ async def broken(ctx: flovyn.AgentContext, what: str) -> str:
     raise ValueError(f"There is no {what}.")
 
 
-async def main(url: str, work: Path) -> None:
+def prepare(work: Path) -> None:
+    """Make the folder that the tools work in."""
     work.mkdir(parents=True, exist_ok=True)
     (work / "sums.py").write_text("def add(a, b):\n    return a - b\n\n\ndef sub(a, b):\n    return a - b\n")
+
+
+async def main(url: str, work: Path) -> None:
     with fake_llm(SCRIPT, otherwise=turn("I have no script for that, so I just say hello.")) as fake:
-        scout = react_agent("scout", model=fake.model, description="Knows rivers.", tools=[tool(look_up, effect="read"), publish],
-                            working_directory=work)
-        assistant = react_agent(
-            "react-agent", model=fake.model, description="A helpful agent.",
-            tools=["read", "write", "edit", "grep", "find", "bash", tool(look_up, effect="read"), publish, tool(hostile_tool, effect="read")],
-            delegates=[scout], system_prompt="You know otters.", working_directory=work, sandbox=False,
+        scout = react_agent(
+            "scout",
+            model=fake.model,
+            description="Knows rivers.",
+            tools=[tool(look_up, effect="read"), publish],
+            working_directory=work,
         )
-        async with flovyn.connect(url) as client, client.worker(agents=[assistant, scout, many, lasting, big, ask, broken]):
+        assistant = react_agent(
+            "react-agent",
+            model=fake.model,
+            description="A helpful agent.",
+            tools=[
+                "read",
+                "write",
+                "edit",
+                "grep",
+                "find",
+                "bash",
+                tool(look_up, effect="read"),
+                publish,
+                tool(hostile_tool, effect="read"),
+            ],
+            delegates=[scout],
+            system_prompt="You know otters.",
+            working_directory=work,
+            sandbox=False,
+        )
+        async with (
+            flovyn.connect(url) as client,
+            client.worker(agents=[assistant, scout, many, lasting, big, ask, broken]),
+        ):
             print("ready", flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
 if __name__ == "__main__":
+    prepare(Path(sys.argv[2]))
     asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
