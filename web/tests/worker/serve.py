@@ -2,7 +2,7 @@
 
 python serve.py GRPC_URL WORKDIR
 
-It serves until its standard input ends, and prints `ready` when it takes work. Runs are started by the tests, over REST.
+It serves until its standard input ends, and prints `ready` when it takes work. The tests start runs, over REST.
 """
 
 import asyncio
