@@ -50,6 +50,11 @@ export function titleOf(run: Run): string {
   return run.key ?? run.id;
 }
 
+/** A run's id for addresses: the one it was started with where that stands in an address as it is, else its UUID. */
+export function addressOf(run: Run): string {
+  return run.key && run.key !== "new" && /^[a-z0-9][\w:@.-]*$/i.test(run.key) ? run.key : run.id;
+}
+
 /** What the user said to a run, as one line; null where its input says nothing of the kind. */
 export function promptOf(input: unknown): string | null {
   const text =

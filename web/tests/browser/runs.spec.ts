@@ -34,6 +34,10 @@ test("filters are in the address, new runs wait behind a pill, and many are canc
   await world.status("ask-1", "WAITING");
   await world.signIn(page);
   await expect(page.getByRole("row").filter({ hasText: "There is no otter." }).first()).toBeVisible();
+  await page.getByLabel("Select otter").first().check();
+  await page.getByRole("button", { name: "Retry 1" }).click();
+  await page.getByRole("button", { name: "Retry them" }).click();
+  await expect(page.getByText("1 was begun again.")).toBeVisible();
   await page.getByLabel("Status").selectOption("WAITING");
   await expect(page).toHaveURL(/status=WAITING/);
   await expect(page.getByRole("link", { name: "How deep?" })).toBeVisible();

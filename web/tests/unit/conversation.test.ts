@@ -2,6 +2,8 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ServerSentReader } from "../../src/api/server_sent";
+import type { Run } from "../../src/api/client";
+import { addressOf } from "../../src/api/waiting";
 import { seenBy } from "../../src/screens/run/context_view";
 import { writtenFiles } from "../../src/screens/run/file_versions";
 import { scaleOf } from "../../src/screens/run/spans";
@@ -135,6 +137,13 @@ describe("the timeline", () => {
         expect(before).toBeLessThanOrEqual(after + 1e-9);
       }),
     );
+  });
+});
+
+describe("an address of a run", () => {
+  it("has the id it was started with only where that is one part of a path", () => {
+    const of = (key: string | null) => addressOf({ id: "uuid", key } as Run);
+    expect(["chat-1", "a.b:c@d", null, "new", "..", "a/b", "a?b", "ä", "%2e", ""].map(of)).toEqual(["chat-1", "a.b:c@d", "uuid", "uuid", "uuid", "uuid", "uuid", "uuid", "uuid", "uuid"]);
   });
 });
 

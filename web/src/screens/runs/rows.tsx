@@ -4,7 +4,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo, useEffect, useRef, useSyncExternalStore } from "react";
 import type { KeyboardEvent } from "react";
 import type { Run } from "../../api/client";
-import { titleOf, waitingFor } from "../../api/waiting";
+import { addressOf, titleOf, waitingFor } from "../../api/waiting";
 import { classNames } from "../../parts/class_names";
 import { formatCost, formatMoment, formatShort, formatSpan, formatTokens } from "../../parts/format";
 import { Status } from "../../parts/status";
@@ -129,7 +129,7 @@ const Row = memo(function Row({ run, index, top, height, isSelected, onSelect }:
         <Status status={run.status} />
       </span>
       <span role="cell" className="min-w-0 truncate">
-        <Link to="/runs/$id" params={{ id: run.key ?? run.id }} title={title} className="font-medium after:absolute after:inset-0">
+        <Link to="/runs/$id" params={{ id: addressOf(run) }} title={title} className="font-medium after:absolute after:inset-0">
           {title}
         </Link>
         {run.depth > 0 && <span className="ml-2 text-xs text-faint">child</span>}

@@ -1,19 +1,16 @@
 // The list of runs: newest first, live without moving under the reader's eyes.
 import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
-import { ArrowUp, Ban, Columns2, Plus } from "lucide-react";
+import { ArrowUp, Ban, Columns2, Plus, RotateCcw } from "lucide-react";
 import { useCallback, useMemo, useState } from "react";
-import { answer, api, currentOrg } from "../../api/client";
-import type { Run } from "../../api/client";
 import { newestRunsQuery, runsQuery } from "../../api/queries";
 import { canGoOn } from "../../api/waiting";
 import { Button, buttonClass } from "../../parts/button";
-import { Dialog } from "../../parts/dialog";
 import { PageHead } from "../../parts/page";
 import { Empty, Failed, Loading } from "../../parts/states";
-import { say } from "../../parts/toast";
 import { Filters, filterOf } from "./filters";
 import { QuickStart } from "./quick_start";
+import { ManyDialog } from "./many_dialog";
 import { Rows } from "./rows";
 
 const none: ReadonlySet<string> = new Set();
@@ -26,7 +23,7 @@ export function Runs() {
   const list = useInfiniteQuery(runsQuery(filter));
   const newest = useQuery({ ...newestRunsQuery(filter), enabled: list.isSuccess });
   const [selected, setSelected] = useState(none);
-  const [isAsking, setAsking] = useState(false);
+  const [isAsking, setAsking] = useState<"cancel" | "retry" | null>(null);
 
   const { runs, unseen } = useMemo(() => {
     const listed = new Map((list.data?.pages ?? []).flatMap((page) => page.items).map((run) => [run.id, run]));
@@ -53,6 +50,7 @@ export function Runs() {
   }, [list]);
   const stoppable = runs.filter((run) => selected.has(run.id) && canGoOn(run));
   const chosen = runs.filter((run) => selected.has(run.id));
+  const failed = chosen.filter((run) => run.status === "FAILED");
   const pair = chosen.length === 2 && chosen[0] && chosen[1] ? ([chosen[0], chosen[1]] as const) : null;
   const isFiltered = Object.keys(search).length > 0;
 
@@ -68,7 +66,12 @@ export function Runs() {
                 Compare
               </Link>
             )}
-            <Button tone="danger" icon={<Ban size={14} />} disabled={!stoppable.length} onClick={() => setAsking(true)}>
+            {failed.length > 0 && (
+              <Button icon={<RotateCcw size={14} />} onClick={() => setAsking("retry")}>
+                Retry {failed.length}
+              </Button>
+            )}
+            <Button tone="danger" icon={<Ban size={14} />} disabled={!stoppable.length} onClick={() => setAsking("cancel")}>
               Cancel {stoppable.length || ""}
             </Button>
             <Button tone="quiet" onClick={() => setSelected(none)}>
@@ -108,51 +111,7 @@ export function Runs() {
           />
         </div>
       )}
-      {isAsking && <CancelMany runs={stoppable} onClose={() => setAsking(false)} onDone={() => setSelected(none)} />}
+      {isAsking && <ManyDialog what={isAsking} runs={isAsking === "retry" ? failed : stoppable} onClose={() => setAsking(null)} onDone={() => setSelected(none)} />}
     </>
-  );
-}
-
-function CancelMany({ runs, onClose, onDone }: { runs: readonly Run[]; onClose: () => void; onDone: () => void }) {
-  const client = useQueryClient();
-  const [done, setDone] = useState<number | null>(null);
-  const cancel = async () => {
-    let failed = 0;
-    for (const [index, run] of runs.entries()) {
-      setDone(index);
-      try {
-        await answer(api.POST("/api/orgs/{org}/agent-executions/{id}/cancel", { params: { path: { org: currentOrg(), id: run.id } }, body: { mode: "graceful" } }));
-      } catch {
-        failed++;
-      }
-    }
-    say(failed ? `${runs.length - failed} were asked to stop, ${failed} refused.` : `${runs.length === 1 ? "It was" : `${runs.length} were`} asked to stop.`, failed > 0);
-    await client.invalidateQueries({ queryKey: ["newest runs"] });
-    onDone();
-    onClose();
-  };
-  return (
-    <Dialog
-      title={`Cancel ${runs.length === 1 ? "a run" : `${runs.length} runs`}?`}
-      onClose={onClose}
-      footer={
-        <>
-          <Button onClick={onClose}>Keep them</Button>
-          <Button tone="danger" busy={done !== null} onClick={() => void cancel()}>
-            {done === null ? "Ask them to stop" : `${done + 1} of ${runs.length}`}
-          </Button>
-        </>
-      }
-    >
-      <p className="text-sm">They may tidy up for 30 seconds, and what runs below them is asked to stop as well.</p>
-      <ul className="mt-3 max-h-60 overflow-y-auto text-sm text-soft">
-        {runs.slice(0, 50).map((run) => (
-          <li key={run.id} className="truncate">
-            {run.kind} · {run.key ?? run.id}
-          </li>
-        ))}
-        {runs.length > 50 && <li>and {runs.length - 50} more</li>}
-      </ul>
-    </Dialog>
   );
 }
