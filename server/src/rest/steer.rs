@@ -248,6 +248,7 @@ pub(super) async fn divergence(caller: Caller, Json(body): Json<Decision>) -> Ru
 /// Where to fork: one of `checkpoint`, `entryId` and `opId`, else the last point possible.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = ForkPoint)]
 pub(super) struct Fork {
     /// A checkpoint, by its sequence.
     checkpoint: Option<u32>,

@@ -51,18 +51,10 @@ export async function resolveDoubt(run: string, body: Schemas["Resolve"]): Promi
   return answer(api.POST("/api/orgs/{org}/agent-executions/{id}/resolve", { params: { path: path(run) }, body }));
 }
 
-/** Where to fork: the document has the body of a fork under the name of what a run says of one, so it is said here. */
-export interface ForkPoint {
-  readonly checkpoint?: number;
-  readonly entryId?: string;
-  readonly opId?: string;
-  readonly id?: string;
-  readonly state?: unknown;
-  readonly input?: unknown;
-}
+export type ForkPoint = Schemas["ForkPoint"];
 
 export async function fork(run: string, point: ForkPoint): Promise<Run> {
-  return answer(api.POST("/api/orgs/{org}/agent-executions/{id}/fork", { params: { path: path(run) }, body: point as never })) as Promise<Run>;
+  return answer(api.POST("/api/orgs/{org}/agent-executions/{id}/fork", { params: { path: path(run) }, body: point }));
 }
 
 export async function remove(run: string): Promise<void> {

@@ -6,7 +6,7 @@ const log = (page: import("@playwright/test").Page) => page.getByRole("log", { n
 test("an answer streams in, and stands once when it is done", async ({ page, world }) => {
   await world.signIn(page);
   await world.start("story-1", "A long story about otters, please.");
-  await page.goto(`${world.gateway.url}/runs/story-1`);
+  await page.goto(`${world.url}/runs/story-1`);
   await expect(page.getByRole("article", { name: "Being written" })).toBeVisible();
   await expect(page.getByTestId("connection")).toHaveText("Live");
   const words = () => log(page).innerText().then((text) => text.length);
@@ -18,15 +18,14 @@ test("an answer streams in, and stands once when it is done", async ({ page, wor
 });
 
 test("a server and a worker that are killed mid-token lose and double nothing", async ({ page, world }) => {
-  test.setTimeout(150_000);
   await world.start("clean-1", "A long story about otters, please.");
   await world.status("clean-1", "COMPLETED");
   await world.signIn(page);
-  await page.goto(`${world.gateway.url}/runs/clean-1`);
+  await page.goto(`${world.url}/runs/clean-1`);
   const whole = await page.getByRole("article", { name: "From the agent" }).locator(".prose").innerText();
 
   await world.start("killed-1", "A long story about otters, please.");
-  await page.goto(`${world.gateway.url}/runs/killed-1`);
+  await page.goto(`${world.url}/runs/killed-1`);
   await expect(page.getByRole("article", { name: "Being written" })).toContainText("crayfish");
   await Promise.all([world.killServer(), world.killWorker()]);
   await expect(page.getByTestId("connection")).toHaveText("Reconnecting");
@@ -42,7 +41,7 @@ test("a server and a worker that are killed mid-token lose and double nothing", 
 test("a call is denied in place, with a reason that the model is told", async ({ page, world }) => {
   await world.signIn(page);
   await world.start("publish-1", "Please publish otters.");
-  await page.goto(`${world.gateway.url}/runs/publish-1`);
+  await page.goto(`${world.url}/runs/publish-1`);
   await page.getByRole("button", { name: "Deny…" }).click();
   await page.getByLabel("Why not").fill("Not yet.");
   await page.getByRole("button", { name: "Deny" }).click();
@@ -56,9 +55,9 @@ test("the inbox has the questions of all runs, and the second who decides is tol
   await world.start("publish-2", "Please publish beavers.");
   await world.status("publish-2", "WAITING");
   await world.signIn(page);
-  await page.goto(`${world.gateway.url}/approvals`);
+  await page.goto(`${world.url}/approvals`);
   const second = await context.newPage();
-  await second.goto(`${world.gateway.url}/approvals`);
+  await second.goto(`${world.url}/approvals`);
   const card = (of: typeof page) => of.getByRole("listitem").filter({ hasText: "beavers" });
   await expect(card(second).getByRole("button", { name: "Approve" })).toBeVisible();
   await world.killWorker();
@@ -75,7 +74,7 @@ test("the inbox has the questions of all runs, and the second who decides is tol
 test("a child is opened in place, decided there, and left with Escape", async ({ page, world }) => {
   await world.signIn(page);
   await world.start("delegate-1", "Please delegate otters.");
-  await page.goto(`${world.gateway.url}/runs/delegate-1`);
+  await page.goto(`${world.url}/runs/delegate-1`);
   const child = page.getByRole("region", { name: "Call of scout" }).filter({ hasText: "publish rivers" });
   await expect(child.getByText("for an approval")).toBeVisible();
   await child.getByRole("button", { name: "Open" }).click();
@@ -94,7 +93,7 @@ test("a chat is steered, and hears what was said", async ({ page, world }) => {
   await world.signIn(page);
   await world.start("chat-1", "Hello.", { config: { mode: "chat" } });
   await world.status("chat-1", "WAITING");
-  await page.goto(`${world.gateway.url}/runs/chat-1`);
+  await page.goto(`${world.url}/runs/chat-1`);
   await page.getByRole("textbox", { name: "Message" }).fill("Give me the survey.");
   await page.keyboard.press("Enter");
   await expect(page.getByRole("article", { name: "From the user" }).filter({ hasText: "Give me the survey." })).toHaveCount(1);
@@ -109,7 +108,7 @@ test("what models and tools say is never run", async ({ page, world }) => {
   await world.start("hostile-1", "Please be hostile.");
   await world.status("hostile-1", "COMPLETED");
   await world.signIn(page);
-  await page.goto(`${world.gateway.url}/runs/hostile-1`);
+  await page.goto(`${world.url}/runs/hostile-1`);
   await expect(log(page).getByText("<script>window.pwned=1</script>")).toBeVisible();
   await page.getByRole("button", { name: "hostile_tool" }).click();
   await expect(page.getByText("<img src=x onerror=window.pwned=1>", { exact: false }).first()).toBeVisible();
@@ -128,13 +127,13 @@ test("a run that failed says why, is inspected, forked and exported", async ({ p
   await world.ask("POST", "/agent-executions", { kind: "broken", id: "broken-2", input: "otter" });
   await world.status("broken-2", "FAILED");
   await world.signIn(page);
-  await page.goto(`${world.gateway.url}/runs/broken-2`);
+  await page.goto(`${world.url}/runs/broken-2`);
   await expect(page.getByText("There is no otter.").first()).toBeVisible();
   await page.getByRole("button", { name: "Retry" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Retry" }).click();
   await expect(page.getByRole("dialog")).toBeHidden();
 
-  await page.goto(`${world.gateway.url}/runs/survey-1?tab=tree`);
+  await page.goto(`${world.url}/runs/survey-1?tab=tree`);
   await page.getByRole("button").filter({ hasText: "Please give a survey." }).click();
   await expect(page.getByRole("complementary", { name: "Inspector" })).toContainText("Please give a survey.");
   await page.getByRole("button", { name: "Fork from here" }).click();

@@ -2,21 +2,21 @@
 import { expect, test } from "./world";
 
 test("a link signs in once, and its code stays nowhere", async ({ page, world, context }) => {
-  const code = world.gateway.code();
-  await page.goto(`${world.gateway.url}/sign-in#code=${code}`);
+  const code = world.code();
+  await page.goto(`${world.url}/sign-in#code=${code}`);
   await page.waitForURL("**/runs");
   const [cookie] = await context.cookies();
   expect(cookie).toMatchObject({ httpOnly: true, sameSite: "Strict" });
   expect(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage }) + document.cookie)).not.toContain(code);
   await page.getByRole("button", { name: "Sign out" }).click();
   await page.waitForURL("**/sign-in**");
-  await page.goto(`${world.gateway.url}/sign-in#code=${code}`);
+  await page.goto(`${world.url}/sign-in#code=${code}`);
   await expect(page.getByRole("alert")).toContainText("no longer works");
   expect(page.url()).not.toContain(code);
 });
 
 test("a key signs in, a wrong one is refused, and one comes back to where one wanted to be", async ({ page, world }) => {
-  await page.goto(`${world.gateway.url}/workers`);
+  await page.goto(`${world.url}/workers`);
   await page.waitForURL("**/sign-in**");
   await page.getByLabel("API key").fill("wrong");
   await page.getByRole("button", { name: "Sign in" }).click();
@@ -63,7 +63,7 @@ test("hundreds of runs are paged as they are scrolled to, and walked by keyboard
     await Promise.all(Array.from({ length: 25 }, (_, index) => world.ask("POST", "/agent-executions", { kind: "nobody", queue: "none", id: `row-${at + index}` })));
   }
   await world.signIn(page);
-  await page.goto(`${world.gateway.url}/runs?kind=nobody`);
+  await page.goto(`${world.url}/runs?kind=nobody`);
   await expect(page.getByRole("row").nth(3)).toBeVisible();
   expect(await page.getByRole("row").count()).toBeLessThan(70);
   const list = page.getByRole("table", { name: "Runs" }).locator("..");

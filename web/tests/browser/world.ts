@@ -1,5 +1,5 @@
-// A server and a worker for the tests: their own processes on free ports, ended by their own ids. The console is the
-// server's own where it has one; else the gateway serves what was built.
+// A server and a worker for the tests: their own processes on free ports, ended by their own ids. The console is the server's
+// own, as it was built into it.
 import { test as base, expect } from "@playwright/test";
 import type { Page } from "@playwright/test";
 import { spawn } from "node:child_process";
@@ -9,10 +9,7 @@ import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { openGateway } from "./gateway";
-import type { Gateway } from "./gateway";
 
-const page = new URL("../../../server/console", import.meta.url).pathname;
 const program = new URL("../worker/serve.py", import.meta.url).pathname;
 
 async function freePort(): Promise<number> {
@@ -23,7 +20,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-async function until(what: string, isSo: () => Promise<boolean> | boolean, milliseconds = 30_000): Promise<void> {
+async function until(what: string, isSo: () => Promise<boolean> | boolean, milliseconds = 60_000): Promise<void> {
   const end = Date.now() + milliseconds;
   while (!(await isSo())) {
     if (Date.now() > end) throw new Error(`Waited too long: ${what}`);
@@ -41,7 +38,6 @@ async function ended(child: ChildProcess | null): Promise<void> {
 export class World {
   private server: ChildProcess | null = null;
   private worker: ChildProcess | null = null;
-  gateway!: Gateway;
 
   private constructor(
     private readonly home: string,
@@ -53,7 +49,6 @@ export class World {
     const world = new World(mkdtempSync(join(tmpdir(), "flovyn-console-")), await freePort(), await freePort());
     await world.startServer();
     await world.startWorker();
-    world.gateway = (await world.ownConsole()) ?? (await openGateway(page, `http://127.0.0.1:${world.http}`, () => world.token()));
     return world;
   }
 
@@ -61,16 +56,15 @@ export class World {
     return readFileSync(join(this.home, "token"), "utf8").trim();
   }
 
-  /** The console of the server itself; null where it has none. Its links are in what it has printed. */
-  private async ownConsole(): Promise<Gateway | null> {
-    const url = `http://127.0.0.1:${this.http}`;
-    const answer = await fetch(url, { headers: { Accept: "text/html" } });
-    if (!answer.ok || !(await answer.text()).includes('<div id="root">')) return null;
-    const code = () => {
-      const codes = [...readFileSync(join(this.home, "server.log"), "utf8").matchAll(/sign-in#code=([\w.-]+)/g)];
-      return codes.at(-1)?.[1] ?? "";
-    };
-    return { url, code, close: () => undefined };
+  /** Where the console is. */
+  get url(): string {
+    return `http://127.0.0.1:${this.http}`;
+  }
+
+  /** The code of the link that the server has printed; it signs in once. */
+  code(): string {
+    const links = [...readFileSync(join(this.home, "server.log"), "utf8").matchAll(/sign-in#code=([\w.-]+)/g)];
+    return links.at(-1)?.[1] ?? "";
   }
 
   async startServer(): Promise<void> {
@@ -80,7 +74,7 @@ export class World {
     const args = ["dev", "--db", `sqlite:${join(this.home, "test.db")}`, "--http-port", String(this.http), "--grpc-port", String(this.grpc), "--token-file", join(this.home, "token")];
     this.server = spawn(binary, args, { env: { ...process.env, FLOVYN_HOME: this.home }, stdio: ["ignore", log, log] });
     await until("the server is ready", () =>
-      fetch(`http://127.0.0.1:${this.http}/_/ready`).then(
+      fetch(`${this.url}/_/ready`).then(
         (answer) => answer.ok,
         () => false,
       ),
@@ -111,7 +105,6 @@ export class World {
   }
 
   async close(): Promise<void> {
-    this.gateway?.close();
     await ended(this.worker);
     await ended(this.server);
     rmSync(this.home, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
@@ -121,7 +114,7 @@ export class World {
   async ask<T = Record<string, unknown>>(method: string, path: string, body?: unknown): Promise<T> {
     const request: RequestInit = { method, headers: { Authorization: `Bearer ${this.token()}`, "Content-Type": "application/json" } };
     if (body !== undefined) request.body = JSON.stringify(body);
-    const answer = await fetch(`http://127.0.0.1:${this.http}/api/orgs/default${path}`, request);
+    const answer = await fetch(`${this.url}/api/orgs/default${path}`, request);
     const text = await answer.text();
     if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
     return (text ? JSON.parse(text) : {}) as T;
@@ -132,13 +125,13 @@ export class World {
   }
 
   async status(id: string, wanted: string): Promise<void> {
-    await until(`${id} is ${wanted}`, async () => (await this.ask<{ status: string }>("GET", `/agent-executions/${id}`)).status === wanted, 60_000);
+    await until(`${id} is ${wanted}`, async () => (await this.ask<{ status: string }>("GET", `/agent-executions/${id}`)).status === wanted, 120_000);
   }
 
   async signIn(page: Page): Promise<void> {
-    const answer = await page.context().request.post(`${this.gateway.url}/api/session`, { data: { token: this.token() } });
+    const answer = await page.context().request.post(`${this.url}/api/session`, { data: { token: this.token() } });
     expect(answer.ok()).toBe(true);
-    await page.goto(`${this.gateway.url}/runs`);
+    await page.goto(`${this.url}/runs`);
     await expect(page.getByRole("heading", { name: "Runs" })).toBeVisible();
   }
 }
@@ -152,7 +145,7 @@ export const test = base.extend<{ watched: void }, { world: World }>({
       await use(world);
       await world.close();
     },
-    { scope: "worker", timeout: 120_000 },
+    { scope: "worker", timeout: 240_000 },
   ],
   watched: [
     async ({ page }, use) => {
