@@ -15,12 +15,16 @@ NODE_LTS := 26
 MCP_SERVERS := toolkit/tests/mcp/reference
 EXTERNAL_AGENTS := toolkit/tests/external/reference
 NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; process.platform + "-" + process.arch + (process.platform !== "linux" ? "" : r?.glibcVersionRuntime ? "-gnu" : "-musl")')
+WEB := web
+# What the console is built into: a server that is built afterwards holds it.
+CONSOLE := server/console/index.html
+WEB_SOURCES := $(shell git ls-files -co --exclude-standard $(WEB)/src $(WEB)/public) $(addprefix $(WEB)/,index.html package-lock.json vite.config.ts)
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests, and the doc tests, share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy node node-test node-lts scenarios lives budgets kills build-python system
+.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy web web-test node node-test node-lts scenarios lives budgets kills build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,7 +41,7 @@ $(VENV)/.tools: $(PYTHON_BUILD)
 	  -r $(MCP_SERVERS)/requirements.txt
 	@touch $@
 
-$(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) bindings-python/pyproject.toml
+$(VENV)/.flovyn: $(VENV)/.tools $(RUST_SOURCES) $(CONSOLE) bindings-python/pyproject.toml
 	@echo "==> building the Python package"
 	@cd bindings-python && VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(BIN):$$PATH $(BIN)/maturin develop --quiet $(SHARED) >/dev/null
 	@touch $@
@@ -73,7 +77,7 @@ target/acp-agent/debug/acp-agent: $(wildcard $(EXTERNAL_AGENTS)/acp-agent/Cargo.
 	@cargo build --quiet --locked --manifest-path $(EXTERNAL_AGENTS)/acp-agent/Cargo.toml --target-dir target/acp-agent
 	@touch $@
 
-$(NODE)/native/.built: $(RUST_SOURCES)
+$(NODE)/native/.built: $(RUST_SOURCES) $(CONSOLE)
 	@echo "==> building the Node addon"
 	@cargo build --quiet -p flovyn-node $(SHARED)
 	@mkdir -p $(NODE)/native
@@ -87,8 +91,19 @@ $(NODE)/dist/.built: $(NODE)/node_modules/.installed $(NODE)/native/.built $(NOD
 
 node: $(NODE)/dist/.built ## Build the Node package
 
+$(WEB)/node_modules/.installed: $(WEB)/package-lock.json
+	@echo "==> console tools into $(WEB)/node_modules"
+	@cd $(WEB) && npm ci --silent
+	@touch $@
+
+$(CONSOLE): $(WEB)/node_modules/.installed $(WEB_SOURCES)
+	@echo "==> building the console"
+	@cd $(WEB) && npm run --silent build -- --logLevel warn
+
+web: $(CONSOLE) ## Build the console; servers that are built afterwards hold it
+
 # What the tests start themselves: PostgreSQL, a pooler before it, NATS, a sandbox for the commands of the host tools,
-# tmux for the chat and processes with a wrong clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which
+# tmux for the chat, a browser for the console and processes with a wrong clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which
 # may need a compiler from there.
 #
 # `make setup` is the target that installs. The suites depend on what it installs all the same: `make test` has to work first
@@ -99,6 +114,7 @@ system: | $(VENV)/.tools
 	command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ] || missing+=(nats-server); \
 	command -v bwrap >/dev/null || missing+=(bubblewrap); \
 	command -v tmux >/dev/null || missing+=(tmux); \
+	command -v chromium >/dev/null || missing+=(chromium); \
 	command -v faketime >/dev/null || missing+=(faketime); \
 	command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer); \
 	[ $${#missing[@]} = 0 ] && exit; \
@@ -131,7 +147,7 @@ test: format system ## Lint, tidy and every suite
 	$(call beside,peers,rust-build)
 	$(call beside,rust-test,packages)
 	$(call beside,node-suites,python-test)
-	@$(MAKE) --no-print-directory scenarios lives budgets kills views
+	@$(MAKE) --no-print-directory web-test scenarios lives budgets kills views
 	$(call beside,reference,evaluation openapi)
 	@$(MAKE) --no-print-directory examples readme
 	@echo "==> all suites passed"
@@ -150,7 +166,7 @@ tidy: ## Look whether the repository keeps its own rules: layers, sizes, names, 
 	@echo "==> tidy"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --test tidy
 
-rust-build:
+rust-build: $(CONSOLE)
 	@echo "==> building the Rust suites"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run
 
@@ -180,6 +196,15 @@ node-test: system $(NODE)/dist/.built
 
 node-suites:
 	@$(MAKE) --no-print-directory node-test node-lts
+
+# The types of the REST API are made of what the server says of itself; then the console, by itself and in a browser against a
+# server and workers that are killed.
+web-test: system $(VENV)/.flovyn
+	@echo "==> console suites"
+	@mkdir -p target
+	@$(BIN)/python tests/openapi/document.py >target/openapi.json
+	@cd $(WEB) && npm run --silent api -- ../target/openapi.json && npm run --silent check && npm test --silent
+	@cd $(WEB) && FLOVYN_BIN=$(BIN)/flovyn FLOVYN_PYTHON=$(BIN)/python npm run --silent e2e
 
 # What touches the addon, again on the newest Node with long-term support.
 LTS_SUITES := agents aliases calls cancels durable ends families inline kill recipes retry shared threads toolkit values
@@ -267,7 +292,7 @@ bench-instructions: ## Count the instructions of one step in Rust, by callgrind
 bench-server: system ## Measure on PostgreSQL and through servers; writes benches/RESULTS-SERVER.md
 	@$(PYTHON) benches/run.py --server
 
-package: $(VENV)/.tools $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs and crates into dist/ and try each in an empty environment
+package: $(VENV)/.tools $(CONSOLE) $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs and crates into dist/ and try each in an empty environment
 	@$(BIN)/python packages/build.py
 	@$(BIN)/python packages/prove.py
 
@@ -300,4 +325,4 @@ reference: $(VENV)/.flovyn $(NODE)/dist/.built
 	@$(BIN)/python scripts/public-types
 
 clean: ## Remove what was built
-	@rm -rf target $(VENV) dist $(addprefix $(NODE)/,node_modules native dist esm .examples)
+	@rm -rf target $(VENV) dist $(WEB)/node_modules server/console/assets server/console/index.html $(addprefix $(NODE)/,node_modules native dist esm .examples)

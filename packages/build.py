@@ -93,6 +93,8 @@ def sdist(_: str) -> Iterator[Path]:
     for crate in ("core", "toolkit", "server", "proto", "core-macros", "cli"):
         if not any(name.endswith(f"/{crate}/Cargo.toml") for name in held):
             raise SystemExit(f"{made.name} lacks the crate {crate}")
+    if not any(name.endswith("/server/console/index.html") for name in held):
+        raise SystemExit(f"{made.name} lacks the console")
     yield made
 
 
@@ -166,6 +168,8 @@ def main() -> int:
     parser.add_argument("--profile", default="release", help="the profile of native parts (release)")
     parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="which (all)")
     options = parser.parse_args()
+    if not (REPOSITORY / "server" / "console" / "index.html").is_file():
+        raise SystemExit("the console is not built, and every package has it: make web")
     DIST.mkdir(exist_ok=True)
     if options.profile != "dev":
         os.environ.setdefault("FLOVYN_COMMIT", commit())

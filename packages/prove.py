@@ -6,12 +6,14 @@ Usage: prove.py [wheel] [sdist] [npm] [crates]      what build.py has put into d
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.request
 import venv
 from pathlib import Path
 
@@ -47,6 +49,31 @@ def greets_twice(folder: Path, *command: str | Path) -> None:
     assert second.strip() == GREETING, f"the second run printed {second!r}"
 
 
+def shows_console(folder: Path, *command: str | Path) -> None:
+    """Start a developer's server and ask it for the first page of its console."""
+    words = [str(word) for word in command] + [
+        "dev",
+        "--json",
+        "--db",
+        "memory:",
+        "--http-port",
+        "0",
+        "--grpc-port",
+        "0",
+    ]
+    environment = BARE | {"FLOVYN_HOME": str(folder / "home")}
+    server = subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        told = json.loads(server.stdout.readline() if server.stdout else "{}")
+        assert "/sign-in#code=" in (told["console"] or ""), f"flovyn dev printed {told!r}"
+        page = urllib.request.Request(told["http"], headers={"Accept": "text/html"})
+        answer = urllib.request.urlopen(page).read().decode()
+        assert "/assets/" in answer, f"the console is {answer!r}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
 def _python(folder: Path, package: Path, more: dict[str, str] | None = None) -> None:
     venv.create(folder / "venv", with_pip=True)
     programs = folder / "venv" / "bin"
@@ -54,6 +81,7 @@ def _python(folder: Path, package: Path, more: dict[str, str] | None = None) -> 
     greets_twice(folder, programs / "python", HELLO / "python" / "hello.py")
     told = run(folder, programs / "flovyn", "--version")
     assert version() in told, f"flovyn --version printed {told!r}"
+    shows_console(folder, programs / "flovyn")
 
 
 def wheel(folder: Path) -> None:
@@ -82,6 +110,7 @@ def npm(folder: Path) -> None:
     assert told.strip() == "function", f"as CommonJS it printed {told!r}"
     told = run(folder, "npx", "--no-install", "flovyn", "--version")
     assert version() in told, f"flovyn --version printed {told!r}"
+    shows_console(folder, folder / "node_modules" / ".bin" / "flovyn")
 
 
 def crates(folder: Path) -> None:

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod console;
 mod crates;
 #[allow(dead_code)]
 #[path = "gen.rs"]
