@@ -58,7 +58,7 @@ fn every_file_says_what_it_owns() {
             without.push(name);
         }
     }
-    for (name, text) in sources(&[".ts", ".mts", ".mjs", ".cjs"]) {
+    for (name, text) in sources(&[".ts", ".tsx", ".mts", ".mjs", ".cjs"]) {
         if !text.starts_with("// ") && !text.starts_with("#!") && !name.ends_with(".d.ts") {
             without.push(name);
         }
@@ -68,7 +68,7 @@ fn every_file_says_what_it_owns() {
 
 #[test]
 fn no_file_is_too_long() {
-    let long: Vec<_> = sources(&[".rs", ".py", ".ts"])
+    let long: Vec<_> = sources(&[".rs", ".py", ".ts", ".tsx"])
         .into_iter()
         .filter(|(name, _)| !is_test(name))
         .map(|(name, text)| (text.lines().count(), name))
@@ -297,7 +297,7 @@ fn every_rule_of_families_has_a_case_of_the_contract_and_its_place_on_the_page()
         let missing: Vec<_> = (1..=15).filter(|rule| !text.contains(&format!("family_{rule:02}_"))).collect();
         assert!(missing.is_empty(), "rules of families without a {what}: {missing:?}");
     }
-    let code: String = sources(&[".rs", ".py", ".ts"]).into_iter().map(|(_, text)| text).collect();
+    let code: String = sources(&[".rs", ".py", ".ts", ".tsx"]).into_iter().map(|(_, text)| text).collect();
     let known: HashSet<&str> = code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let named = page.split('`').filter(|word| word.starts_with("family_"));
     let gone: Vec<_> = named.filter(|test| !known.contains(test)).collect();

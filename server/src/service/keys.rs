@@ -3,6 +3,7 @@
 
 use super::Service;
 use super::requester::Requester;
+use crate::access::Identity;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{KeyId, OrgId};
 use flovyn_core::model::{ApiKey, NewKey, Scopes, TokenHash, fresh_token};
@@ -54,21 +55,39 @@ impl Service {
             )));
         }
         let expires_in = self.expiry(by, lifetime)?;
-        let (token, not_after) = (fresh_token(), by.who.expires_at());
-        let (org, hash, actor) = (by.org, TokenHash::of(&token), by.to_string());
-        let key = NewKey { org, name, scopes, expires_in, not_after, hash, actor };
-        Ok((self.storage.server_side()?.create_key(key).await?, token))
+        self.key_for(by.org, &by.who, name, scopes, expires_in, by.to_string()).await
     }
 
     /// Revokes a key: every server refuses it within five seconds. One that was revoked before stays as it is.
     ///
     /// Errors: `NotFound`.
     pub(crate) async fn revoke_key(&self, by: &Requester, id: KeyId) -> Result<ApiKey> {
-        let revoked = self.storage.server_side()?.revoke_key(by.org, id, &by.to_string()).await;
+        let revoked = self.end_key(by.org, id, &by.to_string()).await;
         revoked.map_err(|error| match error.code() {
             Code::NotFound => Error::new(Code::NotFound, format!("no key of this org has the id {id}")),
             _ => error,
         })
+    }
+
+    /// Makes a key that does not outlive its maker's; and its token.
+    pub(super) async fn key_for(
+        &self,
+        org: OrgId,
+        maker: &Identity,
+        name: String,
+        scopes: Scopes,
+        expires_in: Option<Duration>,
+        actor: String,
+    ) -> Result<(ApiKey, String)> {
+        let (token, not_after) = (fresh_token(), maker.expires_at());
+        let hash = TokenHash::of(&token);
+        let key = NewKey { org, name, scopes, expires_in, not_after, hash, actor };
+        Ok((self.storage.server_side()?.create_key(key).await?, token))
+    }
+
+    /// Ends a key. Errors: `NotFound`.
+    pub(super) async fn end_key(&self, org: OrgId, id: KeyId, actor: &str) -> Result<ApiKey> {
+        self.storage.server_side()?.revoke_key(org, id, actor).await
     }
 
     /// How long a key lives that a key makes: what leaks shall not outlive the day on which it ends.

@@ -5,7 +5,7 @@ use crate::access::Identity;
 use crate::session::Session;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
-use flovyn_core::model::{NewKey, TokenHash, fresh_token, is_token};
+use flovyn_core::model::{TokenHash, fresh_token, is_token};
 use flovyn_core::sync::Mutex;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -66,12 +66,9 @@ impl Service {
             }
             SignIn::Code(code) => self.redeem(code, from)?,
         };
-        let (token, org) = (fresh_token(), who.own_org().unwrap_or(OrgId::DEFAULT));
-        let (name, scopes) = (KEY_NAME.to_owned(), who.scopes().clone());
-        let (expires_in, not_after) = (Some(SESSION_LIFETIME), who.expires_at());
-        let (hash, actor) = (TokenHash::of(&token), who.name().to_string());
-        let key = NewKey { org, name, scopes, expires_in, not_after, hash, actor };
-        self.storage.server_side()?.create_key(key).await?;
+        let (org, scopes) = (who.own_org().unwrap_or(OrgId::DEFAULT), who.scopes().clone());
+        let (name, actor, lasts) = (KEY_NAME.to_owned(), who.name().to_string(), Some(SESSION_LIFETIME));
+        let (_, token) = self.key_for(org, &who, name, scopes, lasts, actor).await?;
         let who = self.identify(&token, from).await?.ok_or_else(|| {
             Error::new(Code::StorageUnavailable, "the key of this browser was made and is not there; sign in again")
         })?;
@@ -83,9 +80,9 @@ impl Service {
         if !session.is_own {
             return Ok(());
         }
-        let directory = self.storage.server_side()?;
-        let Some(key) = directory.key_of(TokenHash::of(&session.token)).await? else { return Ok(()) };
-        directory.revoke_key(key.org, key.id, &format!("key {}", key.id)).await?;
+        let found = self.storage.server_side()?.key_of(TokenHash::of(&session.token)).await?;
+        let Some(key) = found else { return Ok(()) };
+        self.end_key(key.org, key.id, &format!("key {}", key.id)).await?;
         self.access.forget(key.id);
         Ok(())
     }
