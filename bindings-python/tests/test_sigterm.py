@@ -156,3 +156,35 @@ asyncio.run(main())
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=25)
         assert process.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_ends_without_a_word_of_python(tmp_path: Path, signum: int) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "flovyn",
+        "dev",
+        "--json",
+        "--db",
+        "memory:",
+        "--http-port",
+        "0",
+        "--grpc-port",
+        "0",
+    ]
+    environment = os.environ | {"FLOVYN_HOME": str(tmp_path / "home"), "FLOVYN_LOG": "error"}
+    # As in a terminal, whatever this process was started with.
+    started = subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert started.stdout is not None
+    assert '"console"' in started.stdout.readline()
+    started.send_signal(signum)
+    _, said = started.communicate(timeout=60)
+    assert (started.returncode, said) == (0, "")
