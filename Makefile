@@ -155,8 +155,8 @@ test: format system ## Lint, tidy and every suite
 format: $(VENV)/.tools
 	@echo "==> format"
 	@cargo fmt --all --check
-	@$(BIN)/ruff format --check --quiet bindings-python examples benches tests packages
-	@$(BIN)/ruff check --quiet bindings-python examples benches tests packages
+	@$(BIN)/ruff format --check --quiet bindings-python examples benches tests packages web/tests
+	@$(BIN)/ruff check --quiet bindings-python examples benches tests packages web/tests
 
 lint: format ## Format and clippy: look at the sources without running anything
 	@echo "==> lint"
@@ -272,8 +272,8 @@ simulate: system $(VENV)/.flovyn $(NODE)/dist/.built rust-build ## Simulations a
 
 fmt: $(VENV)/.tools ## Format everything
 	@cargo fmt --all
-	@$(BIN)/ruff format --quiet bindings-python examples benches tests packages
-	@$(BIN)/ruff check --quiet --fix bindings-python examples benches tests packages
+	@$(BIN)/ruff format --quiet bindings-python examples benches tests packages web/tests
+	@$(BIN)/ruff check --quiet --fix bindings-python examples benches tests packages web/tests
 
 # ── measure, ship, document ──────────────────────────────────────────────────────────────────────────────────────────
 
