@@ -37,7 +37,7 @@ const FIELDS: &[(&str, &str, Bound)] = &[
     ("Start", "delaySeconds", From(0.0)),
     ("Signal", "signalName", MAYBE_EMPTY),
     ("Signal", "idempotencyKey", MAYBE_EMPTY),
-    ("Fork", "id", ID),
+    ("ForkPoint", "id", ID),
     ("Cancel", "timeoutSeconds", From(0.0)),
     ("CreateKey", "name", Length(1, KEY_NAME)),
     ("CreateKey", "expiresInDays", Between(1.0, KEY_DAYS.1 as f64)),

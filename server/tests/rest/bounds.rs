@@ -12,7 +12,7 @@ fn taken(schema: &str, run: &str) -> (&'static str, String, Value) {
     match schema {
         "Start" => ("POST", BASE.to_owned(), json!({ "kind": "nobody", "concurrencyKey": "k" })),
         "Signal" => ("POST", format!("{BASE}/{run}/signal"), json!({ "signalName": "more" })),
-        "Fork" => ("POST", format!("{BASE}/{run}/fork"), json!({ "id": format!("{run}-fork") })),
+        "ForkPoint" => ("POST", format!("{BASE}/{run}/fork"), json!({ "id": format!("{run}-fork") })),
         "Cancel" => ("POST", format!("{BASE}/{run}/cancel"), json!({})),
         "CreateKey" => ("POST", format!("{ORG}/api-keys"), json!({ "name": "k", "scopes": "viewer" })),
         "NewSchedule" => {
@@ -97,7 +97,9 @@ async fn what_the_document_bounds_is_refused_beyond_and_taken_within() {
             tried.push(format!("{name}.{field}"));
         }
     }
-    for wanted in ["Start.id", "Start.kind", "Start.queue", "Signal.signalName", "Fork.id", "CreateKey.expiresInDays"] {
+    for wanted in
+        ["Start.id", "Start.kind", "Start.queue", "Signal.signalName", "ForkPoint.id", "CreateKey.expiresInDays"]
+    {
         assert!(tried.iter().any(|tried| tried == wanted), "{wanted} has no bound: {tried:?}");
     }
 }
