@@ -24,16 +24,18 @@ FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests, and the doc tests, share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy web web-test node node-test node-lts scenarios lives budgets kills build-python system
+.PHONY: help compiler screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy web web-test node node-test node-lts scenarios lives budgets kills build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 # ── set up ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-$(VENV)/.tools: $(PYTHON_BUILD)
-	@echo "==> Python tools into $(VENV)"
+compiler:
 	@command -v cc >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq build-essential; }
+
+$(VENV)/.tools: $(PYTHON_BUILD) | compiler
+	@echo "==> Python tools into $(VENV)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed; found $$($(PYTHON) --version)"; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
@@ -103,12 +105,12 @@ $(CONSOLE): $(WEB)/node_modules/.installed $(WEB_SOURCES)
 web: $(CONSOLE) ## Build the console; servers that are built afterwards hold it
 
 # What the tests start themselves: PostgreSQL, a pooler before it, NATS, a sandbox for the commands of the host tools,
-# tmux for the chat, a browser for the console and processes with a wrong clock. apt-get runs alone on a machine, so one target installs all of it, after the Python tools, which
-# may need a compiler from there.
+# tmux for the chat, a browser for the console and processes with a wrong clock. apt-get runs alone on a machine, so one target
+# installs all of it, after the compiler.
 #
 # `make setup` is the target that installs. The suites depend on what it installs all the same: `make test` has to work first
 # thing on a bare machine, where continuous integration calls nothing else. Where all is there, nothing is installed.
-system: | $(VENV)/.tools
+system: | compiler
 	@missing=(); \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing+=(postgresql); \
 	command -v nats-server >/dev/null || [ -x /usr/sbin/nats-server ] || missing+=(nats-server); \
@@ -143,13 +145,13 @@ test simulate: export RUSTC_WORKSPACE_WRAPPER = clippy-driver
 test simulate: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 # The suites of Rust ask cargo first, since what others install for them is there by then; the native parts of the packages are
 # compiled beside them.
-test: format system ## Lint, tidy and every suite
-	$(call beside,peers,rust-build)
+test: compiler ## Lint, tidy and every suite
+	$(call beside,format system peers,rust-build)
 	$(call beside,rust-test,packages)
 	$(call beside,node-suites,python-test)
-	@$(MAKE) --no-print-directory web-test scenarios lives budgets kills views
-	$(call beside,reference,evaluation openapi)
-	@$(MAKE) --no-print-directory examples readme
+	@$(MAKE) --no-print-directory web-test
+	$(call beside,scenarios readme,lives budgets kills views)
+	$(call beside,reference examples,evaluation openapi)
 	@echo "==> all suites passed"
 
 format: $(VENV)/.tools
@@ -166,8 +168,10 @@ tidy: ## Look whether the repository keeps its own rules: layers, sizes, names, 
 	@echo "==> tidy"
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --test tidy
 
-rust-build: $(CONSOLE)
+# The unit tests first: those of the core take the longest, and cargo would leave them to the end, where nothing is beside them.
+rust-build: $(CONSOLE) | compiler
 	@echo "==> building the Rust suites"
+	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run --lib
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --no-run
 
 # Many suites wait more than they compute, so two of them run at a time.

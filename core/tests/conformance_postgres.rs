@@ -1,4 +1,4 @@
-//! The conformance suite over PostgreSQL: one server for all cases, a schema for each.
+//! The conformance suite over PostgreSQL: one server for all cases, a database for each.
 
 use async_trait::async_trait;
 use flovyn_core::clock::ManualClock;
@@ -14,12 +14,11 @@ struct Postgres;
 
 /// Inverts the stored hash of a checkpoint.
 fn corrupt(url: &str, execution: ExecutionId, sequence: u32) -> bool {
-    let schema = url.rsplit("%3D").next().unwrap();
     let changed = Cluster::shared().sql(
-        "postgres",
+        url.rsplit('/').next().unwrap(),
         &format!(
-            "WITH changed AS (UPDATE {schema}.agent_checkpoint c SET hash = set_byte(hash, 0, get_byte(hash, 0) # 1) \
-             FROM {schema}.agent_execution x WHERE x.org_id = c.org_id AND x.run = c.run AND x.id = '{execution}' \
+            "WITH changed AS (UPDATE agent_checkpoint c SET hash = set_byte(hash, 0, get_byte(hash, 0) # 1) \
+             FROM agent_execution x WHERE x.org_id = c.org_id AND x.run = c.run AND x.id = '{execution}' \
              AND c.sequence = {sequence} RETURNING 1) SELECT count(*) FROM changed"
         ),
     );
@@ -29,7 +28,7 @@ fn corrupt(url: &str, execution: ExecutionId, sequence: u32) -> bool {
 #[async_trait]
 impl Factory for Postgres {
     async fn open(&self, clock: ManualClock) -> Subject {
-        let url = Cluster::shared().fresh().unwrap();
+        let url = Cluster::shared().migrated().unwrap();
         let options = PostgresOptions { clock: Some(Arc::new(clock)), ..PostgresOptions::default() };
         let opened = url.clone();
         let storage = tokio::task::spawn_blocking(move || PostgresStorage::connect(&opened, options)).await.unwrap();

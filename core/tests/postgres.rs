@@ -89,7 +89,7 @@ fn the_schema_file_equals_the_migrations() {
     let told = cluster.sql("postgres", &format!("SET search_path = {schema}; {DESCRIBED}")).unwrap();
     let told = told.replace(&format!("{schema}."), "");
     let made = format!("-- Generated from the migrations; `FLOVYN_BLESS=1 cargo test` writes it.\n\n{}\n", told.trim());
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/storage/postgres/schema.sql");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/storage/postgres/schema.sql");
     if std::env::var_os("FLOVYN_BLESS").is_some() {
         std::fs::write(path, &made).unwrap();
     }

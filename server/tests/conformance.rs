@@ -45,13 +45,13 @@ mod sqlite {
 mod postgres {
     use super::*;
 
-    /// One database server for all cases, a schema for each.
+    /// One database server for all cases, a database for each.
     struct Postgres;
 
     #[async_trait]
     impl Factory for Postgres {
         async fn open(&self, clock: ManualClock) -> Subject {
-            let url = Cluster::shared().fresh().unwrap();
+            let url = Cluster::shared().migrated().unwrap();
             let options = PostgresOptions { clock: Some(Arc::new(clock)), ..PostgresOptions::default() };
             let storage = tokio::task::spawn_blocking(move || PostgresStorage::connect(&url, options)).await.unwrap();
             fronted(Arc::new(storage.unwrap()), ()).await

@@ -4,13 +4,14 @@
 //! pipe ends with it, and then the shell ends the server and removes the folder. The server refuses to run as root, so a
 //! root's tests run it as `postgres` or `nobody`.
 
+use crate::storage::postgres::{PostgresOptions, PostgresStorage};
 use std::ffi::OsStr;
-use std::io::{Error, Result};
+use std::io::{Error, Result, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long making and starting a server may take.
@@ -32,12 +33,19 @@ const TENANT: &str = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(1); \
                       IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'tenant') THEN CREATE ROLE tenant LOGIN; END IF; \
                       END $$";
 
+/// Removes the copies before one of them that have no session. Their files are in memory, and the server looks after each.
+const SWEEP: &str = "SELECT 'DROP DATABASE ' || d.datname FROM pg_database d \
+                     WHERE substring(d.datname FROM '^copy_([0-9]+)$')::int < BEFORE \
+                     AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datname = d.datname) \\gexec";
+
 /// A running server.
 pub struct Cluster {
     folder: PathBuf,
     programs: PathBuf,
     user: Option<(u32, u32)>,
     schemas: AtomicU64,
+    /// Whether the database is there that others are copies of.
+    has_template: Mutex<bool>,
     warden: Child,
 }
 
@@ -77,7 +85,8 @@ impl Cluster {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let cluster = Self { folder, programs, user, schemas: AtomicU64::new(0), warden };
+        let (schemas, has_template) = (AtomicU64::new(0), Mutex::new(false));
+        let cluster = Self { folder, programs, user, schemas, has_template, warden };
         cluster.wait()?;
         Ok(cluster)
     }
@@ -112,6 +121,26 @@ impl Cluster {
         Ok(format!("{url}?options=-csearch_path%3D{name}"))
     }
 
+    /// The URL of a database with this version's schema that nobody else uses, for a user whom row-level security holds. It is a
+    /// copy of one that was migrated, which is sooner there than an empty one is migrated.
+    pub fn migrated(&self) -> Result<String> {
+        let url = |database| self.url(database).replacen("flovyn@", "tenant@", 1);
+        let mut has_template = self.has_template.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*has_template {
+            self.sql("postgres", TENANT)?;
+            self.sql("postgres", "CREATE DATABASE migrated OWNER tenant")?;
+            PostgresStorage::connect(&url("migrated"), PostgresOptions::default()).map_err(Error::other)?.close();
+            *has_template = true;
+        }
+        let number = self.schemas.fetch_add(1, Ordering::Relaxed);
+        let name = format!("copy_{number}");
+        let copied = format!("CREATE DATABASE {name} TEMPLATE migrated OWNER tenant;\n");
+        // As many tests run at a time as there are processors, and one that has just asked has no session yet.
+        let cases = std::thread::available_parallelism().map_or(64, usize::from) as u64;
+        self.script("postgres", &(copied + &SWEEP.replace("BEFORE", &number.saturating_sub(8 * cases).to_string())))?;
+        Ok(url(&name))
+    }
+
     /// The name of a user who has an empty schema of that name, and whom row-level security holds: also where a URL can say
     /// nothing of schemas, as behind a pooler.
     pub fn fresh_user(&self) -> Result<String> {
@@ -126,30 +155,26 @@ impl Cluster {
         &self.folder
     }
 
-    /// Runs statements by `psql`; what they print, without decoration.
+    /// Runs statements by `psql`, all in one transaction; what they print, without decoration.
     pub fn sql(&self, database: &str, statements: &str) -> Result<String> {
-        let run = Command::new(self.programs.join("psql"))
-            .args([
-                "-X",
-                "-q",
-                "-A",
-                "-t",
-                "-v",
-                "ON_ERROR_STOP=1",
-                "-U",
-                "flovyn",
-                "-d",
-                database,
-                "-c",
-                statements,
-                "-h",
-            ])
-            .arg(&self.folder)
-            .output()?;
-        match run.status.success() {
-            true => Ok(String::from_utf8_lossy(&run.stdout).trim().to_owned()),
-            false => Err(Error::other(String::from_utf8_lossy(&run.stderr).into_owned())),
+        printed(self.psql(database).args(["-c", statements]).output()?)
+    }
+
+    /// Runs the lines of a script by `psql`, one after another.
+    fn script(&self, database: &str, lines: &str) -> Result<String> {
+        let mut psql = self.psql(database);
+        let mut running = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        if let Some(mut input) = running.stdin.take() {
+            input.write_all(lines.as_bytes())?;
         }
+        printed(running.wait_with_output()?)
+    }
+
+    fn psql(&self, database: &str) -> Command {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "flovyn", "-d", database, "-h"])
+            .arg(&self.folder);
+        psql
     }
 
     /// What the server has told since its start.
@@ -179,6 +204,13 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.warden.stdin.take());
         let _ = self.warden.wait();
+    }
+}
+
+fn printed(run: Output) -> Result<String> {
+    match run.status.success() {
+        true => Ok(String::from_utf8_lossy(&run.stdout).trim().to_owned()),
+        false => Err(Error::other(String::from_utf8_lossy(&run.stderr).into_owned())),
     }
 }
 
