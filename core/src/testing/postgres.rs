@@ -4,6 +4,7 @@
 //! pipe ends with it, and then the shell ends the server and removes the folder. The server refuses to run as root, so a
 //! root's tests run it as `postgres` or `nobody`.
 
+use crate::storage::Storage as _;
 use crate::storage::postgres::{PostgresOptions, PostgresStorage};
 use std::ffi::OsStr;
 use std::io::{Error, Result, Write};
