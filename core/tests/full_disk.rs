@@ -156,7 +156,6 @@ async fn a_close_on_a_full_disk_hides_nothing() {
     runtime.close().await.unwrap();
 }
 
-#[cfg(all(feature = "testing", feature = "postgres"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_of_postgres_is_said_while_it_lasts() {
     use std::os::unix::fs::{MetadataExt, chown};
