@@ -180,6 +180,63 @@ async fn resumed_behind_any_event_a_client_shows_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_from_now_on_leaves_out_what_was() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(speaker(&house)).await;
+    let (run, _) = speech(&house, 1).await;
+    for path in ["stream", "stream/consolidated"] {
+        let path = format!("{run}/{path}");
+        let mut before = house.events(&path, None).await;
+        let mut known = Vec::new();
+        while known.last().is_none_or(|event: &Event| event.name != "agent.waiting") {
+            known.push(before.next().await.expect("it waits"));
+        }
+        // The stream says at once where it stands, and goes on there.
+        let bearer = format!("Bearer {TOKEN}");
+        let answer = house.raw("GET", &format!("{path}?after=latest"), &[("authorization", &bearer)], "").await;
+        let answer = answer.into_body().frame().await.unwrap().unwrap();
+        let position = format!("id: {}\n\n", known.last().unwrap().id);
+        assert_eq!(answer.into_data().unwrap(), position);
+    }
+    let now = house.events(&format!("{run}/stream/consolidated?after=latest"), None).await;
+    signal(&house, &run, "begin").await;
+    hear_it_out(&house, &run).await;
+    signal(&house, &run, "end").await;
+    let heard = now.rest().await;
+    let whole = house.events(&format!("{run}/stream/consolidated"), None).await.rest().await;
+    let durable = |events: &[Event]| events.iter().filter(|event| event.is_durable()).cloned().collect::<Vec<_>>();
+    let (heard, whole) = (durable(&heard), durable(&whole));
+    assert_eq!(heard[..], whole[whole.len() - heard.len()..]);
+    assert!(heard[0].name != "agent.started" && heard.len() > 6, "{heard:?}");
+    let ended = house.events(&format!("{run}/stream?after=latest"), None).await;
+    assert_eq!((ended.status, ended.rest().await), (204, vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_listed_from_the_last_one_back() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(speaker(&house)).await;
+    let (run, _) = speech(&house, 1).await;
+    signal(&house, &run, "begin").await;
+    hear_it_out(&house, &run).await;
+    signal(&house, &run, "end").await;
+    house.until(run.rsplit('/').next().unwrap(), "COMPLETED").await;
+    let listed = house.get(&format!("{run}/entries")).await["items"].clone();
+    let mut back = Vec::new();
+    let mut page = house.get(&format!("{run}/entries?order=desc&limit=2")).await;
+    loop {
+        back.extend(page["items"].as_array().unwrap().clone());
+        let Some(cursor) = page["nextCursor"].as_str() else { break };
+        page = house.get(&format!("{run}/entries?order=desc&limit=2&cursor={cursor}")).await;
+    }
+    back.reverse();
+    assert_eq!((&json!(back), back.len()), (&listed, 3));
+    let (status, refused) = house.ask("GET", &format!("{run}/entries?order=up"), &[], "").await;
+    assert_eq!(status, 400);
+    assert!(refused["detail"].as_str().unwrap().contains("give `asc` or `desc`"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_worker_costs_a_watcher_nothing() {
     let host = |dies: bool| {
         let speaker = agent("speaker", |ctx, _| {

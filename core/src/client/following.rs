@@ -11,6 +11,9 @@ use futures::FutureExt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+/// How many events are read at a time to find a handoff.
+const HANDOFF_SEARCH: u64 = 256;
+
 /// A reader of the events of a run and of those that have its work after it. It has one end, that of the run.
 ///
 /// An event is resumed after a text: `17` is an event of the run itself, `17>5` the fifth one of the run that its event 17
@@ -38,6 +41,29 @@ impl Following {
     pub(super) fn new(storage: Arc<dyn Storage>, chunks: Chunks, org: OrgId, run: ExecutionId, after: &str) -> Self {
         let after = Some(after.into());
         Self { storage, chunks, org, run, content_limit: u64::MAX, after, chain: Vec::new(), next: None }
+    }
+
+    /// The text that stands for all that a run has told so far, and whoever it has handed off to.
+    ///
+    /// Errors: `ExecutionNotFound`.
+    pub async fn latest(storage: &dyn Storage, org: OrgId, run: ExecutionId) -> Result<String> {
+        let (mut text, mut run) = (String::new(), run);
+        loop {
+            let last = storage.last_event(org, run).await?;
+            let execution = storage.execution(org, run).await?;
+            let next = execution.handed_to.filter(|_| !execution.status.is_terminal());
+            let handoff = match next {
+                Some(_) => handoff_until(storage, org, run, last).await?,
+                None => None,
+            };
+            let (at, next) = handoff.map_or((last, None), |(number, to)| (number, Some(to)));
+            // Writing to a text cannot fail.
+            let _ = write!(text, "{}{at}", if text.is_empty() { "" } else { ">" });
+            match next {
+                Some(to) => run = to,
+                None => return Ok(text),
+            }
+        }
     }
 
     /// Leaves the content of larger entries in the store; their events then say `content_size` and `content_hash`.
@@ -163,6 +189,25 @@ async fn handoff_at(storage: &dyn Storage, org: OrgId, run: ExecutionId, number:
     let Some(before) = number.checked_sub(1) else { return Ok(None) };
     let events = storage.events(org, run, before, 1).await?;
     Ok(events.first().filter(|event| event.number == number).and_then(named))
+}
+
+/// The last handoff of a run up to the event of this number, and to whom.
+async fn handoff_until(
+    storage: &dyn Storage,
+    org: OrgId,
+    run: ExecutionId,
+    mut number: u64,
+) -> Result<Option<(u64, ExecutionId)>> {
+    while number > 0 {
+        let before = number.saturating_sub(HANDOFF_SEARCH);
+        let events = storage.events(org, run, before, (number - before) as usize).await?;
+        let found = events.iter().rev().find_map(|event| Some((event.number, named(event)?)));
+        if found.is_some() {
+            return Ok(found);
+        }
+        number = before;
+    }
+    Ok(None)
 }
 
 /// The run that an event hands off to.

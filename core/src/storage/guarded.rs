@@ -348,6 +348,10 @@ impl<G: Gate> Catalog for Guarded<G> {
         self.gate.pass(Call::Read, self.inner.entries(org, execution, page)).await
     }
 
+    async fn latest_entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
+        self.gate.pass(Call::Read, self.inner.latest_entries(org, execution, page)).await
+    }
+
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
         self.gate.pass(Call::Read, self.inner.entry(org, id)).await
     }
@@ -370,6 +374,10 @@ impl<G: Gate> Catalog for Guarded<G> {
 
     async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
         self.gate.pass(Call::Read, self.inner.events(org, execution, after, limit)).await
+    }
+
+    async fn last_event(&self, org: OrgId, execution: ExecutionId) -> Result<u64> {
+        self.gate.pass(Call::Read, self.inner.last_event(org, execution)).await
     }
 
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {

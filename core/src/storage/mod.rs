@@ -356,6 +356,8 @@ pub trait Catalog: Send + Sync {
     async fn descendants(&self, org: OrgId, execution: ExecutionId, limit: usize) -> Result<Vec<Execution>>;
     /// All entries that a run has appended, on all of its branches, in order of their place.
     async fn entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>>;
+    /// The same from the last one back: each page goes on before the first entry of the one before it.
+    async fn latest_entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>>;
     /// One entry.
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry>;
     /// Tasks of a run, in order of their place.
@@ -368,6 +370,8 @@ pub trait Catalog: Send + Sync {
     async fn signals(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Signal>>;
     /// Durable events of a run after a number, oldest first.
     async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>>;
+    /// The number of the last durable event of a run.
+    async fn last_event(&self, org: OrgId, execution: ExecutionId) -> Result<u64>;
     /// The ops of a segment as recorded: what tests and people compare.
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<crate::model::RecordedOp>>;
     /// How much work of each kind waits and runs in each queue, and which kinds live workers serve. By kind and queue.

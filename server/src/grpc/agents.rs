@@ -222,6 +222,17 @@ impl Agents for Grpc {
         .await
     }
 
+    async fn list_latest_entries(&self, request: Request<v2::ListRequest>) -> RpcResult<v2::ListEntriesResponse> {
+        let org = self.org(&request)?;
+        let (execution, page) = run_and_page(request.into_inner())?;
+        page_response(
+            page,
+            |page| self.service.storage.latest_entries(org, execution, page),
+            |items, next| v2::ListEntriesResponse { items, next },
+        )
+        .await
+    }
+
     async fn get_entry(&self, request: Request<v2::IdRequest>) -> RpcResult<v2::Entry> {
         let org = self.org(&request)?;
         let id = EntryId(id(&request.get_ref().id, "entry").map_err(to_status)?);
@@ -329,6 +340,12 @@ impl Agents for Grpc {
         let limit = usize::try_from(wire.limit).unwrap_or(usize::MAX);
         let events = self.service.storage.events(org, execution(&wire.execution)?, wire.after, limit).await;
         Ok(Response::new(from_items(to_wire(&events.map_err(to_status)?))))
+    }
+
+    async fn last_event(&self, request: Request<v2::IdRequest>) -> RpcResult<v2::LastEventResponse> {
+        let org = self.org(&request)?;
+        let number = self.service.storage.last_event(org, execution(&request.get_ref().id)?).await;
+        Ok(Response::new(v2::LastEventResponse { number: number.map_err(to_status)? }))
     }
 
     async fn journal(&self, request: Request<v2::JournalRequest>) -> RpcResult<Self::JournalStream> {

@@ -74,19 +74,28 @@ async fn steps(caller: &Caller, entries: &[Entry]) -> Result<Vec<u32>, Problem> 
     Ok(steps)
 }
 
-/// Lists the entries a run appended, in order, on whatever branch.
+/// Lists the entries a run appended, in order or with `order=desc` from the last one back, on whatever branch.
 #[utoipa::path(
     get, path = "/agent-executions/{id}/entries", tag = "conversation",
-    params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    params(
+        ("limit" = Option<u32>, Query),
+        ("cursor" = Option<String>, Query),
+        ("order" = Option<String>, Query, description = "`asc`, which is the default, or `desc`")
+    ),
     responses((status = 200, body = Items<EntryView>))
 )]
 pub(super) async fn entries(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<EntryView>>, Problem> {
     let page = query.page()?;
+    let order = query.get("order")?;
     query.reject_unknown()?;
     let run = caller.run().await?;
     run.check_kept()?;
-    let id = run.new.id;
-    let page = caller.service.storage.entries(caller.org(), id, page).await?;
+    let (org, id, storage) = (caller.org(), run.new.id, &caller.service.storage);
+    let page = match order.as_deref() {
+        None | Some("asc") => storage.entries(org, id, page).await?,
+        Some("desc") => storage.latest_entries(org, id, page).await?,
+        Some(other) => return Err(Problem::invalid(format!("the order {other:?} is none; give `asc` or `desc`"))),
+    };
     listed(&caller, &page.items, page.next.map(|cursor| cursor.0)).await
 }
 

@@ -29,6 +29,9 @@ const BLOCK: usize = 16 << 10;
 /// Entries with larger content are sent by reference.
 const CONTENT: u64 = 256 << 10;
 
+/// Stands for all that has happened so far, in place of an event's id.
+const LATEST: &str = "latest";
+
 /// The streams of a run.
 pub(crate) fn of_run() -> OpenApiRouter<Service> {
     OpenApiRouter::default().routes(routes!(agent)).routes(routes!(consolidated))
@@ -38,13 +41,13 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
 /// come, and so on, before its own end.
 ///
 /// Each has an `id`; `Last-Event-ID`, or `after`, resumes behind one: of what is durable nothing is missing and nothing comes
-/// twice; what is being made comes again from its start. The stream ends after the terminal event; a request at or behind it
-/// is answered with 204.
+/// twice; what is being made comes again from its start. Behind `latest` comes what happens from now on; an id comes at once, without
+/// an event, to resume after. The stream ends after the terminal event; a request at or behind it is answered with 204.
 #[utoipa::path(
     operation_id = "stream",
     get, path = "/agent-executions/{id}/stream", tag = "streams",
     params(
-        ("after" = Option<String>, Query, description = "The id of an event"),
+        ("after" = Option<String>, Query, description = "The id of an event, or `latest`"),
         ("Last-Event-ID" = Option<String>, Header, description = "As `after`, and stronger"),
     ),
     responses(
@@ -55,18 +58,23 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
 async fn agent(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result<Response, Problem> {
     let after = position(query, &headers)?;
     let run = caller.run().await?.new.id;
-    let watching = caller.service.follow(caller.org(), run, &after).with_content_up_to(CONTENT);
-    stream(caller, Reader::Agent(Box::new(watching))).await
+    let now = match after == LATEST {
+        true => Some(Following::latest(&*caller.service.storage, caller.org(), run).await?),
+        false => None,
+    };
+    let watching = caller.service.follow(caller.org(), run, now.as_ref().unwrap_or(&after)).with_content_up_to(CONTENT);
+    stream(caller, Reader::Agent(Box::new(watching)), now).await
 }
 
 /// The events of the agent and of its tasks, and those of all runs below it, what they stream included. Each names its run
-/// and the `depth` of that. Runs that are born meanwhile join. The stream ends when the run has ended and all is told of those
+/// and the `depth` of that. Runs that are born meanwhile join. Behind `latest` comes what happens to the run itself from now on, and all
+/// of the runs below it. The stream ends when the run has ended and all is told of those
 /// below it that have ended too.
 #[utoipa::path(
     operation_id = "stream_consolidated",
     get, path = "/agent-executions/{id}/stream/consolidated", tag = "streams",
     params(
-        ("after" = Option<String>, Query, description = "The id of an event"),
+        ("after" = Option<String>, Query, description = "The id of an event, or `latest`"),
         ("Last-Event-ID" = Option<String>, Header, description = "As `after`, and stronger"),
     ),
     responses(
@@ -77,8 +85,13 @@ async fn agent(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result
 async fn consolidated(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result<Response, Problem> {
     let after = position(query, &headers)?;
     let run = caller.run().await?.new.id;
-    let watching = caller.service.watch_family(caller.org(), run, &after).with_content_up_to(CONTENT);
-    stream(caller, Reader::Family(Box::new(watching))).await
+    let now = match after == LATEST {
+        true => Some(caller.service.storage.last_event(caller.org(), run).await?.to_string()),
+        false => None,
+    };
+    let after = now.as_ref().unwrap_or(&after);
+    let watching = caller.service.watch_family(caller.org(), run, after).with_content_up_to(CONTENT);
+    stream(caller, Reader::Family(Box::new(watching)), now).await
 }
 
 /// What a stream is resumed after; empty for its start.
@@ -119,7 +132,8 @@ impl Reader {
     }
 }
 
-async fn stream(caller: Caller, mut reader: Reader) -> Result<Response, Problem> {
+/// Sends what a reader reads. `position`, if there is one, goes before it as an id without an event.
+async fn stream(caller: Caller, mut reader: Reader, position: Option<String>) -> Result<Response, Problem> {
     let open = caller.open_stream().await?;
     if !reader.begin().await? {
         return Ok(StatusCode::NO_CONTENT.into_response());
@@ -127,6 +141,10 @@ async fn stream(caller: Caller, mut reader: Reader) -> Result<Response, Problem>
     let (sender, receiver) = mpsc::channel(BLOCKS);
     let subscribed = caller.service.metrics.subscribed();
     let (stopped, lapsed) = (caller.service.stopped(), caller.service.access.until_revoked(open.who()));
+    if let Some(position) = position {
+        // Nobody waits for it: there is room for it.
+        let _ = sender.try_send(format!("id: {position}\n\n").into());
+    }
     tokio::spawn(async move {
         let counted = move || subscribed.gets_one();
         pump(reader, counted, sender, select(pin!(stopped), pin!(lapsed)).map(drop)).await;

@@ -136,7 +136,7 @@ fn request(service: &str, method: &str, world: &World) -> Vec<Vec<u8>> {
             let from = Some(v2::fork_request::From::Latest(v2::Empty {}));
             one(v2::ForkRequest { execution, id: raw(ExecutionId::fresh().0), from, ..Default::default() })
         }
-        ("Agents", "GetExecution" | "Remove") => one(v2::IdRequest { id: execution }),
+        ("Agents", "GetExecution" | "LastEvent" | "Remove") => one(v2::IdRequest { id: execution }),
         ("Agents", "Standings") => one(v2::StandingsRequest { executions: vec![execution] }),
         ("Agents", "RollUps") => one(v2::RollUpsRequest { executions: vec![execution] }),
         ("Agents", "ListDescendants") => one(v2::ListDescendantsRequest { execution, limit: 10 }),
@@ -146,7 +146,9 @@ fn request(service: &str, method: &str, world: &World) -> Vec<Vec<u8>> {
         ("Agents", "GetEntry") => one(v2::IdRequest { id: raw(world.entry.0) }),
         ("Agents", "Branch") => one(v2::BranchRequest { leaf: raw(world.entry.0), after: None }),
         ("Agents", "GetTask") => one(v2::TaskRequest { execution, id: raw(world.task.0) }),
-        ("Agents", "ListEntries" | "ListTasks" | "ListCheckpoints" | "ListSignals") => one(list()),
+        ("Agents", "ListEntries" | "ListLatestEntries" | "ListTasks" | "ListCheckpoints" | "ListSignals") => {
+            one(list())
+        }
         ("Agents", "ListEvents") => one(v2::ListEventsRequest { execution, after: 0, limit: 10 }),
         ("Agents", "Journal") => one(v2::JournalRequest { execution, segment: 1 }),
         ("Agents", "ListWorkers" | "ListSchedules") => one(page),

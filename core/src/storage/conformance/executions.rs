@@ -82,6 +82,8 @@ pub async fn strangers_are_not_found(factory: &dyn Factory) {
         let storage = &rig.storage;
         assert_eq!(refused(storage.execution(org, id).await), Code::ExecutionNotFound);
         assert_eq!(refused(storage.entries(org, id, page()).await), Code::ExecutionNotFound);
+        assert_eq!(refused(storage.latest_entries(org, id, page()).await), Code::ExecutionNotFound);
+        assert_eq!(refused(storage.last_event(org, id).await), Code::ExecutionNotFound);
         assert_eq!(refused(storage.tasks(org, id, page()).await), Code::ExecutionNotFound);
         assert_eq!(refused(storage.checkpoints(org, id, page()).await), Code::ExecutionNotFound);
         assert_eq!(refused(storage.signals(org, id, page()).await), Code::ExecutionNotFound);
@@ -295,6 +297,33 @@ pub async fn parts_are_paged_too(factory: &dyn Factory) {
         }};
     }
     assert_eq!(collect!(entries, |entry| entry.slot), 6);
+    let latest = rig.storage.latest_entries(ORG, holder.id, PageRequest::default()).await.unwrap();
+    let mut listed = rig.storage.entries(ORG, holder.id, PageRequest::default()).await.unwrap().items;
+    listed.reverse();
+    assert_eq!((latest.items, latest.next), (listed.clone(), None));
+    // Each page goes on before the last one, through segments of any length, and wherever a cursor stands.
+    for limit in 1..=7 {
+        let (mut found, mut page) = (Vec::new(), PageRequest { limit, after: None });
+        loop {
+            let got = rig.storage.latest_entries(ORG, holder.id, page.clone()).await.unwrap();
+            found.extend(got.items);
+            match got.next {
+                Some(next) => page.after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(found, listed, "pages of {limit}");
+    }
+    for (place, expected) in [("0-0", 0), ("9-0", 6), ("1-0", 2)] {
+        let page = PageRequest { limit: 10, after: Some(Cursor(place.into())) };
+        let got = rig.storage.latest_entries(ORG, holder.id, page).await.unwrap();
+        assert_eq!(got.items, listed[6 - expected..], "before {place}");
+    }
+    for page in [PageRequest { limit: 0, after: None }, PageRequest { limit: 1, after: Some(Cursor("x".into())) }] {
+        assert_eq!(refused(rig.storage.latest_entries(ORG, holder.id, page).await), Code::InvalidArgument);
+    }
+    let events = rig.events(holder.id).await;
+    assert_eq!(rig.storage.last_event(ORG, holder.id).await.unwrap(), events.last().unwrap().number);
     assert_eq!(collect!(tasks, |task| task.slot), 3);
     assert_eq!(collect!(checkpoints, |checkpoint| checkpoint.sequence), 3);
     assert_eq!(collect!(signals, |signal| signal.number), 3);

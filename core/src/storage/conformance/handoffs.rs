@@ -2,7 +2,7 @@
 
 use super::Factory;
 use super::rig::{Holder, ORG, Rig, at_once, for_signal, gracefully, json, refused};
-use crate::client::Client;
+use crate::client::{Client, Following};
 use crate::error::Code;
 use crate::id::{ExecutionId, SignalId};
 use crate::model::{
@@ -368,7 +368,9 @@ pub async fn family_11_a_stream_goes_on_with_the_successor(factory: &dyn Factory
         let mut second = rig.claim(second).await;
         let entry = second.entry("two");
         second.commit(vec![entry]).await;
+        let now = Following::latest(&*rig.storage, ORG, first.id).await.unwrap();
         let live = follow(&rig, first.id, "");
+        let from_now_on = follow(&rig, first.id, &now);
         let go_on = async {
             let (third, _) = hand_off(&mut second, false).await;
             let mut third = rig.claim(third).await;
@@ -376,7 +378,10 @@ pub async fn family_11_a_stream_goes_on_with_the_successor(factory: &dyn Factory
             third.end(vec![entry], BatchEnd::Complete(json(&1))).await;
             third.id
         };
-        let (all, third) = futures::join!(live, go_on);
+        let (all, later, third) = futures::join!(live, from_now_on, go_on);
+        let place = all.iter().position(|(.., cursor)| *cursor == now).expect("it is the place of an event");
+        assert_eq!((later, all[place].0), (all[place + 1..].to_vec(), second.id));
+        assert_eq!(Following::latest(&*rig.storage, ORG, first.id).await.unwrap(), all.last().unwrap().2);
         let runs: Vec<_> = all.iter().map(|(run, ..)| *run).collect();
         let mut turns = runs.clone();
         turns.dedup();

@@ -42,6 +42,13 @@ impl State {
         Ok(cut(rows.map(|(slot, entry)| (*slot, entry.clone())), page, Slot::to_string))
     }
 
+    pub(super) fn latest_entries_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Entry>> {
+        let run = self.run(org, id)?;
+        let before = cursor(page, parse_slot)?.map_or(Bound::Unbounded, Bound::Excluded);
+        let rows = run.entries.range((Bound::Unbounded, before)).rev();
+        Ok(cut(rows.map(|(slot, entry)| (*slot, entry.clone())), page, Slot::to_string))
+    }
+
     pub(super) fn tasks_of(&self, org: OrgId, id: ExecutionId, page: &PageRequest) -> Result<Page<Task>> {
         let run = self.run(org, id)?;
         let rows = rest(&run.tasks, cursor(page, parse_slot)?);

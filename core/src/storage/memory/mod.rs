@@ -256,6 +256,10 @@ impl Catalog for MemoryStorage {
         self.call(|state, _| state.entries_of(org, execution, &page))
     }
 
+    async fn latest_entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
+        self.call(|state, _| state.latest_entries_of(org, execution, &page))
+    }
+
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
         self.call(|state, _| state.entry(org, id).cloned().ok_or_else(|| state::not_found("entry", id)))
     }
@@ -278,6 +282,10 @@ impl Catalog for MemoryStorage {
 
     async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
         self.call(|state, _| state.events_of(org, execution, after, limit))
+    }
+
+    async fn last_event(&self, org: OrgId, execution: ExecutionId) -> Result<u64> {
+        self.call(|state, _| Ok(state.run(org, execution)?.events.len() as u64))
     }
 
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {

@@ -2,6 +2,7 @@
 
 use super::checkpoint::{checkpoint, select_checkpoint};
 use super::entry::{entry, one_entry, select_entry};
+use super::event::high;
 use super::fault::Done;
 use super::op::between;
 use super::run::{Run, execution, execution_columns};
@@ -88,6 +89,17 @@ impl Listings for Tx<'_> {
         self.all(sql, behind(run, after, most), entry)
     }
 
+    fn entries_before(&self, run: &Run, before: Option<Slot>, most: usize) -> Done<Vec<Entry>> {
+        let sql = concat!(
+            select_entry!(),
+            "WHERE e.org_id = $1 AND e.run = $2 AND (e.segment, e.sequence) < ($3, $4) \
+             ORDER BY e.segment DESC, e.sequence DESC LIMIT $5"
+        );
+        let (segment, sequence) =
+            before.map_or((i64::from(i32::MAX), 0), |slot| (i64::from(slot.segment), i64::from(slot.sequence)));
+        self.all(sql, row![run.home.key.org.0, run.home.key.run, segment, sequence, most as i64], entry)
+    }
+
     fn listed_tasks(&self, run: &Run, after: Option<Slot>, most: usize) -> Done<Vec<Task>> {
         let sql = concat!(
             select_task!(),
@@ -127,6 +139,10 @@ impl Listings for Tx<'_> {
                 })
             },
         )
+    }
+
+    fn last_event(&self, run: &Run) -> Done<u64> {
+        high(self, run.home.key)
     }
 
     fn ops_of(&self, run: &Run, segment: u32) -> Done<Vec<RecordedOp>> {

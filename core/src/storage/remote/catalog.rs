@@ -63,6 +63,12 @@ impl Catalog for RemoteStorage {
         page(answer.items, answer.next, TryInto::try_into)
     }
 
+    async fn latest_entries(&self, org: OrgId, execution: ExecutionId, of: PageRequest) -> Result<Page<Entry>> {
+        let answer = self.agents().list_latest_entries(self.ask(org, list(execution, of))).await;
+        let answer = answer.map_err(|status| error_of_status("list entries", &status))?.into_inner();
+        page(answer.items, answer.next, TryInto::try_into)
+    }
+
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
         let answer = self.agents().get_entry(self.ask(org, v2::IdRequest { id: raw(id.0) })).await;
         answer.map_err(|status| error_of_status("look at an entry", &status))?.into_inner().try_into()
@@ -98,6 +104,11 @@ impl Catalog for RemoteStorage {
         let stream = self.agents().list_events(self.ask(org, request)).await;
         let stream = stream.map_err(|status| error_of_status(asked, &status))?.into_inner();
         collect(asked, stream, TryInto::try_into).await
+    }
+
+    async fn last_event(&self, org: OrgId, execution: ExecutionId) -> Result<u64> {
+        let answer = self.agents().last_event(self.ask(org, v2::IdRequest { id: raw(execution.0) })).await;
+        Ok(answer.map_err(|status| error_of_status("read events", &status))?.into_inner().number)
     }
 
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {

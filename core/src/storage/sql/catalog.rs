@@ -32,6 +32,8 @@ pub(in crate::storage) trait Listings: Statements {
     ) -> Result<Vec<Execution>, Self::Fault>;
     /// Entries that a run appended, in order of their place.
     fn entries_after(&self, run: &RunOf<Self>, after: Option<Slot>, most: usize) -> Result<Vec<Entry>, Self::Fault>;
+    /// Entries that a run appended before a place, the last one first.
+    fn entries_before(&self, run: &RunOf<Self>, before: Option<Slot>, most: usize) -> Result<Vec<Entry>, Self::Fault>;
     /// Tasks of a run, in order of their place.
     fn listed_tasks(&self, run: &RunOf<Self>, after: Option<Slot>, most: usize) -> Result<Vec<Task>, Self::Fault>;
     /// Checkpoints of a run, oldest first.
@@ -45,6 +47,8 @@ pub(in crate::storage) trait Listings: Statements {
     fn signals_after(&self, run: &RunOf<Self>, after: Option<i64>, most: usize) -> Result<Vec<Signal>, Self::Fault>;
     /// Events of a run, oldest first.
     fn events_after(&self, run: &RunOf<Self>, after: u64, most: usize) -> Result<Vec<Event>, Self::Fault>;
+    /// The number of the last event of a run.
+    fn last_event(&self, run: &RunOf<Self>) -> Result<u64, Self::Fault>;
     /// A run's own ops of a segment.
     fn ops_of(&self, run: &RunOf<Self>, segment: u32) -> Result<Vec<RecordedOp>, Self::Fault>;
     /// An entry of an org.
@@ -117,6 +121,15 @@ impl<B: Backend> Catalog for B {
         .await
     }
 
+    async fn latest_entries(&self, org: OrgId, execution: ExecutionId, page: PageRequest) -> Result<Page<Entry>> {
+        self.read("list entries", org, move |tx| {
+            let run = tx.find_run(org, execution)?;
+            let rows = tx.entries_before(&run, cursor(&page, parse_slot)?, page.limit + 1)?;
+            Ok(cut(rows, &page, |entry| entry.slot.to_string()))
+        })
+        .await
+    }
+
     async fn entry(&self, org: OrgId, id: EntryId) -> Result<Entry> {
         self.read("read an entry", org, move |tx| tx.entry(org, id)).await
     }
@@ -157,6 +170,10 @@ impl<B: Backend> Catalog for B {
 
     async fn events(&self, org: OrgId, execution: ExecutionId, after: u64, limit: usize) -> Result<Vec<Event>> {
         self.read("read events", org, move |tx| tx.events_after(&tx.find_run(org, execution)?, after, limit)).await
+    }
+
+    async fn last_event(&self, org: OrgId, execution: ExecutionId) -> Result<u64> {
+        self.read("read events", org, move |tx| tx.last_event(&tx.find_run(org, execution)?)).await
     }
 
     async fn journal(&self, org: OrgId, execution: ExecutionId, segment: u32) -> Result<Vec<RecordedOp>> {

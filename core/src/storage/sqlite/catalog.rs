@@ -2,6 +2,7 @@
 
 use super::checkpoint::{checkpoint, select_checkpoint};
 use super::entry::{entry, one_entry, select_entry};
+use super::event::high;
 use super::facts::{place_of, start_of};
 use super::fault::Done;
 use super::op::between;
@@ -60,6 +61,15 @@ impl Listings for Tx<'_> {
         self.all(sql, [low, high, most as i64], entry)
     }
 
+    fn entries_before(&self, run: &Run, before: Option<Slot>, most: usize) -> Done<Vec<Entry>> {
+        let (low, mut high) = span(run.home.run);
+        if let Some(before) = before.filter(|before| before.segment <= run.segment) {
+            high = place_of(self, run, before)? - 1;
+        }
+        let sql = concat!(select_entry!(), "WHERE e.place BETWEEN ?1 AND ?2 ORDER BY e.place DESC LIMIT ?3");
+        self.all(sql, [low, high, most as i64], entry)
+    }
+
     fn listed_tasks(&self, run: &Run, after: Option<Slot>, most: usize) -> Done<Vec<Task>> {
         let (low, high) = behind(self, run, after)?;
         let sql = concat!(select_task!(), "WHERE t.place BETWEEN ?1 AND ?2 ORDER BY t.place LIMIT ?3");
@@ -98,6 +108,10 @@ impl Listings for Tx<'_> {
                 })
             },
         )
+    }
+
+    fn last_event(&self, run: &Run) -> Done<u64> {
+        high(self, run.home.run)
     }
 
     fn ops_of(&self, run: &Run, segment: u32) -> Done<Vec<RecordedOp>> {
