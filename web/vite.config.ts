@@ -1,4 +1,5 @@
 // How the console is built into the server, and how it is served while it is worked on.
+import { fileURLToPath } from "node:url";
 import react from "@vitejs/plugin-react";
 import tailwindcss from "@tailwindcss/vite";
 import type { Plugin, ProxyOptions } from "vite";
@@ -29,8 +30,12 @@ function developmentSession(): Plugin {
 
 const api: ProxyOptions = { target: url, changeOrigin: true, headers: { Authorization: `Bearer ${token}`, Origin: url } };
 
+// What the console shares with other people's front ends is read from its sources, so that both are the same code.
+const shared = (folder: string) => ({ find: `@flovyn/react/${folder}`, replacement: fileURLToPath(new URL(`../react/src/${folder}/index.ts`, import.meta.url)) });
+
 export default defineConfig({
   plugins: [react(), tailwindcss(), developmentSession()],
+  resolve: { alias: [shared("client"), shared("transcript")] },
   base: "/",
   worker: { format: "es" },
   server: { host: "127.0.0.1", proxy: { "/api": api, "/openapi.json": api } },

@@ -1,9 +1,9 @@
 // The page begins: theme, the cache of what was asked, and the router.
+import { asProblem } from "@flovyn/react/client";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { asProblem } from "./api/problem";
 import { applyTheme } from "./frame/theme";
 import { makeRouter } from "./router";
 import "./styles.css";

@@ -1,7 +1,7 @@
 // The addresses of the console: each screen with what its address says, loaded when it is first gone to.
+import { asProblem } from "@flovyn/react/client";
 import type { QueryClient } from "@tanstack/react-query";
 import { createRootRouteWithContext, createRoute, createRouter, lazyRouteComponent, redirect } from "@tanstack/react-router";
-import { asProblem } from "./api/problem";
 import { sessionQuery } from "./api/queries";
 import { Frame } from "./frame/frame";
 import { Empty, Failed, Loading } from "./parts/states";

@@ -1,6 +1,6 @@
 // Requests to the server: typed by its OpenAPI document, same-origin, with problems as exceptions.
+import { createClient as createFlovynClient, problemOf, unreachable } from "@flovyn/react/client";
 import createClient from "openapi-fetch";
-import { problemOf, unreachable } from "./problem";
 import type { components, paths } from "./schema";
 
 export type Schemas = components["schemas"];
@@ -35,6 +35,9 @@ export function onSignedOut(call: () => void): () => void {
 export function tellSignedOut(): void {
   for (const call of signedOut) call();
 }
+
+/** The same for what runs and questions are read and steered with; of the org that the session has by then. */
+export const flovyn = createFlovynClient({ org: currentOrg, onUnauthorized: tellSignedOut });
 
 interface Answered<T> {
   data?: T;

@@ -1,12 +1,10 @@
 // What screens ask the server for, each under the key that it is kept by.
+import { entryOf, openQuestions, runsThatAsk } from "@flovyn/react/client";
+import { conversationOf, emptyTranscript, plainTextOf, withPage } from "@flovyn/react/transcript";
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { answer, api, currentOrg, given } from "./client";
-import { branchTo, conversationOf, emptyTranscript, isUndecided, leafOf, plainTextOf, withPage } from "../transcript";
-import type { CallBlock } from "../transcript";
-import type { Run } from "./client";
-import { entryOf, newestEntries } from "./paging";
+import { answer, api, currentOrg, flovyn, given } from "./client";
+import type { Entry, Run } from "./client";
 import { currentSession } from "./session";
-import { asksPerson } from "./waiting";
 
 const org = () => ({ org: currentOrg() });
 const run = (id: string) => ({ params: { path: { ...org(), id } } });
@@ -105,7 +103,7 @@ export const entriesQuery = (id: string) =>
 
 /** An entry never changes, so it is asked for once. */
 export const entryQuery = (id: string, entryId: string) =>
-  queryOptions({ queryKey: ["entry", id, entryId], queryFn: () => entryOf(id, entryId), staleTime: Infinity });
+  queryOptions({ queryKey: ["entry", id, entryId], queryFn: () => entryOf<Entry>(flovyn, id, entryId), staleTime: Infinity });
 
 /** The text of a value that is told by reference. Its bytes never change. */
 export const payloadQuery = (href: string) =>
@@ -205,43 +203,11 @@ export const auditQuery = infiniteQueryOptions({
   getNextPageParam: (page) => page.nextCursor ?? null,
 });
 
-/** Runs in which a person is asked something, newest first; of the two hundred newest that wait. */
-export const waitingQuery = queryOptions({
-  queryKey: ["waiting"],
-  queryFn: async () => {
-    const page = await listRuns({ status: ["WAITING"] }, null, 200);
-    return page.items.filter(asksPerson);
-  },
-  refetchInterval: LIVE_MS,
-});
-
-export interface OpenQuestion {
-  readonly block: CallBlock;
-  /** The last words of the agent before it asked. */
-  readonly why: string | null;
-  readonly at: string;
-}
-
-/** How many entries from the end questions are looked for. */
-const LOOKED_AT = 60;
+/** Runs in which a person is asked something, newest first. */
+export const waitingQuery = queryOptions({ queryKey: ["waiting"], queryFn: () => runsThatAsk<Run>(flovyn), refetchInterval: LIVE_MS });
 
 /** The questions of a run that nobody has answered. They are read again when the run has gone on. */
-export const openQuestionsQuery = (of: Run) =>
-  queryOptions({
-    queryKey: ["questions", of.id, of.leaf, of.updatedAt],
-    queryFn: async (): Promise<readonly OpenQuestion[]> => {
-      if (!of.leaf) return [];
-      const page = await newestEntries(of.id, of.leaf, LOOKED_AT);
-      const transcript = withPage(emptyTranscript, page.items);
-      const blocks = conversationOf(branchTo(transcript, leafOf(transcript, of.id)).entries);
-      return blocks.flatMap((block, index) => {
-        if (block.kind !== "call" || !isUndecided(block)) return [];
-        const said = blocks.slice(0, index).findLast((each) => each.kind === "message" && each.role === "assistant");
-        return [{ block, why: said?.kind === "message" ? said.text : null, at: block.approval?.at ?? block.entry.at }];
-      });
-    },
-    staleTime: Infinity,
-  });
+export const openQuestionsQuery = (of: Run) => queryOptions({ queryKey: ["questions", of.id, of.leaf, of.updatedAt], queryFn: () => openQuestions(flovyn, of), staleTime: Infinity });
 
 /** What was said in a run, as text; of its first thousand entries. */
 export const saidQuery = (id: string) =>

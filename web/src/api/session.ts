@@ -1,6 +1,6 @@
 // The session: who is signed in, how one signs in and out. The cookie is the browser's; the page never sees it.
+import { problemOf, unreachable } from "@flovyn/react/client";
 import { setOrg } from "./client";
-import { problemOf, unreachable } from "./problem";
 
 export interface Session {
   readonly org: string;

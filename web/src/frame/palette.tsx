@@ -1,11 +1,11 @@
 // The palette: every place, the newest runs, and a run by its id, from the keyboard.
+import { titleOf } from "@flovyn/react/client";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Command } from "cmdk";
 import { CornerDownLeft, Plus, SunMoon } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
 import { newestRunsQuery } from "../api/queries";
-import { titleOf } from "../api/waiting";
 import { Status } from "../parts/status";
 import { places } from "./places";
 import { chooseTheme } from "./theme";

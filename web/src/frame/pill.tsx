@@ -1,7 +1,7 @@
 // The connection pill: how the tab's stream stands, or whether the server answers at all.
+import { asProblem } from "@flovyn/react/client";
 import { onlineManager, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
-import { asProblem } from "../api/problem";
 import { useConnection } from "../live/connection";
 import { classNames } from "../parts/class_names";
 import { formatClock } from "../parts/format";

@@ -1,6 +1,6 @@
 // How the tab's one stream stands, for the pill in the frame; null while no stream is wanted.
+import type { Connection } from "@flovyn/react/client";
 import { useSyncExternalStore } from "react";
-import type { Connection } from "../api/follow";
 
 let current: Connection | null = null;
 const listeners = new Set<() => void>();

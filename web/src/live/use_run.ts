@@ -1,10 +1,12 @@
 // `useRun`: a run and what is told of it, live, for as long as a component shows it.
+import { RunStore } from "@flovyn/react/client";
+import type { RunView } from "@flovyn/react/client";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
+import { flovyn } from "../api/client";
 import type { Run } from "../api/client";
 import { runQuery } from "../api/queries";
-import { RunStore } from "./run_store";
-import type { RunView } from "./run_store";
+import { setConnection } from "./connection";
 
 export interface LiveRun {
   readonly run: Run | undefined;
@@ -31,7 +33,7 @@ export function useRun(id: string): LiveRun {
       }, 300);
       soon.current.set(run, timer);
     };
-    return new RunStore(uuid ?? "", onLife);
+    return new RunStore(flovyn, uuid ?? "", { onLife, onConnection: setConnection });
   }, [client, id, uuid]);
   useEffect(() => {
     const timers = soon.current;

@@ -1,4 +1,5 @@
 // What commands print, taken apart: runs of text with their looks. Sequences that do anything but colour are left out.
+import { TERMINAL_SEQUENCE, withoutOverwritten } from "@flovyn/react/transcript";
 
 export interface AnsiPiece {
   readonly text: string;
@@ -18,20 +19,16 @@ const PLAIN: Look = { bold: false, faint: false, italic: false, underline: false
 /** The eight colours in those of the page, which have enough contrast in the light and in the dark. */
 const NAMED = ["var(--faint)", "var(--red)", "var(--green)", "var(--amber)", "var(--blue)", "var(--violet)", "var(--accent)", "var(--soft)"] as const;
 
-// CSI with its final byte; OSC, DCS and the like up to their end, or to the end of the text; any other escape of two bytes.
-// eslint-disable-next-line no-control-regex
-const SEQUENCE = /\x1b\[([0-?]*)[ -/]*([@-~])|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b\[[0-?]*$|\x1b[^[\]PX^_]?|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]/g;
-
 /** The pieces of a printed text; a line that was overwritten, as progress does, counts as it was in the end. */
 export function ansiPieces(printed: string): readonly AnsiPiece[] {
-  const text = printed.includes("\r") ? printed.replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "").replace(/\r/g, "") : printed;
+  const text = withoutOverwritten(printed);
   const pieces: AnsiPiece[] = [];
   let look = PLAIN;
   let from = 0;
   const push = (until: number) => {
     if (until > from) pieces.push({ text: text.slice(from, until), ...look });
   };
-  for (const found of text.matchAll(SEQUENCE)) {
+  for (const found of text.matchAll(TERMINAL_SEQUENCE)) {
     push(found.index);
     from = found.index + found[0].length;
     if (found[2] === "m") look = looked(look, (found[1] ?? "").split(/[;:]/).map(Number));

@@ -1,4 +1,5 @@
 // Markdown of models and people: no HTML, no pictures from elsewhere, links only to the web and to mail.
+import { safeAddress } from "@flovyn/react/transcript";
 import { memo, useMemo } from "react";
 import type { ComponentProps } from "react";
 import ReactMarkdown from "react-markdown";
@@ -9,18 +10,6 @@ import { blocksOf } from "./markdown_blocks";
 
 /** Beyond this a text is shown as it is: nobody reads a megabyte of Markdown. */
 const LONGEST = 60_000;
-
-/** The address where it may be followed; null for any other, such as `javascript:`. */
-export function safeAddress(address: string | undefined): string | null {
-  if (!address) return null;
-  try {
-    const { protocol } = new URL(address, "https://relative.invalid/");
-    const isAbsolute = /^[a-z][a-z0-9+.-]*:/i.test(address);
-    return isAbsolute && (protocol === "http:" || protocol === "https:" || protocol === "mailto:") ? address : null;
-  } catch {
-    return null;
-  }
-}
 
 const components: ComponentProps<typeof ReactMarkdown>["components"] = {
   a({ href, children }) {

@@ -1,7 +1,7 @@
 // What stands where there is nothing yet, nothing at all, or something that went wrong.
+import { asProblem } from "@flovyn/react/client";
 import { Loader2 } from "lucide-react";
 import type { ReactNode } from "react";
-import { asProblem } from "../api/problem";
 import { Button } from "./button";
 
 export function Loading({ what = "Loading" }: { what?: string }) {

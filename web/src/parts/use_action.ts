@@ -1,6 +1,6 @@
 // Something that is done at the server: busy while it is, and told where it fails.
+import { asProblem } from "@flovyn/react/client";
 import { useState } from "react";
-import { asProblem } from "../api/problem";
 import { say } from "./toast";
 
 export function useAction(): { busy: boolean; run: (call: () => Promise<unknown>, done?: string) => Promise<boolean> } {

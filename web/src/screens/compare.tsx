@@ -1,9 +1,9 @@
 // Two runs beside each other: how they ended, what they took and cost, and where what was said differs.
+import { titleOf, waitingFor } from "@flovyn/react/client";
 import { useQueries } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
 import { runQuery, saidQuery } from "../api/queries";
 import type { Run } from "../api/client";
-import { titleOf, waitingFor } from "../api/waiting";
 import { DiffView } from "../parts/diff_view";
 import { formatCost, formatCount, formatMoment, formatSpan, formatTokens } from "../parts/format";
 import { PageBody, PageHead, Section } from "../parts/page";

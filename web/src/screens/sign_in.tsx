@@ -1,9 +1,9 @@
 // Signing in: by the one-click link, whose code stands behind the # and is used at once, or by a key.
+import { asProblem } from "@flovyn/react/client";
 import { useQueryClient } from "@tanstack/react-query";
 import { useNavigate, useRouter, useSearch } from "@tanstack/react-router";
 import { useEffect, useRef, useState } from "react";
 import type { FormEvent } from "react";
-import { asProblem } from "../api/problem";
 import { sessionQuery } from "../api/queries";
 import { signIn } from "../api/session";
 import { Button } from "../parts/button";

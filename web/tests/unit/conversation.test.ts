@@ -1,16 +1,16 @@
 // The conversation: calls with their results, approvals and children; and the wire, however it is cut.
+import { ServerSentReader } from "@flovyn/react/client";
+import { addressOf } from "@flovyn/react/client";
+import { branchTo, conversationOf, emptyTranscript, isUndecided, leafOf, withPage } from "@flovyn/react/transcript";
+import type { CallBlock, ListedEntry, TranscriptEntry } from "@flovyn/react/transcript";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { ServerSentReader } from "../../src/api/server_sent";
 import type { Run } from "../../src/api/client";
-import { addressOf } from "../../src/api/waiting";
 import { seenBy } from "../../src/screens/run/context_view";
 import { writtenFiles } from "../../src/screens/run/file_versions";
 import { scaleOf } from "../../src/screens/run/spans";
 import { treeRows } from "../../src/screens/run/entry_tree";
 import { asPython, bodyOf, emptyDraft } from "../../src/screens/new_run/draft";
-import { branchTo, conversationOf, emptyTranscript, isUndecided, leafOf, withPage } from "../../src/transcript";
-import type { CallBlock, ListedEntry, TranscriptEntry } from "../../src/transcript";
 
 let number = 0;
 function entry(entryType: string, role: string, content: unknown, parent: ListedEntry | null): ListedEntry {

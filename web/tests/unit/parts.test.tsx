@@ -1,4 +1,5 @@
 // The parts: formatting, differences, terminals, Markdown, and text that means harm.
+import { emptyValues, readValues, safeAddress } from "@flovyn/react/transcript";
 import fc from "fast-check";
 import { createElement } from "react";
 import { renderToStaticMarkup } from "react-dom/server";
@@ -8,11 +9,10 @@ import { diffLines } from "../../src/parts/diff";
 import { formatBytes, formatCost, formatRelative, formatSpan } from "../../src/parts/format";
 import { JsonView } from "../../src/parts/json_view";
 import { piecesOf } from "../../src/parts/long_text";
-import { Markdown, safeAddress } from "../../src/parts/markdown";
+import { Markdown } from "../../src/parts/markdown";
 import { blocksOf } from "../../src/parts/markdown_blocks";
 import { plainOf } from "../../src/parts/plain";
 import { Ansi } from "../../src/parts/terminal";
-import { emptyValues, readValues } from "../../src/parts/schema_form";
 
 const ESCAPE = "\u001b";
 

@@ -1,13 +1,12 @@
-// The inbox: every question to a person, of all runs, answered without opening the run. The API has no list of questions, so
-// this reads the newest entries of each run that waits for one.
+// The inbox: every question to a person, of all runs, answered without opening the run.
+import { titleOf } from "@flovyn/react/client";
+import type { OpenQuestion } from "@flovyn/react/client";
 import { useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { AlarmClock, ShieldCheck } from "lucide-react";
 import { useEffect, useState } from "react";
 import type { Run } from "../../api/client";
 import { openQuestionsQuery, waitingQuery } from "../../api/queries";
-import type { OpenQuestion } from "../../api/queries";
-import { titleOf } from "../../api/waiting";
 import { Button } from "../../parts/button";
 import { formatRelative } from "../../parts/format";
 import { PageHead } from "../../parts/page";

@@ -1,4 +1,5 @@
 // The editor of a predefined agent.
+import { asObject, asText } from "@flovyn/react/transcript";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { answer, api, currentOrg } from "../../api/client";
@@ -8,7 +9,6 @@ import { Button } from "../../parts/button";
 import { Dialog } from "../../parts/dialog";
 import { TextArea, TextField } from "../../parts/field";
 import { useAction } from "../../parts/use_action";
-import { asObject, asText } from "../../transcript";
 import { ModelPicker } from "../new_run/model_picker";
 import { ToolPicker } from "../new_run/tool_picker";
 

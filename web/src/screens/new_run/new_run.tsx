@@ -1,4 +1,5 @@
 // Starting a run: an agent and what it is told, or a predefined agent; the same as curl, Python and TypeScript.
+import { asObject, asText } from "@flovyn/react/transcript";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { Play } from "lucide-react";
@@ -12,7 +13,6 @@ import { CopyButton } from "../../parts/copy";
 import { SelectField, TextArea, TextField } from "../../parts/field";
 import { PageBody, PageHead } from "../../parts/page";
 import { useAction } from "../../parts/use_action";
-import { asObject, asText } from "../../transcript";
 import { ModelPicker } from "./model_picker";
 import { ToolPicker } from "./tool_picker";
 import { asCurl, asPython, asTypeScript, bodyOf, emptyDraft } from "./draft";

@@ -1,10 +1,10 @@
 // What people do to a run as a whole: stop, go on, fork, export, copy, remove.
+import { canGoOn } from "@flovyn/react/client";
 import { useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Ban, Copy, Download, GitFork, MoreHorizontal, Play, RotateCcw, Trash2, Zap } from "lucide-react";
 import { useState } from "react";
 import { decideDivergence, fork, remove, resume, retry, stop } from "../../api/steer";
-import { canGoOn } from "../../api/waiting";
 import { Button, IconButton } from "../../parts/button";
 import { copyText } from "../../parts/copy";
 import { Dialog } from "../../parts/dialog";

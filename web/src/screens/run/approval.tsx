@@ -1,15 +1,14 @@
 // A person decides: whether a call may run, or what a server asks. In place, with all that the decision is about.
+import { asObject, asText, emptyValues, readValues, safeAddress } from "@flovyn/react/transcript";
+import type { ApprovalAsked, InputAsked } from "@flovyn/react/transcript";
 import { Check, ShieldQuestion, X } from "lucide-react";
 import { useState } from "react";
 import type { FormEvent } from "react";
 import { decide, respond } from "../../api/steer";
 import { Button } from "../../parts/button";
 import { formatRelative } from "../../parts/format";
-import { safeAddress } from "../../parts/markdown";
-import { SchemaForm, emptyValues, readValues } from "../../parts/schema_form";
+import { SchemaForm } from "../../parts/schema_form";
 import { useAction } from "../../parts/use_action";
-import { asObject, asText } from "../../transcript";
-import type { ApprovalAsked, InputAsked } from "../../transcript";
 
 const effects: Readonly<Record<string, string>> = { read: "It only looks.", write: "It changes something.", exec: "It runs what the model wrote." };
 

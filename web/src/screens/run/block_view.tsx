@@ -1,4 +1,6 @@
 // One block of a conversation, as it is drawn.
+import { asObject, asText } from "@flovyn/react/transcript";
+import type { Block } from "@flovyn/react/transcript";
 import { useQuery } from "@tanstack/react-query";
 import { Braces, ChevronRight } from "lucide-react";
 import { memo, useEffect } from "react";
@@ -9,8 +11,6 @@ import { CopyButton } from "../../parts/copy";
 import { formatBytes, formatClock, formatMoment, formatSpan, formatTokens } from "../../parts/format";
 import { JsonView } from "../../parts/json_view";
 import { Markdown } from "../../parts/markdown";
-import { asObject, asText } from "../../transcript";
-import type { Block } from "../../transcript";
 import { Line } from "./call_card";
 import { MediaView } from "./media_view";
 import { useShown, useUnfolded } from "./shown";

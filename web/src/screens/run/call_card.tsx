@@ -1,11 +1,11 @@
 // A call of a tool as a card: what it is about in one line, and unfolded what it was given, decided and returned.
+import { atWork, callStateOf, isOver } from "@flovyn/react/transcript";
+import type { CallBlock, CallState, RunTranscript } from "@flovyn/react/transcript";
 import { Bot, Braces, ChevronRight, FileText, Globe, ListTodo, PencilLine, Plug, Search, TerminalSquare } from "lucide-react";
 import { memo, useMemo } from "react";
 import type { ReactNode } from "react";
 import { classNames } from "../../parts/class_names";
 import { IconButton } from "../../parts/button";
-import { compareSlots, isOver, isUndecided } from "../../transcript";
-import type { CallBlock, Preview, RunTranscript, TranscriptTask } from "../../transcript";
 import { ApprovalForm, InputForm } from "./approval";
 import { ChildCard } from "./child_card";
 import { Given, Result, TerminalView } from "./result_view";
@@ -15,24 +15,7 @@ import type { Look } from "./tool_names";
 
 const icons: Record<Look, typeof Bot> = { terminal: TerminalSquare, file: FileText, change: PencilLine, search: Search, web: Globe, list: ListTodo, server: Plug, agent: Bot, other: Braces };
 
-export interface AtWork {
-  readonly task: TranscriptTask;
-  readonly preview: Preview | undefined;
-}
-
-/** The task that does a call, while it runs: the first of its kind behind the call that no earlier call has. */
-export function atWork(run: RunTranscript | undefined, block: CallBlock, ordinal: number): AtWork | null {
-  if (!run || block.result) return null;
-  const behind = [...run.tasks.values()]
-    .filter((task) => (task.kind === `tool.${block.call.name}` || task.kind === block.call.name) && compareSlots(task.op, block.entry.op) > 0)
-    .sort((left, right) => compareSlots(left.op, right.op));
-  const task = behind[ordinal];
-  return task ? { task, preview: run.previews.get(task.op) } : null;
-}
-
-type State = "asked" | "running" | "waiting" | "done" | "failed" | "denied" | "skipped";
-
-const words: Record<State, { word: string; ink: string }> = {
+const words: Record<CallState, { word: string; ink: string }> = {
   asked: { word: "needs you", ink: "text-amber" },
   running: { word: "running", ink: "text-blue" },
   waiting: { word: "to come", ink: "text-soft" },
@@ -41,18 +24,6 @@ const words: Record<State, { word: string; ink: string }> = {
   denied: { word: "denied", ink: "text-violet" },
   skipped: { word: "skipped", ink: "text-soft" },
 };
-
-function stateOf(block: CallBlock, work: AtWork | null, isOpenRun: boolean): State {
-  if (block.approval?.decision?.approved === false) return "denied";
-  if (block.result) {
-    if (!block.result.isError) return "done";
-    return block.approval && !block.approval.decision ? "skipped" : "failed";
-  }
-  if (!isOpenRun) return "skipped";
-  if (isUndecided(block)) return "asked";
-  if (work || block.child) return "running";
-  return "waiting";
-}
 
 interface CallCardProps {
   block: CallBlock;
@@ -64,7 +35,7 @@ interface CallCardProps {
 export const CallCard = memo(function CallCard({ block, run, ordinal, isOpenRun }: CallCardProps) {
   const { inspect, run: shown } = useShown();
   const work = useMemo(() => atWork(run, block, ordinal), [run, block, ordinal]);
-  const state = stateOf(block, work, isOpenRun && !(run && isOver(run)));
+  const state = callStateOf(block, work, isOpenRun && !(run && isOver(run)));
   const look = block.child ? "agent" : lookOf(block.call.name);
   const usual = state === "asked" || (state === "running" && look === "terminal") || state === "failed" || (look === "change" && state === "done");
   const [isOpen, setOpen] = useUnfolded(block.key, usual);

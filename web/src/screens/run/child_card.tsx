@@ -1,13 +1,13 @@
 // A run that another one has started, as a card: how it stands, what it and all below it cost, and the way into it.
+import { waitingFor } from "@flovyn/react/client";
+import { asObject, asText } from "@flovyn/react/transcript";
 import { useQuery } from "@tanstack/react-query";
 import { ArrowRight, Bot } from "lucide-react";
 import { runQuery } from "../../api/queries";
-import { waitingFor } from "../../api/waiting";
 import { Button } from "../../parts/button";
 import { formatCost, formatSpan, formatTokens } from "../../parts/format";
 import { Status } from "../../parts/status";
 import { plainOf } from "../../parts/plain";
-import { asObject, asText } from "../../transcript";
 import { useShown } from "./shown";
 
 export function ChildCard({ id }: { id: string }) {

@@ -1,10 +1,10 @@
 // Where people speak to a run: a message to an agent that hears them, or any signal that a run waits for.
+import { USER_MESSAGE, awaitedSignals, canGoOn, hearsMessages as hears, isBuiltIn, uniqueKey } from "@flovyn/react/client";
 import { Send, Square } from "lucide-react";
 import { useState } from "react";
 import type { FormEvent, KeyboardEvent } from "react";
-import { sayTo, sendSignal } from "../../api/steer";
+import { endTurn, sayTo, sendSignal } from "../../api/steer";
 import type { Delivery } from "../../api/steer";
-import { USER_MESSAGE, awaitedSignals, canGoOn } from "../../api/waiting";
 import { Button } from "../../parts/button";
 import { InlineSelect } from "../../parts/field";
 import { useAction } from "../../parts/use_action";
@@ -30,7 +30,7 @@ export function Composer() {
   const [delivery, setDelivery] = useState<Delivery>("next_step");
   const [sent, setSent] = useState<readonly Pending[]>([]);
   const signals = awaitedSignals(run).filter((name) => name !== "approval" && name !== "input");
-  const hearsMessages = signals.includes(USER_MESSAGE) || isBuiltIn(run.code) || signals.length === 0;
+  const hearsMessages = hears(run);
   const [signal, setSignal] = useState<string | null>(null);
   const name = signal ?? (hearsMessages ? USER_MESSAGE : (signals[0] ?? USER_MESSAGE));
   const seq = view.transcript.runs.get(run.id)?.seq ?? 0;
@@ -44,7 +44,7 @@ export function Composer() {
     const said = text.trim();
     if (!said) return;
     void action
-      .run(() => (name === USER_MESSAGE ? sayTo(run.id, said, delivery) : sendSignal(run.id, name, valueOf(said), { key: crypto.randomUUID() })))
+      .run(() => (name === USER_MESSAGE ? sayTo(run.id, said, delivery) : sendSignal(run.id, name, valueOf(said), { key: uniqueKey() })))
       .then((done) => {
         if (!done) return;
         setText("");
@@ -97,8 +97,8 @@ export function Composer() {
           )}
           <span className="hidden min-w-0 flex-1 truncate text-xs text-faint sm:block">{name === USER_MESSAGE ? way?.hint : "It waits for this signal."}</span>
           <span className="ml-auto flex gap-2">
-            {run.status === "RUNNING" && isBuiltIn(run.code) && (
-              <Button icon={<Square size={12} />} title="Ends the turn: what is being written or run ends with what it has" onClick={() => void action.run(() => sendSignal(run.id, USER_MESSAGE, { delivery: "now" }, { delivery: "now", key: crypto.randomUUID() }), "The turn is being ended.")}>
+            {run.status === "RUNNING" && isBuiltIn(run) && (
+              <Button icon={<Square size={12} />} title="Ends the turn: what is being written or run ends with what it has" onClick={() => void action.run(() => endTurn(run.id), "The turn is being ended.")}>
                 End turn
               </Button>
             )}
@@ -110,11 +110,6 @@ export function Composer() {
       </div>
     </form>
   );
-}
-
-/** The built-in agent says its own name as the version of its code. */
-function isBuiltIn(code: string | null | undefined): boolean {
-  return code?.startsWith("react-agent") ?? false;
 }
 
 function valueOf(text: string): unknown {

@@ -1,8 +1,8 @@
 // What the model saw when it wrote an answer: the conversation up to there as the agent sends it, and what was new since the call before.
+import { asObject, asText, branchTo, factsOf, partsOf } from "@flovyn/react/transcript";
+import type { TranscriptEntry } from "@flovyn/react/transcript";
 import { useMemo } from "react";
 import type { Entry } from "../../api/client";
-import { asObject, asText, branchTo, factsOf, partsOf } from "../../transcript";
-import type { TranscriptEntry } from "../../transcript";
 import { formatTokens } from "../../parts/format";
 import { JsonView } from "../../parts/json_view";
 import { useShown } from "./shown";

@@ -1,12 +1,12 @@
 // The conversation of a run: drawn where it is in sight, its end first, older entries as the reader goes up.
+import { canGoOn } from "@flovyn/react/client";
+import { activityOf, conversationOfRun, inTheMaking, ordinalOf } from "@flovyn/react/transcript";
+import type { Block, CallBlock, Preview, RunTranscript } from "@flovyn/react/transcript";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { ArrowDown, Loader2 } from "lucide-react";
 import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
-import { canGoOn } from "../../api/waiting";
 import { Button } from "../../parts/button";
 import { Empty, Failed, Loading } from "../../parts/states";
-import { activityOf, branchTo, conversationOf, inTheMaking, leafOf } from "../../transcript";
-import type { Block, CallBlock, Preview, RunTranscript } from "../../transcript";
 import { BlockView } from "./block_view";
 import { CallCard, Line } from "./call_card";
 import { Activity, LiveView } from "./live_view";
@@ -29,10 +29,7 @@ export function Conversation() {
   const { run, view, store } = useShown();
   const { transcript } = view;
   const told = transcript.runs.get(run.id);
-  const blocks = useMemo(() => {
-    const leaf = leafOf({ entries: transcript.entries, runs: new Map() }, run.id) ?? (run.leaf ? (transcript.entries.get(run.leaf) ?? null) : null);
-    return conversationOf(branchTo({ entries: transcript.entries, runs: new Map() }, leaf).entries);
-  }, [transcript.entries, run.id, run.leaf]);
+  const blocks = useMemo(() => conversationOfRun(transcript.entries, run.id, run.leaf), [transcript.entries, run.id, run.leaf]);
   const done = useMemo(() => blocks.map((block, index) => ({ key: block.key, kind: "block" as const, block, ordinal: ordinalOf(blocks, index) })), [blocks]);
   const live = inTheMaking(told);
   const activity = activityOf(told);
@@ -142,19 +139,6 @@ export function Conversation() {
       )}
     </div>
   );
-}
-
-/** Which call of its name it is, among the calls of its message that have no result: tasks are matched by that. */
-function ordinalOf(blocks: readonly Block[], index: number): number {
-  const block = blocks[index];
-  if (block?.kind !== "call" || block.result) return 0;
-  let ordinal = 0;
-  for (let at = index - 1; at >= 0; at--) {
-    const other = blocks[at];
-    if (other?.entry !== block.entry) break;
-    if (other.kind === "call" && other.call.name === block.call.name) ordinal++;
-  }
-  return ordinal;
 }
 
 const ItemView = memo(function ItemView({ item, told, isOpen }: { item: Extract<Item, { kind: "block" | "live" }>; told: RunTranscript | undefined; isOpen: boolean }) {

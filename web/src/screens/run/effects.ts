@@ -1,6 +1,6 @@
 // The calls behind a point whose effects a fork might repeat: all that do more than look.
-import { branchTo, conversationOf, leafOf } from "../../transcript";
-import type { Transcript } from "../../transcript";
+import { branchTo, conversationOf, leafOf } from "@flovyn/react/transcript";
+import type { Transcript } from "@flovyn/react/transcript";
 import { aboutOf, lookOf, nameOf } from "./tool_names";
 
 const LOOKS: ReadonlySet<string> = new Set(["file", "search", "web", "list"]);

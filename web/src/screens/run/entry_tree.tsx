@@ -1,4 +1,5 @@
 // The tree of entries: what every branch has said, where they part, and a fork from any point.
+import { asObject, asText, partsOf } from "@flovyn/react/transcript";
 import { useQuery } from "@tanstack/react-query";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { GitBranch } from "lucide-react";
@@ -8,7 +9,6 @@ import type { Entry } from "../../api/client";
 import { classNames } from "../../parts/class_names";
 import { formatClock } from "../../parts/format";
 import { Empty, Failed, Loading } from "../../parts/states";
-import { asObject, asText, partsOf } from "../../transcript";
 import { useShown } from "./shown";
 
 interface Row {

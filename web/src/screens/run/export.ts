@@ -1,10 +1,10 @@
 // A run as a file: its entries line by line as JSON, or its conversation as Markdown.
+import { titleOf } from "@flovyn/react/client";
+import { conversationOf, emptyTranscript, withPage } from "@flovyn/react/transcript";
+import type { Block } from "@flovyn/react/transcript";
 import { answer, api, currentOrg } from "../../api/client";
 import type { Entry, Run } from "../../api/client";
 import { saveText } from "../../parts/save";
-import { titleOf } from "../../api/waiting";
-import { conversationOf, emptyTranscript, withPage } from "../../transcript";
-import type { Block } from "../../transcript";
 
 async function allOf(run: Run): Promise<readonly Entry[]> {
   const found: Entry[] = [];

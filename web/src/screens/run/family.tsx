@@ -1,10 +1,10 @@
 // The family of a run: all below it as a tree, with what each has cost by itself and with all below.
+import { titleOf, waitingFor } from "@flovyn/react/client";
 import { useQuery } from "@tanstack/react-query";
 import { ChevronRight } from "lucide-react";
 import { useState } from "react";
 import { treeQuery } from "../../api/queries";
 import type { RunTree } from "../../api/client";
-import { titleOf, waitingFor } from "../../api/waiting";
 import { classNames } from "../../parts/class_names";
 import { formatCost, formatSpan, formatTokens } from "../../parts/format";
 import { Empty, Failed, Loading } from "../../parts/states";

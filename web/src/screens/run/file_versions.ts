@@ -1,6 +1,6 @@
 // The files that a run has written: each with its versions, as far as the calls that made them tell.
-import { asObject, asText } from "../../transcript";
-import type { Block, CallBlock } from "../../transcript";
+import { asObject, asText } from "@flovyn/react/transcript";
+import type { Block, CallBlock } from "@flovyn/react/transcript";
 
 export interface FileVersion {
   readonly block: CallBlock;

@@ -1,4 +1,5 @@
 // The files that a run has written, with their versions and what each has changed; links back to the calls.
+import { branchTo, conversationOf, leafOf } from "@flovyn/react/transcript";
 import { Download, FileText } from "lucide-react";
 import { useMemo, useState } from "react";
 import { Button } from "../../parts/button";
@@ -8,7 +9,6 @@ import { formatClock } from "../../parts/format";
 import { LongText } from "../../parts/long_text";
 import { saveText } from "../../parts/save";
 import { Empty } from "../../parts/states";
-import { branchTo, conversationOf, leafOf } from "../../transcript";
 import { writtenFiles } from "./file_versions";
 import { useShown } from "./shown";
 

@@ -1,15 +1,15 @@
 // The head of a run: how it stands, what it does now, what it has cost, what it has produced.
+import { asksPerson, canGoOn, titleOf, waitingFor } from "@flovyn/react/client";
+import { activityOf, inTheMaking } from "@flovyn/react/transcript";
+import type { RunTranscript } from "@flovyn/react/transcript";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { ChevronRight } from "lucide-react";
 import { useEffect, useState } from "react";
 import type { ReactNode } from "react";
-import { asksPerson, canGoOn, titleOf, waitingFor } from "../../api/waiting";
 import { classNames } from "../../parts/class_names";
 import { formatCost, formatCount, formatMoment, formatRelative, formatSpan, formatTokens } from "../../parts/format";
 import { plainOf } from "../../parts/plain";
 import { Status } from "../../parts/status";
-import { activityOf, inTheMaking } from "../../transcript";
-import type { RunTranscript } from "../../transcript";
 import { TABS } from "../../search";
 import type { Tab } from "../../search";
 import { Actions } from "./actions";

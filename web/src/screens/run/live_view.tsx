@@ -1,9 +1,9 @@
 // What is being made right now: text as it comes, thinking, calls that the model is still writing, and what the agent says it does.
+import { asText } from "@flovyn/react/transcript";
+import type { Preview } from "@flovyn/react/transcript";
 import { memo } from "react";
 import { formatClock } from "../../parts/format";
 import { Markdown } from "../../parts/markdown";
-import { asText } from "../../transcript";
-import type { Preview } from "../../transcript";
 import { ThinkingView } from "./block_view";
 
 export const LiveView = memo(function LiveView({ preview }: { preview: Preview }) {

@@ -1,7 +1,7 @@
 // Files in messages: pictures that came with them are shown, all others are named.
+import { safeAddress } from "@flovyn/react/transcript";
+import type { MediaPart } from "@flovyn/react/transcript";
 import { FileText } from "lucide-react";
-import { safeAddress } from "../../parts/markdown";
-import type { MediaPart } from "../../transcript";
 
 /** Pictures that cannot run anything; SVG, which can, is none of them. */
 const SHOWN: ReadonlySet<string> = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);

@@ -1,12 +1,12 @@
 // What a call was given and what came of it, each tool in the form that people know from it.
+import { asObject, asText } from "@flovyn/react/transcript";
+import type { CallPart, ResultPart, TerminalPiece } from "@flovyn/react/transcript";
 import { useMemo } from "react";
 import { DiffView } from "../../parts/diff_view";
 import { classNames } from "../../parts/class_names";
 import { JsonView } from "../../parts/json_view";
 import { LongText } from "../../parts/long_text";
 import { Ansi } from "../../parts/terminal";
-import { asObject, asText } from "../../transcript";
-import type { CallPart, ResultPart, TerminalPiece } from "../../transcript";
 import { MediaView } from "./media_view";
 import { lookOf } from "./tool_names";
 

@@ -1,7 +1,7 @@
 // What the panes of a run share: which run is looked at, its transcript, and what the reader has unfolded.
+import type { RunStore, RunView } from "@flovyn/react/client";
 import { createContext, useContext, useState } from "react";
 import type { Run } from "../../api/client";
-import type { RunStore, RunView } from "../../live/run_store";
 
 export interface Shown {
   readonly root: Run;

@@ -1,6 +1,6 @@
 // The bars of a timeline: tasks, waits and children of a run with their places in time, long waits cut short.
+import { asObject, asText } from "@flovyn/react/transcript";
 import type { Run, Task } from "../../api/client";
-import { asObject, asText } from "../../transcript";
 import { aboutOf, nameOf } from "./tool_names";
 
 export interface Span {

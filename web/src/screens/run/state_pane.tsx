@@ -1,4 +1,5 @@
 // State and checkpoints: what the run kept at each, what differs from the one before, and a fork with another state.
+import { asObject, asText } from "@flovyn/react/transcript";
 import { useQuery } from "@tanstack/react-query";
 import { GitFork } from "lucide-react";
 import { useState } from "react";
@@ -11,7 +12,6 @@ import { DiffView } from "../../parts/diff_view";
 import { formatBytes, formatShort } from "../../parts/format";
 import { JsonView } from "../../parts/json_view";
 import { Empty, Failed, Loading } from "../../parts/states";
-import { asObject, asText } from "../../transcript";
 import { ForkDialog } from "./actions";
 import { ReferencedValue } from "./referenced_value";
 import { useShown } from "./shown";

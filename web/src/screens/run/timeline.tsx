@@ -1,9 +1,9 @@
 // The timeline: what ran when, beside each other and after each other; waits are hollow, attempts are counted.
+import { canGoOn } from "@flovyn/react/client";
 import { useQuery } from "@tanstack/react-query";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { childrenQuery, tasksQuery } from "../../api/queries";
-import { canGoOn } from "../../api/waiting";
 import { classNames } from "../../parts/class_names";
 import { Check } from "../../parts/field";
 import { formatClock, formatSpan } from "../../parts/format";

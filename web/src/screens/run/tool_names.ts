@@ -1,5 +1,5 @@
 // What tools are called and what a call is about, for the first line of its card.
-import { asObject, asText } from "../../transcript";
+import { asObject, asText } from "@flovyn/react/transcript";
 
 export type Look = "terminal" | "file" | "change" | "search" | "web" | "list" | "server" | "agent" | "other";
 

@@ -1,10 +1,10 @@
 // The rows of the list of runs: only those in sight are drawn, and the reader may walk them with the keyboard.
+import { addressOf, titleOf, waitingFor } from "@flovyn/react/client";
 import { Link } from "@tanstack/react-router";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo, useEffect, useRef, useSyncExternalStore } from "react";
 import type { KeyboardEvent } from "react";
 import type { Run } from "../../api/client";
-import { addressOf, titleOf, waitingFor } from "../../api/waiting";
 import { classNames } from "../../parts/class_names";
 import { formatCost, formatMoment, formatShort, formatSpan, formatTokens } from "../../parts/format";
 import { Status } from "../../parts/status";

@@ -1,10 +1,10 @@
 // The list of runs: newest first, live without moving under the reader's eyes.
+import { canGoOn } from "@flovyn/react/client";
 import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
 import { ArrowUp, Ban, Columns2, Plus, RotateCcw } from "lucide-react";
 import { useCallback, useMemo, useState } from "react";
 import { newestRunsQuery, runsQuery } from "../../api/queries";
-import { canGoOn } from "../../api/waiting";
 import { Button, buttonClass } from "../../parts/button";
 import { PageHead } from "../../parts/page";
 import { Empty, Failed, Loading } from "../../parts/states";

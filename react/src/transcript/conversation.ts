@@ -1,7 +1,7 @@
 // The conversation as people read it: the entries of a branch as blocks, each call with its result and its approval.
-import { asObject, asText, factsOf, partsOf } from "./content";
-import type { AnswerFacts, CallPart, MediaPart, ResultPart } from "./content";
-import type { Preview, RunTranscript, TranscriptEntry } from "./types";
+import { asObject, asText, factsOf, partsOf } from "./content.js";
+import type { AnswerFacts, CallPart, MediaPart, ResultPart } from "./content.js";
+import type { Preview, RunTranscript, TranscriptEntry } from "./types.js";
 
 /** A person is asked whether a call may run. */
 export interface ApprovalAsked {

@@ -1,5 +1,5 @@
 // A conversation as plain text, block by block: to be compared, or saved.
-import type { Block } from "./conversation";
+import type { Block } from "./conversation.js";
 
 export function plainTextOf(blocks: readonly Block[]): string {
   return blocks.map(textOf).filter(Boolean).join("\n\n");

@@ -1,6 +1,6 @@
 // How an entry is read, from an event and from a page, into the one form that a transcript keeps.
-import { slotOf } from "./slots";
-import type { EventData, ListedEntry, TranscriptEntry } from "./types";
+import { slotOf } from "./slots.js";
+import type { EventData, ListedEntry, TranscriptEntry } from "./types.js";
 
 /** The entry of an `entry` event; null where it lacks what makes one. */
 export function entryOfEvent(data: EventData): TranscriptEntry | null {

@@ -1,8 +1,8 @@
 // The reducer against random streams: cut, repeated, retracted and resumed, it ends as the clean stream does.
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { branchTo, conversationOf, emptyTranscript, leafOf, withEvents, withPage } from "../../src/transcript";
-import type { ListedEntry, ServerEvent, Transcript } from "../../src/transcript";
+import { branchTo, conversationOf, emptyTranscript, leafOf, withEvents, withPage } from "../src/transcript/index.js";
+import type { ListedEntry, ServerEvent, Transcript } from "../src/transcript/index.js";
 
 const RUN = "run-1";
 

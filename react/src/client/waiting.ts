@@ -1,10 +1,6 @@
 // Why a run does not advance, in words for people.
-import type { Run } from "./client";
-
-/** What the built-in agent calls its signals. */
-export const APPROVAL = "approval";
-export const INPUT = "input";
-export const USER_MESSAGE = "userMessage";
+import { APPROVAL, INPUT, USER_MESSAGE } from "./steer.js";
+import type { Run } from "./types.js";
 
 const REASONS: Readonly<Record<string, string>> = {
   task: "a task",
@@ -24,6 +20,7 @@ export function awaitedSignals(run: Run): readonly string[] {
   return (run.waitsFor ?? []).filter((name) => !name.startsWith("flovyn."));
 }
 
+/** Whether a run waits for the decision or the answer of a person. */
 export function asksPerson(run: Run): boolean {
   return run.status === "WAITING" && run.waitsFor.some((name) => name === APPROVAL || name === INPUT);
 }
@@ -63,6 +60,18 @@ export function promptOf(input: unknown): string | null {
   return line ? line.slice(0, 300) : null;
 }
 
+/** Whether a run has not ended. */
 export function canGoOn(run: Run): boolean {
   return !["COMPLETED", "FAILED", "CANCELLED"].includes(run.status);
+}
+
+/** Whether a run is of the built-in agent, which says its own name as the version of its code. */
+export function isBuiltIn(run: Run): boolean {
+  return run.code?.startsWith("react-agent") ?? false;
+}
+
+/** Whether a message may reach a run: it waits for one, it is of the built-in agent, or it waits for nothing else by name. */
+export function hearsMessages(run: Run): boolean {
+  const signals = awaitedSignals(run).filter((name) => name !== APPROVAL && name !== INPUT);
+  return signals.includes(USER_MESSAGE) || isBuiltIn(run) || signals.length === 0;
 }

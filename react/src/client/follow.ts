@@ -1,12 +1,14 @@
 // Follows a stream of the server for as long as it is wanted: reads, reconnects with the last id, and says how it stands.
-import { tellSignedOut } from "./client";
-import { ServerSentReader } from "./server_sent";
-import type { Sent } from "./server_sent";
+import type { FlovynClient } from "./client.js";
+import { ServerSentReader } from "./server_sent.js";
+import type { Sent } from "./server_sent.js";
 
 export type Connection = "connecting" | "live" | "reconnecting" | "ended" | "refused";
 
 export interface Following {
-  readonly url: string;
+  readonly client: FlovynClient;
+  /** The path of the stream below that of its org. */
+  readonly path: string;
   /** The id of the event behind which to begin; empty for the start. */
   readonly after: string;
   readonly signal: AbortSignal;
@@ -47,9 +49,8 @@ async function once(following: Following, last: string, onRead: (id: string) => 
   try {
     const headers: Record<string, string> = { Accept: "text/event-stream" };
     if (last) headers["Last-Event-ID"] = last;
-    const response = await fetch(following.url, { headers, credentials: "same-origin", cache: "no-store", signal: request.signal });
+    const response = await following.client.fetch(following.path, { headers, cache: "no-store", signal: request.signal });
     if (response.status === 204) return "ended";
-    if (response.status === 401) tellSignedOut();
     if (response.status >= 400 && response.status < 500 && response.status !== 429 && response.status !== 408) return "refused";
     if (!response.ok || !response.body) return "cut";
     following.onConnection("live");

@@ -1,5 +1,5 @@
 // Previews: what is streamed of an op before its result is durable. Pieces are numbered, so one that comes twice is known.
-import type { EventData, Preview, TerminalPiece } from "./types";
+import type { EventData, Preview, TerminalPiece } from "./types.js";
 
 /** How many pieces of data without a meaning of their own are kept of one op. */
 const KEPT_DATA = 200;

@@ -1,16 +1,16 @@
 // One run as it is looked at: its newest entries, its stream from there on, and older entries as they are scrolled to.
-import { follow } from "../api/follow";
-import type { Connection } from "../api/follow";
-import { currentOrg } from "../api/client";
-import type { Run } from "../api/client";
-import { entriesBefore, newestEntries, wholeBranch } from "../api/paging";
-import { lastPosition } from "../api/position";
-import { asProblem } from "../api/problem";
-import type { Problem } from "../api/problem";
-import type { Sent } from "../api/server_sent";
-import { emptyTranscript, isOver, withEvents, withPage } from "../transcript";
-import type { ListedEntry, ServerEvent, Transcript } from "../transcript";
-import { setConnection } from "./connection";
+import { emptyTranscript, isOver, withEvents, withPage } from "../transcript/index.js";
+import type { ListedEntry, ServerEvent, Transcript } from "../transcript/index.js";
+import { runPath } from "./client.js";
+import type { FlovynClient } from "./client.js";
+import { follow } from "./follow.js";
+import type { Connection } from "./follow.js";
+import { entriesBefore, newestEntries, wholeBranch } from "./paging.js";
+import { lastPosition } from "./position.js";
+import { asProblem } from "./problem.js";
+import type { Problem } from "./problem.js";
+import type { Sent } from "./server_sent.js";
+import type { Run } from "./types.js";
 
 /** How many entries are fetched first, and with each step back. */
 const FIRST = 60;
@@ -32,8 +32,20 @@ export interface RunView {
   readonly problem: Problem | null;
 }
 
+/** What there is of a run that nobody has read anything of. */
+export const emptyView: RunView = { transcript: emptyTranscript, connection: "connecting", older: new Map(), problem: null };
+
+/** Who is told what beside the view. */
+export interface RunListeners {
+  /** Something about the run itself has changed, or about one below it, such as its status. */
+  onLife(run: string): void;
+  /** How its stream stands; null while none is wanted. */
+  onConnection?(connection: Connection | null): void;
+}
+
+/** Follows one run: reads its newest entries, streams from there on, and reads older ones when it is asked to. */
 export class RunStore {
-  private view: RunView = { transcript: emptyTranscript, connection: "connecting", older: new Map(), problem: null };
+  private view: RunView = emptyView;
   private readonly listeners = new Set<() => void>();
   private stopped = new AbortController();
   private waiting: ServerEvent[] = [];
@@ -46,9 +58,10 @@ export class RunStore {
   private lastId = "";
 
   constructor(
+    private readonly client: FlovynClient,
+    /** Its UUID. */
     private readonly run: string,
-    /** Called when something about the run itself has changed, such as its status. */
-    private readonly onLife: (run: string) => void,
+    private readonly told: RunListeners,
   ) {}
 
   readonly subscribe = (listener: () => void): (() => void) => {
@@ -72,9 +85,10 @@ export class RunStore {
     this.stopped = new AbortController();
     this.streaming = false;
     this.isWanted = false;
+    // What has come is kept: the next stream begins behind it.
     this.frame?.();
-    this.frame = null;
-    setConnection(null);
+    this.take();
+    this.told.onConnection?.(null);
   }
 
   /** Loads the entries before those that are there. */
@@ -83,7 +97,7 @@ export class RunStore {
     if (!known || known.loading || !known.before) return;
     this.older(run, { before: known.before, loading: true });
     try {
-      const page = await entriesBefore(run, known.before, OLDER);
+      const page = await entriesBefore(this.client, run, known.before, OLDER);
       this.page(page.items);
       this.older(run, { before: page.before, loading: false });
     } catch (error) {
@@ -101,18 +115,21 @@ export class RunStore {
     this.older(run.id, { before: undefined, loading: true });
     try {
       if (run.forkedFrom) {
-        await wholeBranch(run.id, (items) => this.page(items));
+        await wholeBranch(this.client, run.id, (items) => this.page(items));
         this.older(run.id, { before: null, loading: false });
       } else if (run.leaf) {
-        const page = await newestEntries(run.id, run.leaf, FIRST);
+        const page = await newestEntries(this.client, run.id, run.leaf, FIRST);
         this.page(page.items);
         this.older(run.id, { before: page.before, loading: false });
       } else {
         this.older(run.id, { before: null, loading: false });
       }
+      if (this.view.problem) this.change({ problem: null });
     } catch (error) {
-      this.older(run.id, { before: null, loading: false });
-      this.change({ problem: asProblem(error) });
+      // The next `open` reads it again.
+      const older = new Map(this.view.older);
+      older.delete(run.id);
+      this.change({ older, problem: asProblem(error) });
     }
   }
 
@@ -120,22 +137,23 @@ export class RunStore {
     const signal = this.stopped.signal;
     if (this.streaming || !this.isWanted) return;
     this.streaming = true;
-    const url = `${location.origin}/api/orgs/${encodeURIComponent(currentOrg())}/agent-executions/${run.id}/stream/consolidated`;
+    const path = `${runPath(run.id)}/stream/consolidated`;
     let after = this.lastId;
     const place = Number((run.leaf && this.view.transcript.entries.get(run.leaf)?.op.split("-")[1]) ?? 0);
     try {
-      if (after === "" && (place > SHORT || run.segment > SHORT / 10)) after = String(await lastPosition(url, place + run.segment, signal));
+      if (after === "" && (place > SHORT || run.segment > SHORT / 10)) after = String(await lastPosition(this.client, path, place + run.segment, signal));
     } catch {
       after = "";
     }
     await follow({
-      url,
+      client: this.client,
+      path,
       after,
       signal,
       onEvents: (events) => this.receive(events),
       onConnection: (connection) => {
         this.change({ connection });
-        setConnection(connection);
+        this.told.onConnection?.(connection);
       },
     });
     // A stream that was stopped is no longer this one's to end.
@@ -152,15 +170,19 @@ export class RunStore {
       }
     }
     this.frame ??= nextFrame(() => {
-      this.frame = null;
-      const arrived = this.waiting.splice(0);
-      const transcript = withEvents(this.view.transcript, arrived);
-      this.change({ transcript });
-      const lives = new Set(arrived.filter((event) => event.type.startsWith("agent.") || event.type === "usage").map((event) => event.data.agentExecutionId));
-      for (const run of lives) this.onLife(run);
-      const root = transcript.runs.get(this.run);
-      if (root && isOver(root)) this.onLife(this.run);
+      const lives = new Set(this.take().filter((event) => event.type.startsWith("agent.") || event.type === "usage").map((event) => event.data.agentExecutionId));
+      for (const run of lives) this.told.onLife(run);
+      const root = this.view.transcript.runs.get(this.run);
+      if (root && isOver(root)) this.told.onLife(this.run);
     });
+  }
+
+  /** Takes what has come into the transcript. */
+  private take(): readonly ServerEvent[] {
+    this.frame = null;
+    const arrived = this.waiting.splice(0);
+    if (arrived.length) this.change({ transcript: withEvents(this.view.transcript, arrived) });
+    return arrived;
   }
 
   private older(run: string, older: Older): void {
@@ -177,12 +199,12 @@ function isEnd(status: string): boolean {
   return status === "COMPLETED" || status === "FAILED" || status === "CANCELLED";
 }
 
-/** Calls once before the next picture is drawn, or soon where nothing is drawn because the tab is hidden. */
+/** Calls once before the next picture is drawn, or soon where nothing is drawn: the tab is hidden, or there is no browser. */
 function nextFrame(call: () => void): () => void {
-  const frame = requestAnimationFrame(once);
-  const timer = setTimeout(once, 250);
+  const frame = globalThis.requestAnimationFrame?.(once);
+  const timer = setTimeout(once, frame === undefined ? 16 : 250);
   function cancel() {
-    cancelAnimationFrame(frame);
+    if (frame !== undefined) cancelAnimationFrame(frame);
     clearTimeout(timer);
   }
   function once() {

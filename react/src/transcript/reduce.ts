@@ -1,9 +1,9 @@
 // The reducer: events and pages in, a transcript out. It is pure and keyed by what things are called, so that order,
 // repetition, cuts and resumes make no difference to what is durable.
-import { Batch } from "./batch";
-import { entryOfEvent, entryOfPage, richer } from "./entries";
-import { withPiece } from "./previews";
-import { compareSlots, slotOf } from "./slots";
+import { Batch } from "./batch.js";
+import { entryOfEvent, entryOfPage, richer } from "./entries.js";
+import { withPiece } from "./previews.js";
+import { compareSlots, slotOf } from "./slots.js";
 import type {
   EventData,
   ListedEntry,
@@ -13,7 +13,7 @@ import type {
   Transcript,
   TranscriptEntry,
   TranscriptTask,
-} from "./types";
+} from "./types.js";
 
 /** A transcript of which nothing was told. */
 export const emptyTranscript: Transcript = { entries: new Map(), runs: new Map() };

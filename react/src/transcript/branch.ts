@@ -1,6 +1,6 @@
 // The branch a run stands on: from the newest entry back to the root, as far as entries are loaded.
-import { compareSlots } from "./slots";
-import type { Transcript, TranscriptEntry } from "./types";
+import { compareSlots } from "./slots.js";
+import type { Transcript, TranscriptEntry } from "./types.js";
 
 /** Types of entries that stand on threads of their own, never in the conversation. */
 const ASIDE: ReadonlySet<string> = new Set(["tool_output"]);
