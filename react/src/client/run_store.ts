@@ -100,6 +100,7 @@ export class RunStore {
       const page = await entriesBefore(this.client, run, known.before, OLDER);
       this.page(page.items);
       this.older(run, { before: page.before, loading: false });
+      if (this.view.problem) this.change({ problem: null });
     } catch (error) {
       this.older(run, { before: known.before, loading: false });
       this.change({ problem: asProblem(error) });
