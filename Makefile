@@ -16,15 +16,17 @@ MCP_SERVERS := toolkit/tests/mcp/reference
 EXTERNAL_AGENTS := toolkit/tests/external/reference
 NODE_PLATFORM = $(shell node -p 'const r = process.report?.getReport().header; process.platform + "-" + process.arch + (process.platform !== "linux" ? "" : r?.glibcVersionRuntime ? "-gnu" : "-musl")')
 WEB := web
+# The package for other people's front ends. The console is built from its sources too.
+REACT := react
 # What the console is built into: a server that is built afterwards holds it.
 CONSOLE := server/console/index.html
-WEB_SOURCES := $(shell git ls-files -co --exclude-standard $(WEB)/src $(WEB)/public) $(addprefix $(WEB)/,index.html package-lock.json vite.config.ts)
+WEB_SOURCES := $(shell git ls-files -co --exclude-standard $(WEB)/src $(WEB)/public $(REACT)/src) $(addprefix $(WEB)/,index.html package-lock.json vite.config.ts)
 NODE_BUILD := $(NODE)/package-lock.json $(NODE)/tsconfig.json $(wildcard $(NODE)/ts/*.ts $(NODE)/ts/*/*.ts $(NODE)/scripts/*.mjs)
 FEATURES := --workspace --exclude flovyn-python --exclude flovyn-node
 # With these the packages that are built for tests, and the doc tests, share what the tests of Rust were built from.
 SHARED := --features flovyn-cli/as-tested
 
-.PHONY: help compiler screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy web web-test node node-test node-lts scenarios lives budgets kills build-python system
+.PHONY: help compiler screenshots node-suites setup demo test test-long simulate format lint fmt bench bench-instructions bench-server package packages version docs gen clean rust-build rust-test rust-test-to-f rust-test-from-g peers native python-test views evaluation openapi examples readme reference tidy web web-test react-test node node-test node-lts scenarios lives budgets kills build-python system
 
 help: ## Show the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -98,6 +100,11 @@ $(WEB)/node_modules/.installed: $(WEB)/package-lock.json
 	@cd $(WEB) && npm ci --silent
 	@touch $@
 
+$(REACT)/node_modules/.installed: $(REACT)/package-lock.json
+	@echo "==> tools of the React package into $(REACT)/node_modules"
+	@cd $(REACT) && npm ci --silent
+	@touch $@
+
 $(CONSOLE): $(WEB)/node_modules/.installed $(WEB_SOURCES)
 	@echo "==> building the console"
 	@cd $(WEB) && npm run --silent build -- --logLevel warn
@@ -149,7 +156,7 @@ test: compiler ## Lint, tidy and every suite
 	$(call beside,format system peers,rust-build)
 	$(call beside,rust-test,packages)
 	$(call beside,node-suites,python-test)
-	@$(MAKE) --no-print-directory web-test
+	@$(MAKE) --no-print-directory web-test react-test
 	$(call beside,scenarios readme,lives budgets kills views)
 	$(call beside,reference examples,evaluation openapi)
 	@echo "==> all suites passed"
@@ -209,6 +216,13 @@ web-test: system $(VENV)/.flovyn
 	@$(BIN)/python tests/openapi/document.py >target/openapi.json
 	@cd $(WEB) && npm run --silent api -- ../target/openapi.json && npm run --silent check && npm test --silent
 	@cd $(WEB) && FLOVYN_BIN=$(BIN)/flovyn FLOVYN_PYTHON=$(BIN)/python npm run --silent e2e
+
+# Hooks and chat against a server that is killed; then the package in an empty project, as others install it.
+react-test: $(VENV)/.flovyn $(REACT)/node_modules/.installed
+	@echo "==> suites of the React package"
+	@cd $(REACT) && npm run --silent check
+	@cd $(REACT) && FLOVYN_BIN=$(BIN)/flovyn FLOVYN_PYTHON=$(BIN)/python npm test --silent
+	@cd $(REACT) && npm run --silent prove
 
 # What touches the addon, again on the newest Node with long-term support.
 LTS_SUITES := agents aliases calls cancels durable ends families inline kill recipes retry shared threads toolkit values
@@ -296,12 +310,12 @@ bench-instructions: ## Count the instructions of one step in Rust, by callgrind
 bench-server: system ## Measure on PostgreSQL and through servers; writes benches/RESULTS-SERVER.md
 	@$(PYTHON) benches/run.py --server
 
-package: $(VENV)/.tools $(CONSOLE) $(NODE)/dist/.built ## Build wheel, sdist, npm tarballs and crates into dist/ and try each in an empty environment
+package: $(VENV)/.tools $(CONSOLE) $(NODE)/dist/.built $(REACT)/node_modules/.installed ## Build wheel, sdist, npm tarballs and crates into dist/ and try each in an empty environment
 	@$(BIN)/python packages/build.py
 	@$(BIN)/python packages/prove.py
 
 # The same with native parts that are quick to build. `make test` does it beside suites that wait for much of their time.
-native: $(VENV)/.flovyn $(NODE)/dist/.built
+native: $(VENV)/.flovyn $(NODE)/dist/.built $(REACT)/node_modules/.installed
 
 packages:
 	@nice -n 19 $(MAKE) --no-print-directory native
@@ -329,4 +343,5 @@ reference: $(VENV)/.flovyn $(NODE)/dist/.built
 	@$(BIN)/python scripts/public-types
 
 clean: ## Remove what was built
-	@rm -rf target $(VENV) dist $(WEB)/node_modules server/console/assets server/console/index.html $(addprefix $(NODE)/,node_modules native dist esm .examples)
+	@rm -rf target $(VENV) dist $(WEB)/node_modules server/console/assets server/console/index.html $(addprefix $(NODE)/,node_modules native dist esm .examples) \
+	  $(addprefix $(REACT)/,node_modules dist LICENSE)

@@ -1,6 +1,6 @@
 """Owns how packages are built into dist/: the wheel and its sdist, the npm tarballs, the crates.
 
-Usage: build.py [--profile release] [wheel] [sdist] [npm] [crates]     all of them without a name
+Usage: build.py [--profile release] [wheel] [sdist] [npm] [react] [crates]     all of them without a name
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from version import REPOSITORY, version
 
 DIST = REPOSITORY / "dist"
 NODE = REPOSITORY / "bindings-node"
+REACT = REPOSITORY / "react"
 #: What a package that is not for others is built with: all that the tests of Rust were built from is shared.
 SHARED = ("--features", "flovyn-cli/as-tested")
 CRATES = (
@@ -150,6 +151,13 @@ def npm(profile: str) -> Iterator[Path]:
     yield DIST / f"flovyn-sdk-{here}-{version()}.tgz"
 
 
+def react(_: str) -> Iterator[Path]:
+    """Pack the package for React. `make react-test` shows that what is packed works in another project."""
+    run("npm", "run", "--silent", "build", cwd=REACT)
+    run("npm", "pack", "--silent", "--pack-destination", DIST, cwd=REACT)
+    yield DIST / f"flovyn-react-{version()}.tgz"
+
+
 def crates(_: str) -> Iterator[Path]:
     """Pack the crates. That what is packed can be built is shown by prove.py, which builds it."""
     chosen = [word for crate in CRATES for word in ("-p", crate)]
@@ -159,7 +167,7 @@ def crates(_: str) -> Iterator[Path]:
         yield Path(shutil.copy(made, DIST))
 
 
-KINDS = {"wheel": wheel, "sdist": sdist, "npm": npm, "crates": crates}
+KINDS = {"wheel": wheel, "sdist": sdist, "npm": npm, "react": react, "crates": crates}
 
 
 def main() -> int:

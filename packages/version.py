@@ -17,7 +17,8 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 MANIFEST = REPOSITORY / "Cargo.toml"
 CHANGELOG = REPOSITORY / "CHANGELOG.md"
-NODE = REPOSITORY / "bindings-node"
+#: The npm packages that are published.
+NPM = (REPOSITORY / "bindings-node", REPOSITORY / "react")
 FORM = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?")
 
 
@@ -34,12 +35,11 @@ def write(new: str) -> None:
     old = version()
     manifest = MANIFEST.read_text().replace(f'version = "{old}"', f'version = "{new}"')
     MANIFEST.write_text(manifest)
-    for name in ("package.json", "package-lock.json"):
-        path = NODE / name
+    for path in (folder / name for folder in NPM for name in ("package.json", "package-lock.json")):
         text = path.read_text()
         facts = json.loads(text)
-        places = 2 if name == "package-lock.json" else 1
-        assert facts["version"] == old, f"{name} has version {facts['version']}, but {old} is expected"
+        places = 2 if path.name == "package-lock.json" else 1
+        assert facts["version"] == old, f"{path} has version {facts['version']}, but {old} is expected"
         path.write_text(text.replace(f'"version": "{old}"', f'"version": "{new}"', places))
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     changelog = CHANGELOG.read_text()

@@ -562,10 +562,13 @@ fn there_is_one_version() {
     }
     let python = fs::read_to_string(root().join("bindings-python/pyproject.toml")).expect("pyproject.toml");
     assert!(python.contains("dynamic = [\"version\"]"), "the Python package takes its version from the workspace");
-    for file in ["package.json", "package-lock.json"] {
-        let node = fs::read_to_string(root().join("bindings-node").join(file)).expect("the Node package is there");
-        let ours = node.lines().find_map(|line| line.trim().strip_prefix("\"version\": \""));
-        assert!(ours.is_some_and(|rest| rest.starts_with(&format!("{version}\""))), "{file} has another version");
+    for folder in ["bindings-node", "react"] {
+        for file in ["package.json", "package-lock.json"] {
+            let npm = fs::read_to_string(root().join(folder).join(file)).expect("the npm package is there");
+            let ours = npm.lines().find_map(|line| line.trim().strip_prefix("\"version\": \""));
+            let has_it = ours.is_some_and(|rest| rest.starts_with(&format!("{version}\"")));
+            assert!(has_it, "{folder}/{file} has another version");
+        }
     }
 }
 
