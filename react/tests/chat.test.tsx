@@ -11,7 +11,7 @@ let world: Processes;
 beforeAll(async () => {
   world = await Processes.open();
 });
-afterAll(() => world.close());
+afterAll(() => world?.close());
 afterEach(cleanup);
 
 const seconds = { timeout: 30_000, interval: 25 };

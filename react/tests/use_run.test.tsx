@@ -12,7 +12,7 @@ let world: Processes;
 beforeAll(async () => {
   world = await Processes.open();
 });
-afterAll(() => world.close());
+afterAll(() => world?.close());
 afterEach(cleanup);
 
 const seconds = { timeout: 20_000, interval: 25 };
