@@ -1,6 +1,5 @@
 // The conversation: calls with their results, approvals and children; and the wire, however it is cut.
-import { ServerSentReader } from "@flovyn/react/client";
-import { addressOf } from "@flovyn/react/client";
+import { addressOf, ServerSentReader } from "@flovyn/react/client";
 import { branchTo, conversationOf, emptyTranscript, isUndecided, leafOf, withPage } from "@flovyn/react/transcript";
 import type { CallBlock, ListedEntry, TranscriptEntry } from "@flovyn/react/transcript";
 import fc from "fast-check";
