@@ -7,7 +7,8 @@ export default defineConfig({
     environment: "node",
     // Servers and workers of several files would stand in each other's way on a small machine.
     fileParallelism: false,
-    testTimeout: 60_000,
+    // A busy machine is given time; what a test waits for comes, or never does.
+    testTimeout: 240_000,
     hookTimeout: 120_000,
   },
 });

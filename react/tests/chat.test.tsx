@@ -14,7 +14,7 @@ beforeAll(async () => {
 afterAll(() => world?.close());
 afterEach(cleanup);
 
-const seconds = { timeout: 30_000, interval: 25 };
+const seconds = { timeout: 90_000, interval: 25 };
 const log = () => screen.getByRole("log", { name: "Conversation" });
 const answers = () => within(log()).queryAllByRole("article", { name: "From the agent" });
 
@@ -45,7 +45,7 @@ describe("<Chat>", () => {
     const said = items.find((item) => item.role === "assistant")?.content.parts[0]?.text;
     expect(answers()[0]?.textContent).toBe(said);
     page.unmount();
-    await until("the stream ends", () => streams.open === 0, 2_000);
+    await until("the stream ends", () => streams.open === 0, 10_000);
   });
 
   it("folds what the model thought, and draws text as it is told to", async () => {
@@ -112,7 +112,7 @@ describe("<Chat>", () => {
     await waitFor(() => expect(from()).toHaveLength(1), seconds);
     await waitFor(() => expect(screen.getByRole("article", { name: "Being written" }).textContent).toContain("otters"), seconds);
     expect(screen.queryByRole("list", { name: "Not heard yet" })).toBeNull();
-    fireEvent.click(screen.getByRole("button", { name: "Stop" }));
+    fireEvent.click(await screen.findByRole("button", { name: "Stop" }, seconds));
     await world.status("chat-1", "WAITING");
     await waitFor(() => expect(screen.queryByRole("article", { name: "Being written" })).toBeNull(), seconds);
     expect(answers().length).toBeGreaterThan(1);

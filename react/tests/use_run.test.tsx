@@ -15,7 +15,7 @@ beforeAll(async () => {
 afterAll(() => world?.close());
 afterEach(cleanup);
 
-const seconds = { timeout: 20_000, interval: 25 };
+const seconds = { timeout: 90_000, interval: 25 };
 
 /** The agent's words of a run, as the API tells them when it has ended. */
 async function saidIn(id: string): Promise<string> {
@@ -50,15 +50,15 @@ describe("useRun", () => {
     await new Promise((resolve) => setTimeout(resolve, 100));
     expect(streams).toEqual({ opened: 1, open: 1 });
     page.unmount();
-    await until("the stream ends", () => streams.open === 0, 2_000);
+    await until("the stream ends", () => streams.open === 0, 10_000);
+    // What was written grew, and was never written anew.
+    const texts = seen.filter((text, index) => text !== seen[index - 1]);
+    for (const [index, text] of texts.slice(1).entries()) expect(text.startsWith(texts[index] ?? "")).toBe(true);
 
     // Coming back shows what there is, and goes on behind it.
     const again = render(shown(false));
     await waitFor(() => expect(again.getByTestId("first").textContent).toMatch(/^COMPLETED/), seconds);
     expect(again.getByTestId("first").textContent).toBe(`COMPLETED true ${await saidIn("story-1")}`);
-    // What was written grew, and was never written anew.
-    const texts = seen.filter((text, index) => text !== seen[index - 1]);
-    for (const [index, text] of texts.slice(1).entries()) expect(text.startsWith(texts[index] ?? "")).toBe(true);
   });
 
   it("loses and doubles nothing when the server is killed while it streams, and started again", async () => {

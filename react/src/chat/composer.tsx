@@ -9,9 +9,11 @@ export function Composer({ delivery }: { readonly delivery: Delivery }): ReactNo
   const { chat, labels } = useChat();
   const action = useAction();
   const [text, setText] = useState("");
-  const { run, pending } = chat;
+  const { run, pending, previews } = chat;
   if (!run || !canGoOn(run)) return null;
   const isHeard = hearsMessages(run);
+  // The stream is ahead of what the API has told of the run.
+  const isAtWork = run.status === "RUNNING" || previews.length > 0;
   const send = (event?: FormEvent) => {
     event?.preventDefault();
     const said = text.trim();
@@ -51,7 +53,7 @@ export function Composer({ delivery }: { readonly delivery: Delivery }): ReactNo
         />
       )}
       <div className="flovyn-buttons">
-        {run.status === "RUNNING" && (
+        {isAtWork && (
           <button type="button" className="flovyn-button" data-action="stop" onClick={stop}>
             {labels.stop}
           </button>
