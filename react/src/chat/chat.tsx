@@ -12,6 +12,7 @@ import type { ChatLabels } from "./labels.js";
 import { Log } from "./log.js";
 import { Notice } from "./notice.js";
 
+/** Says which run a chat shows, and how. */
 export interface ChatProps {
   /** The id of the run: its UUID, or the one it was started with. */
   readonly run: string;

@@ -1,5 +1,6 @@
 // What the chat says by itself, for pages in other languages.
 
+/** Says what the chat says by itself. */
 export interface ChatLabels {
   readonly conversation: string;
   readonly fromUser: string;
@@ -44,6 +45,7 @@ export interface ChatLabels {
   readonly effects: Readonly<Record<string, string>>;
 }
 
+/** Has the labels that a chat uses where it is given none. */
 export const englishLabels: ChatLabels = {
   conversation: "Conversation",
   fromUser: "From the user",

@@ -3,8 +3,10 @@ import type { FlovynClient } from "./client.js";
 import { ServerSentReader } from "./server_sent.js";
 import type { Sent } from "./server_sent.js";
 
+/** Says how a stream stands: it is asked for, read, asked for again, at its end, or refused by the server. */
 export type Connection = "connecting" | "live" | "reconnecting" | "ended" | "refused";
 
+/** Says which stream is followed, from where, and who is told. */
 export interface Following {
   readonly client: FlovynClient;
   /** The path of the stream below that of its org. */
@@ -21,6 +23,7 @@ const SILENCE_MS = 40_000;
 const SHORTEST_WAIT_MS = 400;
 const LONGEST_WAIT_MS = 8_000;
 
+/** Follows a stream until its end, a refusal, or its signal. It reconnects behind the last id that it has read. */
 export async function follow(following: Following): Promise<void> {
   let last = following.after;
   let wait = SHORTEST_WAIT_MS;

@@ -21,6 +21,7 @@ export interface OpenApproval extends OpenQuestion {
   readonly run: Run;
 }
 
+/** Has what the inbox knows at one moment. */
 export interface InboxState {
   /** The oldest first. */
   readonly open: readonly OpenApproval[];

@@ -25,6 +25,7 @@ const AWAY_MS = 2_000;
 /** How long a run is kept that nobody looks at. */
 const KEPT_MS = 60_000;
 
+/** Has what is known of a run at one moment. It is another object whenever something has changed. */
 export interface LiveRunState {
   /** Null until the server has told it. */
   readonly run: Run | null;
@@ -130,10 +131,14 @@ export class LiveRun {
 
   /** Ends the turn of the built-in agent: what is being written or run ends with what it has. */
   readonly interrupt = (): Promise<void> => this.steer(() => endTurn(this.client, this.id));
+  /** Asks the run to stop: at its next step, or at once with `hard`. */
   readonly stop = (mode: "graceful" | "hard" = "graceful"): Promise<void> => this.steer(() => stop(this.client, this.id, mode));
+  /** Lets a paused run go on. */
   readonly resume = (options: object = {}): Promise<void> => this.steer(() => resume(this.client, this.id, options));
+  /** Lets a run that has failed go on from its last commit. */
   readonly retry = (options: object = {}): Promise<void> => this.steer(() => retry(this.client, this.id, options));
 
+  /** Loads the entries before the oldest that is loaded. */
   readonly loadOlder = async (): Promise<void> => {
     if (this.state.run) await this.store?.loadOlder(this.state.run.id);
   };

@@ -4,6 +4,7 @@ import { runPath } from "./client.js";
 import type { FlovynClient } from "./client.js";
 import type { Entry, Listing } from "./types.js";
 
+/** Is a step back: some entries, and where those before them end. */
 export interface Page {
   readonly items: readonly Entry[];
   /** Pass it to `entriesBefore` for the page before; null at the beginning. */

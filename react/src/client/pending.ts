@@ -2,6 +2,7 @@
 import { compareSlots, leafOf, partsOf } from "../transcript/index.js";
 import type { Transcript, TranscriptEntry } from "../transcript/index.js";
 
+/** Is a message on its way to a run, or with the server and not heard. */
 export interface PendingMessage {
   /** Unique among the messages of a run. */
   readonly key: string;

@@ -29,6 +29,7 @@ export function unreachable(): Problem {
   return new Problem(0, "Unreachable", "The server does not answer.", "Check that it runs and that this computer reaches it; the page tries again by itself.");
 }
 
+/** Makes a `Problem` of whatever was thrown. */
 export function asProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
   if (error instanceof TypeError) return unreachable();

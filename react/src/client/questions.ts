@@ -7,6 +7,7 @@ import { newestEntries } from "./paging.js";
 import type { Listing, Run } from "./types.js";
 import { asksPerson } from "./waiting.js";
 
+/** Is a call that waits for a person. */
 export interface OpenQuestion {
   /** The call that is asked about; its `approval` or its `input` is open. */
   readonly block: CallBlock;

@@ -18,12 +18,14 @@ const OLDER = 200;
 /** A run with more entries than this is not streamed from its start. */
 const SHORT = 400;
 
+/** Says how far back the entries of a run are loaded. */
 export interface Older {
   /** Where the entries before begin; null at the beginning, undefined before anything is loaded. */
   readonly before: string | null | undefined;
   readonly loading: boolean;
 }
 
+/** Has what is read of a run at one moment. It is another object whenever something has changed. */
 export interface RunView {
   readonly transcript: Transcript;
   readonly connection: Connection;

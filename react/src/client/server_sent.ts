@@ -1,5 +1,6 @@
 // The wire of server-sent events: bytes in, events out, cut wherever the network cut them.
 
+/** Is one event as it was sent. */
 export interface Sent {
   readonly id: string;
   readonly type: string;

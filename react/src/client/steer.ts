@@ -2,9 +2,11 @@
 import { runPath } from "./client.js";
 import type { FlovynClient } from "./client.js";
 
-/** What the built-in agent calls the signals that it waits for. */
+/** What the built-in agent calls the signal that decides a call. */
 export const APPROVAL = "approval";
+/** What the built-in agent calls the signal that answers the questions of a server. */
 export const INPUT = "input";
+/** What the built-in agent calls the signal that says something to it. */
 export const USER_MESSAGE = "userMessage";
 
 /**
@@ -19,6 +21,7 @@ export interface Asked {
   readonly hash: string;
 }
 
+/** Says when a signal is heard, and what makes it one however often it is sent. */
 export interface SignalOptions {
   readonly delivery?: Delivery | undefined;
   /** With a key the signal is sent once, however often it is asked for; another value under the key is refused (409). */

@@ -1,6 +1,7 @@
 // What the REST API tells of a run, as far as this package reads it; the server's OpenAPI document has the rest.
 import type { ListedEntry } from "../transcript/index.js";
 
+/** Is where a run is in its life; the last three are ends. */
 export type RunStatus = "PENDING" | "RUNNING" | "WAITING" | "PAUSED" | "CANCELLING" | "COMPLETED" | "FAILED" | "CANCELLED";
 
 /** A run, as `GET …/agent-executions/{id}` and its lists tell it. */

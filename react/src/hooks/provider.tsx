@@ -6,6 +6,7 @@ import type { FlovynClient, FlovynOptions } from "../client/index.js";
 
 const ClientContext = createContext<FlovynClient | null>(null);
 
+/** Says which server is asked, and as whom. */
 export interface FlovynProviderProps extends FlovynOptions {
   /** A client that was made elsewhere; the other options are not read then. */
   readonly client?: FlovynClient;

@@ -4,11 +4,13 @@ import { inboxOf } from "../client/index.js";
 import type { FlovynClient, OpenApproval, Problem } from "../client/index.js";
 import { useFlovynClient } from "./provider.js";
 
+/** Says where `useApprovals` looks. */
 export interface UseApprovalsOptions {
   /** The client to use in place of the provider's. */
   readonly client?: FlovynClient | undefined;
 }
 
+/** Has what waits for a person, and what can be done about it. */
 export interface UseApprovals {
   /** The open questions, the oldest first: `block.approval` is to be decided, or `block.input` to be answered. */
   readonly approvals: readonly OpenApproval[];

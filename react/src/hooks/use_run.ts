@@ -6,6 +6,7 @@ import { conversationOfRun, inTheMaking } from "../transcript/index.js";
 import type { Block, Preview, Transcript } from "../transcript/index.js";
 import { useFlovynClient } from "./provider.js";
 
+/** Says where `useRun` looks. */
 export interface UseRunOptions {
   /** The client to use in place of the provider's. */
   readonly client?: FlovynClient | undefined;

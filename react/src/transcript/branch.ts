@@ -15,6 +15,7 @@ export function leafOf(transcript: Transcript, run: string): TranscriptEntry | n
   return leaf;
 }
 
+/** Is a line of entries, each the parent of the next. */
 export interface Branch {
   /** From the oldest to the newest. */
   readonly entries: readonly TranscriptEntry[];

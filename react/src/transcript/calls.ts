@@ -4,6 +4,7 @@ import type { Block, CallBlock } from "./conversation.js";
 import { compareSlots } from "./slots.js";
 import type { Preview, RunTranscript, TranscriptTask } from "./types.js";
 
+/** Is the task that does a call, with what it has streamed. */
 export interface AtWork {
   readonly task: TranscriptTask;
   readonly preview: Preview | undefined;

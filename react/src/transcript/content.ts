@@ -1,12 +1,16 @@
 // What entries say: messages of the built-in agent, and whatever else an agent appends, read without trusting its form.
 
+/** Is a value of JSON. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json };
+/** Is an object of which nothing is known. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
+/** Answers with the value where it is an object, and with null otherwise. */
 export function asObject(value: unknown): JsonObject | null {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonObject) : null;
 }
 
+/** Answers with the value where it is a text, and with null otherwise. */
 export function asText(value: unknown): string | null {
   return typeof value === "string" ? value : null;
 }
@@ -20,6 +24,7 @@ export interface MediaPart {
   readonly url: string | null;
 }
 
+/** Is a call of a tool, as the model wrote it. */
 export interface CallPart {
   readonly id: string;
   readonly name: string;
@@ -28,6 +33,7 @@ export interface CallPart {
   readonly raw: string | null;
 }
 
+/** Is what a call has come to, as the model is told it. */
 export interface ResultPart {
   readonly id: string;
   readonly name: string;
@@ -37,6 +43,7 @@ export interface ResultPart {
   readonly details: unknown;
 }
 
+/** Is a part of a message. */
 export type Part =
   | { readonly type: "text"; readonly text: string }
   | { readonly type: "thinking"; readonly text: string; readonly redacted: boolean }

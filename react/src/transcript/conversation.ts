@@ -31,6 +31,7 @@ interface Placed {
   readonly entry: TranscriptEntry;
 }
 
+/** Is one thing that a reader sees: a message, a thought, a call with all that is known of it, a note, or a value. */
 export type Block = Placed &
   (
     | { readonly kind: "message"; readonly role: string; readonly text: string; readonly media: readonly MediaPart[]; readonly facts: AnswerFacts | null }
@@ -49,6 +50,7 @@ export type Block = Placed &
     | { readonly kind: "value"; readonly value: unknown }
   );
 
+/** Is a call with its result, its approval, its questions and its child, as far as there are any. */
 export type CallBlock = Extract<Block, { kind: "call" }>;
 
 /** Entries that say nothing to a reader of the conversation; the tree of entries has them. */

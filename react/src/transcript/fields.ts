@@ -1,8 +1,10 @@
 // The fields of a question, from its JSON Schema: plain ones each by its kind, anything deeper as JSON.
 import { asObject, asText } from "./content.js";
 
+/** Has what is filled in, by the name of the field. */
 export type FormValues = Readonly<Record<string, string | boolean>>;
 
+/** Is a field of a form. */
 export interface Field {
   readonly name: string;
   readonly label: string;

@@ -1,6 +1,7 @@
 // A conversation as plain text, block by block: to be compared, or saved.
 import type { Block } from "./conversation.js";
 
+/** Writes the blocks of a conversation as one text. */
 export function plainTextOf(blocks: readonly Block[]): string {
   return blocks.map(textOf).filter(Boolean).join("\n\n");
 }
