@@ -32,7 +32,12 @@ describe("<Chat>", () => {
   it("shows an answer as it is written, and it stands once when the server was killed meanwhile", async () => {
     await world.start("story-1", "A long story about otters, please.");
     const { client, streams } = clientOf(world);
-    const page = show({ run: "story-1" }, client);
+    const drawn: string[] = [];
+    const draw = (text: string) => {
+      drawn.push(text);
+      return text;
+    };
+    const page = show({ run: "story-1", renderMarkdown: draw }, client);
     await waitFor(() => expect(screen.getByRole("article", { name: "Being written" }).textContent).toContain("crayfish"), seconds);
     await world.killServer();
     await waitFor(() => expect(screen.getByText(/The connection was lost/)).toBeTruthy(), seconds);
@@ -44,6 +49,9 @@ describe("<Chat>", () => {
     const { items } = await world.ask<{ items: { role: string; content: { parts: { text: string }[] } }[] }>("GET", "/agent-executions/story-1/messages");
     const said = items.find((item) => item.role === "assistant")?.content.parts[0]?.text;
     expect(answers()[0]?.textContent).toBe(said);
+    // What stands is not drawn again with each word that is written.
+    expect(new Set(drawn).size).toBeGreaterThan(50);
+    expect(drawn.filter((text) => text === "A long story about otters, please.").length).toBeLessThan(20);
     page.unmount();
     await until("the stream ends", () => streams.open === 0, 10_000);
   });

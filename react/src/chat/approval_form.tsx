@@ -13,7 +13,7 @@ interface ApprovalFormProps {
 }
 
 export function ApprovalForm({ call, asked, isOpen }: ApprovalFormProps): ReactNode {
-  const { chat, labels } = useChat();
+  const { actions, labels } = useChat();
   const action = useAction();
   const [isDenying, setDenying] = useState(false);
   const [reason, setReason] = useState("");
@@ -28,7 +28,7 @@ export function ApprovalForm({ call, asked, isOpen }: ApprovalFormProps): ReactN
   }
   if (!isOpen) return null;
   const decide = (approved: boolean) =>
-    void action.run(() => (approved ? chat.approve(call.id) : chat.deny(call.id, reason))).then((isDone) => {
+    void action.run(() => (approved ? actions.approve(call.id) : actions.deny(call.id, reason))).then((isDone) => {
       if (isDone) setSent(approved);
     });
   const onSubmit = (event: FormEvent) => {

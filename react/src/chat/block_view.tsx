@@ -73,7 +73,7 @@ function NoteView({ word, value }: { readonly word: string; readonly value: unkn
 
 /** A value that is not listed for its size: it is read when the reader wants to see it. */
 function DeferredView({ block }: { readonly block: Extract<Block, { kind: "deferred" }> }): ReactNode {
-  const { chat, labels } = useChat();
+  const { actions, labels } = useChat();
   const action = useAction();
   const size = block.entry.reference?.size ?? 0;
   return (
@@ -81,7 +81,7 @@ function DeferredView({ block }: { readonly block: Extract<Block, { kind: "defer
       <span>
         {block.entry.type}, {Math.ceil(size / 1024)} KiB
       </span>
-      <button type="button" className="flovyn-button" disabled={action.isBusy} onClick={() => void action.run(() => chat.loadEntry(block.entry.run, block.entry.id))}>
+      <button type="button" className="flovyn-button" disabled={action.isBusy} onClick={() => void action.run(() => actions.loadEntry(block.entry.run, block.entry.id))}>
         {labels.showValue}
       </button>
       {action.error !== null && <span role="alert">{action.error}</span>}

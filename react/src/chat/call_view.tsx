@@ -1,7 +1,6 @@
 // A call of a tool: what it is called with, what a person decides about it, what it prints, what it returns.
 import { memo } from "react";
 import type { ReactNode } from "react";
-import { canGoOn } from "../client/index.js";
 import type { RunQuestion } from "../client/index.js";
 import { asObject, asText, atWork, callStateOf, isOver, printedText } from "../transcript/index.js";
 import type { CallBlock, RunTranscript } from "../transcript/index.js";
@@ -15,19 +14,20 @@ interface CallViewProps {
   /** What is told of its run, for calls that have no result yet. */
   readonly told: RunTranscript | undefined;
   readonly ordinal: number;
+  readonly isOpenRun: boolean;
+  /** What its child asks. */
+  readonly questions: readonly RunQuestion[];
 }
 
 /** Names that calls are about, the telling ones first: for the one line that is always seen. */
 const ABOUT = ["command", "path", "file_path", "pattern", "query", "url", "task", "title", "name"];
 
-export const CallView = memo(function CallView({ block, told, ordinal }: CallViewProps): ReactNode {
-  const { chat, labels, renderCall } = useChat();
+export const CallView = memo(function CallView({ block, told, ordinal, isOpenRun, questions }: CallViewProps): ReactNode {
+  const { labels, renderCall } = useChat();
   const work = atWork(told, block, ordinal);
-  const isOpen = chat.run !== null && canGoOn(chat.run) && !(told && isOver(told));
-  const state = callStateOf(block, work, isOpen);
-  const { call, result, approval, input, child } = block;
+  const state = callStateOf(block, work, isOpenRun && !(told && isOver(told)));
+  const { call, result, approval, input } = block;
   const printed = work?.preview?.terminal.map((piece) => piece.text).join("") ?? "";
-  const questions = child === null ? [] : chat.questions.filter((question) => question.run === child);
   return (
     <section className="flovyn-call" data-tool={call.name} data-state={state} aria-label={call.name}>
       {renderCall?.(block) ?? (

@@ -5,7 +5,7 @@ import type { Delivery, FlovynClient } from "../client/index.js";
 import { useRun } from "../hooks/use_run.js";
 import type { CallBlock } from "../transcript/index.js";
 import { Composer } from "./composer.js";
-import { ChatContext } from "./context.js";
+import { ChatContext, LiveContext } from "./context.js";
 import type { ChatContextValue } from "./context.js";
 import { englishLabels } from "./labels.js";
 import type { ChatLabels } from "./labels.js";
@@ -40,17 +40,20 @@ export interface ChatProps {
  */
 export function Chat({ run, client, renderMarkdown, renderCall, labels, delivery = "next_step", isReadOnly = false, className }: ChatProps): ReactNode {
   const chat = useRun(run, { client });
+  const { approve, deny, answer, loadEntry } = chat;
   const value = useMemo<ChatContextValue>(
-    () => ({ chat, labels: labels ? { ...englishLabels, ...labels } : englishLabels, renderMarkdown, renderCall }),
-    [chat, labels, renderMarkdown, renderCall],
+    () => ({ actions: { approve, deny, answer, loadEntry }, labels: labels ? { ...englishLabels, ...labels } : englishLabels, renderMarkdown, renderCall }),
+    [approve, deny, answer, loadEntry, labels, renderMarkdown, renderCall],
   );
   return (
     <ChatContext.Provider value={value}>
-      <section className={className ? `flovyn-chat ${className}` : "flovyn-chat"} data-status={chat.status ?? undefined} data-connection={chat.connection}>
-        <Log key={run} />
-        <Notice />
-        {!isReadOnly && <Composer key={`${run} composer`} delivery={delivery} />}
-      </section>
+      <LiveContext.Provider value={chat}>
+        <section className={className ? `flovyn-chat ${className}` : "flovyn-chat"} data-status={chat.status ?? undefined} data-connection={chat.connection}>
+          <Log key={run} />
+          <Notice />
+          {!isReadOnly && <Composer key={`${run} composer`} delivery={delivery} />}
+        </section>
+      </LiveContext.Provider>
     </ChatContext.Provider>
   );
 }

@@ -3,10 +3,11 @@ import { useState } from "react";
 import type { FormEvent, KeyboardEvent, ReactNode } from "react";
 import { canGoOn, hearsMessages, isBuiltIn } from "../client/index.js";
 import type { Delivery } from "../client/index.js";
-import { useAction, useChat } from "./context.js";
+import { useAction, useChat, useLive } from "./context.js";
 
 export function Composer({ delivery }: { readonly delivery: Delivery }): ReactNode {
-  const { chat, labels } = useChat();
+  const { labels } = useChat();
+  const chat = useLive();
   const action = useAction();
   const [text, setText] = useState("");
   const { run, pending, previews } = chat;

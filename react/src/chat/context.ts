@@ -1,4 +1,5 @@
-// What the parts of a chat share: the run, how text is drawn, and what is said beside it.
+// What the parts of a chat share. What stays for as long as the run does is apart from what changes with each word that is written,
+// so that a conversation is not drawn anew for each.
 import { createContext, useCallback, useContext, useState } from "react";
 import type { ReactNode } from "react";
 import { asProblem } from "../client/index.js";
@@ -7,7 +8,8 @@ import type { CallBlock } from "../transcript/index.js";
 import type { ChatLabels } from "./labels.js";
 
 export interface ChatContextValue {
-  readonly chat: UseRun;
+  /** What is done to the run in place. */
+  readonly actions: Pick<UseRun, "approve" | "deny" | "answer" | "loadEntry">;
   readonly labels: ChatLabels;
   readonly renderMarkdown: ((text: string) => ReactNode) | undefined;
   readonly renderCall: ((block: CallBlock) => ReactNode) | undefined;
@@ -19,6 +21,15 @@ export function useChat(): ChatContextValue {
   const chat = useContext(ChatContext);
   if (!chat) throw new Error("This is drawn outside of a <Chat>.");
   return chat;
+}
+
+export const LiveContext = createContext<UseRun | null>(null);
+
+/** The run as it is at this moment: who uses it is drawn with each word that is written. */
+export function useLive(): UseRun {
+  const run = useContext(LiveContext);
+  if (!run) throw new Error("This is drawn outside of a <Chat>.");
+  return run;
 }
 
 /** Runs one action at a time, and keeps why the last one failed. */

@@ -9,7 +9,7 @@ import { useAction, useChat } from "./context.js";
 const TAKEN_UP_MS = 5_000;
 
 export function InputForm({ callId, asked }: { readonly callId: string; readonly asked: InputAsked }): ReactNode {
-  const { chat, labels } = useChat();
+  const { actions, labels } = useChat();
   const action = useAction();
   const questions = Object.entries(asked.questions).map(([key, value]) => ({ key, question: asObject(value) ?? {} }));
   const [values, setValues] = useState<Readonly<Record<string, FormValues>>>(() => Object.fromEntries(questions.map(({ key, question }) => [key, emptyValues(question["schema"])])));
@@ -21,7 +21,7 @@ export function InputForm({ callId, asked }: { readonly callId: string; readonly
     return () => clearTimeout(timer);
   }, [isSent]);
 
-  const send = (responses: Readonly<Record<string, unknown>>) => void action.run(() => chat.answer(callId, responses)).then(setSent);
+  const send = (responses: Readonly<Record<string, unknown>>) => void action.run(() => actions.answer(callId, responses)).then(setSent);
   const onSubmit = (event: FormEvent) => {
     event.preventDefault();
     const responses: Record<string, unknown> = {};

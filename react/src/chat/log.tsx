@@ -3,18 +3,21 @@
 import { useLayoutEffect, useRef } from "react";
 import type { ReactNode } from "react";
 import { canGoOn } from "../client/index.js";
+import type { RunQuestion } from "../client/index.js";
 import { ordinalOf } from "../transcript/index.js";
 import type { Preview } from "../transcript/index.js";
 import { BlockView, ThinkingView } from "./block_view.js";
 import { CallView, QuestionView } from "./call_view.js";
-import { useChat } from "./context.js";
+import { useChat, useLive } from "./context.js";
 import { Prose } from "./text.js";
 
 /** So near to the end, in pixels, the reader is taken along. */
 const NEAR = 60;
+const NONE: readonly RunQuestion[] = [];
 
 export function Log(): ReactNode {
-  const { chat, labels } = useChat();
+  const { labels } = useChat();
+  const chat = useLive();
   const { blocks, previews, questions, run, transcript } = chat;
   const told = run ? transcript.runs.get(run.id) : undefined;
   const shownChildren = new Set(blocks.flatMap((block) => (block.kind === "call" && block.child !== null ? [block.child] : [])));
@@ -46,7 +49,14 @@ export function Log(): ReactNode {
       )}
       {blocks.map((block, index) =>
         block.kind === "call" ? (
-          <CallView key={block.key} block={block} told={block.result ? undefined : told} ordinal={ordinalOf(blocks, index)} />
+          <CallView
+            key={block.key}
+            block={block}
+            told={block.result ? undefined : told}
+            ordinal={ordinalOf(blocks, index)}
+            isOpenRun={run !== null && canGoOn(run)}
+            questions={block.child === null ? NONE : questions.filter((question) => question.run === block.child)}
+          />
         ) : (
           <BlockView key={block.key} block={block} />
         ),

@@ -1,10 +1,11 @@
 // What is to be said of a run as a whole: that the connection was lost, that it is paused, that it failed.
 import type { ReactNode } from "react";
 import { waitingFor } from "../client/index.js";
-import { useAction, useChat } from "./context.js";
+import { useAction, useChat, useLive } from "./context.js";
 
 export function Notice(): ReactNode {
-  const { chat, labels } = useChat();
+  const { labels } = useChat();
+  const chat = useLive();
   const action = useAction();
   const { run, error, connection } = chat;
   const failure = action.error !== null && <p role="alert">{action.error}</p>;
