@@ -295,10 +295,11 @@ fmt: $(VENV)/.tools ## Format everything
 
 # ── measure, ship, document ──────────────────────────────────────────────────────────────────────────────────────────
 
-screenshots: ## Draw the pictures of docs/chat.md by driving the chat
+screenshots: system $(VENV)/.flovyn $(WEB)/node_modules/.installed ## Draw the chat into docs/screenshots and the console into target/screenshots
 	@FLOVYN_SCREENSHOTS=$(CURDIR)/docs/screenshots cargo test --quiet -p flovyn-cli --features as-tested --test chat -- \
 		draws_the_pictures
-	@echo "==> docs/screenshots"
+	@cd $(WEB) && SCREENSHOTS=$(CURDIR)/target/screenshots FLOVYN_BIN=$(BIN)/flovyn FLOVYN_PYTHON=$(BIN)/python npm run --silent e2e
+	@echo "==> docs/screenshots target/screenshots"
 
 bench: $(VENV)/.tools ## Measure us, the peers and the storage floor; writes benches/RESULTS.md
 	@$(PYTHON) benches/run.py

@@ -3,7 +3,7 @@ import { defineConfig } from "@playwright/test";
 
 export default defineConfig({
   testDir: "tests/browser",
-  testMatch: process.env.LOOK_URL ? "look.ts" : "*.spec.ts",
+  testMatch: process.env.SCREENSHOTS ? "screens.ts" : "*.spec.ts",
   outputDir: "test-results",
   workers: 1,
   // A busy machine is given time; what a test waits for comes, or never does.

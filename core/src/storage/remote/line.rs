@@ -3,7 +3,8 @@
 //! A server that is about to end announces on each connection that it takes no more calls there (GOAWAY). A call that
 //! was about to leave at that moment was never sent, and one that is not among those that the server still takes was
 //! not carried out. Both are sent again on the next connection. A call whose token was refused is sent again too, if the
-//! token has changed meanwhile.
+//! token has changed meanwhile. And a call may get into the line of a connection at the very moment in which that is taken
+//! down: nobody looks there any more, and nobody says so. Such a call is taken back after a while.
 
 use super::tokens::Credentials;
 use crate::sync::Mutex;
@@ -12,10 +13,10 @@ use futures::future::BoxFuture;
 use hyper::body::{Frame, SizeHint};
 use std::error::Error as _;
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderValue, Request, Response};
@@ -24,6 +25,10 @@ use tonic::transport::{Channel, Error};
 /// How often a call is tried that was not sent. The next connection may be to a server that is about to end too, and each such
 /// server may cost two tries: the call that it does not take, and one that gets in line before the connection is closed.
 const TRIES: u32 = 10;
+
+/// How long a call may wait until a connection begins to send it, before it gets in line anew. Each time it waits twice as long, for
+/// it may be that there are many before it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most bytes of a call's body that are kept until its answer begins, so that it can be sent again with another
 /// token.
@@ -66,12 +71,16 @@ impl Service<Request<Body>> for Line {
             let (mut head, body) = request.into_parts();
             let body = Lent::of(body);
             let mut header = credentials.header();
-            let (mut tries, mut is_renewed) = (1, false);
+            let (mut tries, mut is_renewed, mut patience) = (1, false, PATIENCE);
             loop {
                 Credentials::sign(&mut head.headers, header.as_ref());
-                body.lend();
-                let sent = channel.call(Request::from_parts(head.clone(), Body::new(body.clone())));
-                match sent.await {
+                let sent = channel.call(Request::from_parts(head.clone(), Body::new(body.lend())));
+                let Some(answer) = answer(sent, &body, patience).await else {
+                    patience *= 2;
+                    poll_fn(|cx| channel.poll_ready(cx)).await?;
+                    continue;
+                };
+                match answer {
                     Err(error) if tries < TRIES && was_not_sent(&error) && body.is_untouched() => tries += 1,
                     Err(error) if tries < TRIES && was_not_taken(&error) && body.is_whole() => tries += 1,
                     Ok(mut refusal) if is_refused(&refusal) => {
@@ -91,6 +100,16 @@ impl Service<Request<Body>> for Line {
                 poll_fn(|cx| channel.poll_ready(cx)).await?;
             }
         })
+    }
+}
+
+/// The answer of an attempt; none where no connection has begun to send it in all this time, and it was taken back.
+async fn answer<A>(sent: impl Future<Output = A>, body: &Lent, patience: Duration) -> Option<A> {
+    let mut sent = pin!(sent);
+    match tokio::time::timeout(patience, sent.as_mut()).await {
+        Ok(answer) => Some(answer),
+        Err(_) if body.take_back() => None,
+        Err(_) => Some(sent.await),
     }
 }
 
@@ -134,18 +153,13 @@ fn ask_again(refusal: &mut Response<Body>) {
 }
 
 /// The body of a call. It can be sent again if the last attempt has not begun to read it and earlier ones left all they
-/// read, or if all of it was kept. All copies read the same body.
-#[derive(Clone)]
+/// read, or if all of it was kept. All copies read the same body, and only that of the last attempt may.
 struct Lent {
-    lender: Arc<Lender>,
+    body: Arc<Mutex<Read>>,
+    /// The attempt that this copy is for.
+    attempt: u32,
     /// How many of the pieces that were read this copy has returned.
     given: usize,
-}
-
-struct Lender {
-    body: Mutex<Read>,
-    /// Whether the last attempt has begun to read.
-    begun: AtomicBool,
 }
 
 /// A body and what was read of it.
@@ -157,28 +171,44 @@ struct Read {
     ended: bool,
     /// Whether something was read that was not kept.
     spilled: bool,
+    /// The last attempt.
+    attempt: u32,
+    /// Whether the last attempt has begun to read.
+    begun: bool,
 }
 
 impl Lent {
     fn of(body: Body) -> Self {
-        let body = Read { body, pieces: Vec::new(), bytes: 0, ended: false, spilled: false };
-        Self { lender: Arc::new(Lender { body: Mutex::new(body), begun: AtomicBool::default() }), given: 0 }
+        let body = Read { body, pieces: Vec::new(), bytes: 0, ended: false, spilled: false, attempt: 0, begun: false };
+        Self { body: Arc::new(Mutex::new(body)), attempt: 0, given: 0 }
     }
 
-    /// Begins an attempt to send it.
-    fn lend(&self) {
-        self.lender.begun.store(false, Ordering::Release);
+    /// The copy for a further attempt to send it.
+    fn lend(&self) -> Self {
+        let mut read = self.body.lock();
+        read.next();
+        Self { body: self.body.clone(), attempt: read.attempt, given: 0 }
     }
 
     /// Whether the last attempt has read none of it, so that another one finds it as this one did.
     fn is_untouched(&self) -> bool {
-        !self.lender.begun.load(Ordering::Acquire) && !self.lender.body.lock().spilled
+        self.body.lock().is_untouched()
+    }
+
+    /// Ends the last attempt if it has read nothing, which is then true: it will read nothing any more.
+    fn take_back(&self) -> bool {
+        let mut read = self.body.lock();
+        let untouched = read.is_untouched();
+        if untouched {
+            read.next();
+        }
+        untouched
     }
 
     /// Whether all of it is kept and can be sent again. What nobody has read yet is read now, but a stream whose next
     /// piece is not there yet is not waited for.
     fn is_whole(&self) -> bool {
-        let mut read = self.lender.body.lock();
+        let mut read = self.body.lock();
         let mut context = Context::from_waker(Waker::noop());
         while !read.ended && !read.spilled {
             if !matches!(read.poll(&mut context), Poll::Ready(Some(Ok(_)) | None)) {
@@ -190,6 +220,16 @@ impl Lent {
 }
 
 impl Read {
+    /// Begins an attempt.
+    fn next(&mut self) {
+        self.attempt += 1;
+        self.begun = false;
+    }
+
+    fn is_untouched(&self) -> bool {
+        !self.begun && !self.spilled
+    }
+
     /// Reads the next frame, and keeps it while there is room.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
         let polled = hyper::body::Body::poll_frame(Pin::new(&mut self.body), cx);
@@ -217,9 +257,12 @@ impl hyper::body::Body for Lent {
     type Error = tonic::Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
-        let lender = self.lender.clone();
-        lender.begun.store(true, Ordering::Release);
-        let mut read = lender.body.lock();
+        let body = self.body.clone();
+        let mut read = body.lock();
+        if self.attempt != read.attempt {
+            return Poll::Ready(Some(Err(tonic::Status::cancelled("this attempt was given up; another one goes on"))));
+        }
+        read.begun = true;
         if let Some(piece) = read.pieces.get(self.given) {
             self.given += 1;
             return Poll::Ready(Some(Ok(Frame::data(piece.clone()))));
@@ -233,12 +276,12 @@ impl hyper::body::Body for Lent {
     }
 
     fn is_end_stream(&self) -> bool {
-        let read = self.lender.body.lock();
+        let read = self.body.lock();
         self.given >= read.pieces.len() && (read.ended || read.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        let read = self.lender.body.lock();
+        let read = self.body.lock();
         if read.bytes == 0 && !read.spilled { read.body.size_hint() } else { SizeHint::default() }
     }
 }

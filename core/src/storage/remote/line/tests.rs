@@ -41,27 +41,41 @@ fn read(copy: &mut Lent) -> Vec<Bytes> {
 #[test]
 fn a_call_is_given_again_as_it_was() {
     let body = lent(&[Some(5), Some(7)]);
+    let mut first = body.lend();
     assert!(body.is_untouched());
-    let first = read(&mut body.clone());
-    assert_eq!(first.iter().map(Bytes::len).collect::<Vec<_>>(), [5, 7]);
+    let said = read(&mut first);
+    assert_eq!(said.iter().map(Bytes::len).collect::<Vec<_>>(), [5, 7]);
     assert!(!body.is_untouched() && body.is_whole());
-    body.lend();
+    let mut second = body.lend();
     assert!(body.is_untouched());
-    assert_eq!(read(&mut body.clone()), first);
-    let mut half = lent(&[Some(5), Some(7)]);
+    assert_eq!(read(&mut second), said);
+    let half = lent(&[Some(5), Some(7)]);
     let mut context = Context::from_waker(Waker::noop());
-    assert!(matches!(Pin::new(&mut half.clone()).poll_frame(&mut context), Poll::Ready(Some(Ok(_)))));
-    assert!(half.is_whole() && read(&mut half) == first && half.is_end_stream());
+    assert!(matches!(Pin::new(&mut half.lend()).poll_frame(&mut context), Poll::Ready(Some(Ok(_)))));
+    let mut rest = half.lend();
+    assert!(half.is_whole() && read(&mut rest) == said && rest.is_end_stream());
 }
 
 #[test]
 fn what_is_large_or_has_more_to_say_is_not_whole() {
     let large = lent(&[Some(KEPT), Some(1)]);
-    assert_eq!(read(&mut large.clone()).len(), 2);
+    assert_eq!(read(&mut large.lend()).len(), 2);
     assert!(!large.is_whole());
     large.lend();
     assert!(!large.is_untouched(), "what was read is not there any more");
     assert!(!lent(&[Some(1), None]).is_whole());
+}
+
+#[test]
+fn an_attempt_that_was_taken_back_reads_nothing() {
+    let body = lent(&[Some(5), Some(7)]);
+    let mut late = body.lend();
+    assert!(body.take_back());
+    let mut next = body.lend();
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(matches!(Pin::new(&mut late).poll_frame(&mut context), Poll::Ready(Some(Err(_)))));
+    assert!(body.is_untouched() && read(&mut next).len() == 2);
+    assert!(!body.take_back(), "it is being sent");
 }
 
 /// The payload of the next frame of a kind on a connection that a client has opened; other frames are passed over.
