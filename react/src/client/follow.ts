@@ -11,12 +11,17 @@ export interface Following {
   readonly client: FlovynClient;
   /** The path of the stream below that of its org. */
   readonly path: string;
-  /** The id of the event behind which to begin; empty for the start. */
+  /** The id of the event behind which to begin; empty for the start, `LATEST` for what happens from now on. */
   readonly after: string;
   readonly signal: AbortSignal;
+  /** Where the stream stands: the id to begin behind another time. */
+  onPosition(id: string): void;
   onEvents(events: readonly Sent[]): void;
   onConnection(connection: Connection): void;
 }
+
+/** Stands for all that has happened so far, in place of an event's id. */
+export const LATEST = "latest";
 
 /** A quiet stream sends a comment every 15 s; one that sends nothing for so long is gone. */
 const SILENCE_MS = 40_000;
@@ -32,6 +37,7 @@ export async function follow(following: Following): Promise<void> {
     const outcome = await once(following, last, (id) => {
       last = id;
       wait = SHORTEST_WAIT_MS;
+      following.onPosition(id);
     });
     if (following.signal.aborted) return;
     if (outcome !== "cut") {
@@ -51,8 +57,10 @@ async function once(following: Following, last: string, onRead: (id: string) => 
   let silence = setTimeout(stop, SILENCE_MS);
   try {
     const headers: Record<string, string> = { Accept: "text/event-stream" };
-    if (last) headers["Last-Event-ID"] = last;
-    const response = await following.client.fetch(following.path, { headers, cache: "no-store", signal: request.signal });
+    const isNow = last === LATEST;
+    if (last && !isNow) headers["Last-Event-ID"] = last;
+    const path = isNow ? `${following.path}?after=${LATEST}` : following.path;
+    const response = await following.client.fetch(path, { headers, cache: "no-store", signal: request.signal });
     if (response.status === 204) return "ended";
     if (response.status >= 400 && response.status < 500 && response.status !== 429 && response.status !== 408) return "refused";
     if (!response.ok || !response.body) return "cut";
@@ -66,9 +74,8 @@ async function once(following: Following, last: string, onRead: (id: string) => 
       clearTimeout(silence);
       silence = setTimeout(stop, SILENCE_MS);
       const events = wire.read(decoder.decode(value, { stream: true }));
-      if (!events.length) continue;
-      onRead(events.at(-1)?.id ?? last);
-      following.onEvents(events);
+      if (wire.lastId) onRead(wire.lastId);
+      if (events.length) following.onEvents(events);
     }
   } catch {
     return "cut";

@@ -30,7 +30,7 @@ export async function runsThatAsk<R extends Run = Run>(client: FlovynClient): Pr
 /** The questions of a run that nobody has answered. They can only be others when the run has gone on. */
 export async function openQuestions(client: FlovynClient, run: Run): Promise<readonly OpenQuestion[]> {
   if (!run.leaf) return [];
-  const page = await newestEntries(client, run.id, run.leaf, LOOKED_AT);
+  const page = await newestEntries(client, run.id, LOOKED_AT);
   const transcript = withPage(emptyTranscript, page.items);
   return questionsIn(conversationOf(branchTo(transcript, leafOf(transcript, run.id)).entries));
 }

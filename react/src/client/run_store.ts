@@ -3,10 +3,10 @@ import { emptyTranscript, isOver, withEvents, withPage } from "../transcript/ind
 import type { ListedEntry, ServerEvent, Transcript } from "../transcript/index.js";
 import { runPath } from "./client.js";
 import type { FlovynClient } from "./client.js";
-import { follow } from "./follow.js";
+import { LATEST, follow } from "./follow.js";
 import type { Connection } from "./follow.js";
 import { entriesBefore, newestEntries, wholeBranch } from "./paging.js";
-import { lastPosition } from "./position.js";
+import type { Page } from "./paging.js";
 import { asProblem } from "./problem.js";
 import type { Problem } from "./problem.js";
 import type { Sent } from "./server_sent.js";
@@ -120,12 +120,10 @@ export class RunStore {
       if (run.forkedFrom) {
         await wholeBranch(this.client, run.id, (items) => this.page(items));
         this.older(run.id, { before: null, loading: false });
-      } else if (run.leaf) {
-        const page = await newestEntries(this.client, run.id, run.leaf, FIRST);
+      } else {
+        const page = await newestEntries(this.client, run.id, FIRST);
         this.page(page.items);
         this.older(run.id, { before: page.before, loading: false });
-      } else {
-        this.older(run.id, { before: null, loading: false });
       }
       if (this.view.problem) this.change({ problem: null });
     } catch (error) {
@@ -141,20 +139,23 @@ export class RunStore {
     if (this.streaming || !this.isWanted) return;
     this.streaming = true;
     const path = `${runPath(run.id)}/stream/consolidated`;
-    let after = this.lastId;
     const place = Number((run.leaf && this.view.transcript.entries.get(run.leaf)?.op.split("-")[1]) ?? 0);
-    try {
-      if (after === "" && (place > SHORT || run.segment > SHORT / 10)) after = String(await lastPosition(this.client, path, place + run.segment, signal));
-    } catch {
-      after = "";
-    }
+    const isLong = place > SHORT || run.segment > SHORT / 10;
+    let isBehind = !this.lastId && isLong;
     await follow({
       client: this.client,
       path,
-      after,
+      after: isBehind ? LATEST : this.lastId,
       signal,
+      onPosition: (id) => {
+        this.lastId = id;
+      },
       onEvents: (events) => this.receive(events),
       onConnection: (connection) => {
+        if (connection === "live" && isBehind) {
+          isBehind = false;
+          void this.catchUp(run.id);
+        }
         this.change({ connection });
         this.told.onConnection?.(connection);
       },
@@ -163,8 +164,22 @@ export class RunStore {
     if (!signal.aborted) this.streaming = false;
   }
 
+  /** Reads the newest entries until one is known: those that came between the first page and the stream. */
+  private async catchUp(run: string): Promise<void> {
+    try {
+      let before: string | null = null;
+      do {
+        const page: Page = await entriesBefore(this.client, run, before, OLDER);
+        const isKnown = page.items.some((item) => this.view.transcript.entries.has(item.id));
+        this.page(page.items);
+        before = isKnown ? null : page.before;
+      } while (before !== null);
+    } catch (error) {
+      this.change({ problem: asProblem(error) });
+    }
+  }
+
   private receive(events: readonly Sent[]): void {
-    this.lastId = events.at(-1)?.id ?? this.lastId;
     for (const event of events) {
       try {
         this.waiting.push({ id: event.id, type: event.type, data: JSON.parse(event.data) as ServerEvent["data"] });

@@ -9,6 +9,8 @@ export interface Sent {
 
 /** Reads a stream piece by piece; what is not complete waits for the next piece. */
 export class ServerSentReader {
+  /** The id of the last event that was complete, or the last id that came without an event. */
+  lastId = "";
   private rest = "";
   private id = "";
   private type = "";
@@ -31,6 +33,7 @@ export class ServerSentReader {
   private line(line: string, events: Sent[]): void {
     if (line === "") {
       if (this.lines.length) events.push({ id: this.id, type: this.type || "message", data: this.lines.join("\n") });
+      this.lastId = this.id;
       this.type = "";
       this.lines = [];
       return;
