@@ -47,20 +47,32 @@ impl Following {
     ///
     /// Errors: `ExecutionNotFound`.
     pub async fn latest(storage: &dyn Storage, org: OrgId, run: ExecutionId) -> Result<String> {
-        let (mut text, mut run) = (String::new(), run);
+        let (mut text, mut last, mut is_over) = (String::new(), run, true);
         loop {
-            let last = storage.last_event(org, run).await?;
-            let execution = storage.execution(org, run).await?;
-            let next = execution.handed_to.filter(|_| !execution.status.is_terminal());
-            let handoff = match next {
-                Some(_) => handoff_until(storage, org, run, last).await?,
+            let standing = async {
+                let told = storage.last_event(org, last).await?;
+                let execution = storage.execution(org, last).await?;
+                Ok((told, execution.status.is_terminal(), execution.handed_to))
+            };
+            let (told, has_ended, handed_to) = match standing.await {
+                // A successor that was removed has nothing more to tell.
+                Err(gone) if last != run && Error::code(&gone) == Code::ExecutionNotFound => (0, true, None),
+                standing => standing?,
+            };
+            is_over &= has_ended;
+            let next = match handed_to {
+                Some(_) => handoff_until(storage, org, last, told).await?,
                 None => None,
             };
-            let (at, next) = handoff.map_or((last, None), |(number, to)| (number, Some(to)));
             // Writing to a text cannot fail.
-            let _ = write!(text, "{}{at}", if text.is_empty() { "" } else { ">" });
+            let _ = match next {
+                Some((number, _)) => write!(text, "{number}>"),
+                None => write!(text, "{told}"),
+            };
             match next {
-                Some(to) => run = to,
+                Some((_, to)) => last = to,
+                // The end of the run comes behind all of its successors.
+                None if is_over => return Ok(storage.last_event(org, run).await?.to_string()),
                 None => return Ok(text),
             }
         }
