@@ -155,8 +155,7 @@ test simulate: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY
 test: compiler ## Lint, tidy and every suite
 	$(call beside,format system peers,rust-build)
 	$(call beside,rust-test,packages)
-	$(call beside,node-suites,python-test)
-	@$(MAKE) --no-print-directory web-test react-test
+	$(call beside,node-suites web-test react-test,python-test)
 	$(call beside,scenarios readme,lives budgets kills views)
 	$(call beside,reference examples,evaluation openapi)
 	@echo "==> all suites passed"
