@@ -1,12 +1,15 @@
-//! A host that says that its code is quiet while an outcome is on its way to it (rule 5).
+//! A host that says that its code is quiet while an outcome is on its way to it (rule 5), or whose code calls while its copy is put
+//! away.
 
 use flovyn_core::Payload;
 use flovyn_core::client::StartOptions;
+use flovyn_core::error::Code;
 use flovyn_core::journal::{Call, MachineConfig, OpRef, Outside};
 use flovyn_core::model::{ClaimedTask, Delivery, Status};
+use flovyn_core::payload::Digest;
 use flovyn_core::runtime::Runtime;
 use flovyn_core::session::{HostEffect, Port, Session};
-use flovyn_core::worker::{Host, Ticket, WorkerOptions};
+use flovyn_core::worker::{Host, Ticket, Worker, WorkerOptions};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -38,14 +41,18 @@ impl Port for Rings {
     }
 }
 
-/// A run whose code awaits two signals, with what rings when something is there for it.
-async fn awaits_two(runtime: &Runtime) -> (Arc<Session>, [OpRef; 2], UnboundedReceiver<()>) {
+/// The copy of a run, and the worker that has it.
+async fn handed(runtime: &Runtime) -> (Worker, Arc<Session>) {
     let (tell, mut told) = unbounded_channel();
     let options = WorkerOptions { max_parked: 0, ..WorkerOptions::default() };
-    runtime.worker(Arc::new(Handed(tell)), options).await.unwrap();
-    let client = runtime.client();
-    client.start("handed", Payload::null(), StartOptions::default()).await.unwrap();
-    let session = told.recv().await.unwrap();
+    let worker = runtime.worker(Arc::new(Handed(tell)), options).await.unwrap();
+    runtime.client().start("handed", Payload::null(), StartOptions::default()).await.unwrap();
+    (worker, told.recv().await.unwrap())
+}
+
+/// A run whose code awaits two signals, with what rings when something is there for it.
+async fn awaits_two(runtime: &Runtime) -> (Arc<Session>, [OpRef; 2], UnboundedReceiver<()>) {
+    let (_, session) = handed(runtime).await;
     let (ring, rings) = unbounded_channel();
     session.connect(Arc::new(Rings(ring)));
     let ops = ["a", "b"].map(|name| {
@@ -89,5 +96,31 @@ async fn rule_05_code_is_not_quiet_while_an_outcome_is_on_its_way() {
         assert_ne!(handle.status().await.unwrap(), Status::Waiting, "it has something to do");
         session.settle(true, Some(Outside::Nothing));
         assert_eq!(delivered(&session), [b]);
+    }
+}
+
+/// However a call falls beside the end of its copy, it is told that the copy was put away: a run that goes on has not ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_beside_the_end_of_its_copy_is_suspended() {
+    for round in 0..40 {
+        let runtime = Runtime::open(&format!("memory:beside-{round}")).await.unwrap();
+        let (worker, session) = handed(&runtime).await;
+        let callers = [(); 4].map(|()| {
+            let session = session.clone();
+            std::thread::spawn(move || {
+                let name: Arc<str> = "once".into();
+                loop {
+                    // It is one op, however often it is begun.
+                    if let Err(error) = session.once_begin(&name, Digest::default()) {
+                        return error;
+                    }
+                }
+            })
+        });
+        worker.close(Duration::ZERO).await.unwrap();
+        for caller in callers {
+            let error = caller.join().unwrap();
+            assert_eq!(error.code(), Code::Suspended, "round {round}: {error}");
+        }
     }
 }

@@ -14,7 +14,7 @@ export interface Streams {
 export function clientOf(world: Processes): { client: FlovynClient; streams: Streams } {
   const streams: Streams = { opened: 0, open: 0 };
   const counting: typeof fetch = async (input, init) => {
-    if (!String(input).endsWith("/stream/consolidated")) return fetch(input, init);
+    if (!String(input).includes("/stream/consolidated")) return fetch(input, init);
     streams.opened += 1;
     streams.open += 1;
     init?.signal?.addEventListener("abort", () => (streams.open -= 1), { once: true });

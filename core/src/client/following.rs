@@ -52,11 +52,11 @@ impl Following {
             let standing = async {
                 let told = storage.last_event(org, last).await?;
                 let execution = storage.execution(org, last).await?;
-                Ok((told, execution.status.is_terminal(), execution.handed_to))
+                Ok::<_, Error>((told, execution.status.is_terminal(), execution.handed_to))
             };
             let (told, has_ended, handed_to) = match standing.await {
                 // A successor that was removed has nothing more to tell.
-                Err(gone) if last != run && Error::code(&gone) == Code::ExecutionNotFound => (0, true, None),
+                Err(gone) if last != run && gone.code() == Code::ExecutionNotFound => (0, true, None),
                 standing => standing?,
             };
             is_over &= has_ended;

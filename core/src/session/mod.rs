@@ -28,7 +28,7 @@ use crate::payload::{Content, ContentHash, Digest, Payload, RowOf};
 use crate::storage::stored::Room;
 use crate::storage::{ClaimRequest, Storage};
 use crate::streaming::Chunks;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::tracer::{Activation, Tracer};
 use bytes::Bytes;
 pub(crate) use conversations::Conversations;
@@ -314,7 +314,7 @@ impl Session {
             _ => None,
         };
         let named = self.trace.is_on().then(|| traces::named(&call));
-        let mut inner = self.inner.lock();
+        let mut inner = self.open()?;
         let parent = entry.as_ref().and_then(|entry| inner.machine.leaf(&entry.thread));
         let called = inner.machine.call(call, once)?;
         if let (Some(mut entry), Some(id), false) = (entry, called.entry, called.recorded) {
@@ -331,14 +331,12 @@ impl Session {
 
     /// Asks a question about the outside. The answer is recorded (rule 6).
     pub fn read(&self, question: Question, once: Option<&Arc<str>>) -> Result<Answer> {
-        self.check_open()?;
-        self.inner.lock().machine.read(question, once)
+        self.open()?.machine.read(question, once)
     }
 
     /// Begins an await. Its outcome comes as `HostEffect::Deliver`.
     pub fn await_op(&self, op: OpRef) -> Result<()> {
-        self.check_open()?;
-        self.inner.lock().machine.await_op(op)
+        self.open()?.machine.await_op(op)
     }
 
     /// Whether an op's outcome was handed over before.
@@ -355,22 +353,21 @@ impl Session {
 
     /// Begins a `once`.
     pub fn once_begin(&self, name: &Arc<str>, digest: Digest) -> Result<OnceBegin> {
-        self.check_open()?;
-        self.inner.lock().machine.once_begin(name, digest)
+        self.open()?.machine.once_begin(name, digest)
     }
 
     /// Ends a `once` with its result. The caller awaits the op before it goes on.
     pub fn once_end(&self, name: &Arc<str>, digest: Digest, value: Payload) -> Result<OpRef> {
         self.check_open()?;
         value.check_size(self.max_payload)?;
-        self.inner.lock().machine.once_end(name, digest, value)
+        self.open()?.machine.once_end(name, digest, value)
     }
 
     /// Saves a state and ends the segment; `OpRef::CHECKPOINT` is handed `Done` once it is durable.
     pub fn checkpoint(&self, state: Payload, metadata: String) -> Result<()> {
         self.check_open()?;
         state.check_size(self.max_payload)?;
-        self.inner.lock().machine.checkpoint(state, metadata)
+        self.open()?.machine.checkpoint(state, metadata)
     }
 
     /// Ends the run.
@@ -425,14 +422,16 @@ impl Session {
         self.inner.lock().effects.drain(..).collect()
     }
 
+    /// What a call of the code works on. A machine that takes nothing more belongs to a copy that was put away, or is about to be:
+    /// the code is told that, and not that the run has ended, however the call falls beside it.
+    fn open(&self) -> Result<MutexGuard<'_, Inner>> {
+        let inner = self.inner.lock();
+        self.check_open()?;
+        if inner.machine.is_over() { Err(put_away()) } else { Ok(inner) }
+    }
+
     fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(
-                Code::Suspended,
-                "this copy of the run was put away; it goes on from its journal elsewhere",
-            ));
-        }
-        Ok(())
+        if self.closed.load(Ordering::Acquire) { Err(put_away()) } else { Ok(()) }
     }
 
     /// From now on every commit reaches the store, and those before it with the next one: the op of this call is durable
@@ -495,6 +494,10 @@ impl Session {
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
+}
+
+fn put_away() -> Error {
+    Error::new(Code::Suspended, "this copy of the run was put away; it goes on from its journal elsewhere")
 }
 
 #[allow(clippy::disallowed_methods)]

@@ -7,6 +7,7 @@ import { LATEST, follow } from "./follow.js";
 import type { Connection } from "./follow.js";
 import { entriesBefore, newestEntries, wholeBranch } from "./paging.js";
 import type { Page } from "./paging.js";
+import { patiently } from "./patience.js";
 import { asProblem } from "./problem.js";
 import type { Problem } from "./problem.js";
 import type { Sent } from "./server_sent.js";
@@ -56,6 +57,8 @@ export class RunStore {
   /** Whether somebody looks at it. */
   private isWanted = false;
   private readonly loading = new Map<string, Promise<void>>();
+  /** Whether entries may be missing that came between the first page and the stream. */
+  private isBehind = false;
   /** The id of the last event, for a stream that begins again because the run does. */
   private lastId = "";
 
@@ -141,21 +144,19 @@ export class RunStore {
     const path = `${runPath(run.id)}/stream/consolidated`;
     const place = Number((run.leaf && this.view.transcript.entries.get(run.leaf)?.op.split("-")[1]) ?? 0);
     const isLong = place > SHORT || run.segment > SHORT / 10;
-    let isBehind = !this.lastId && isLong;
+    const after = this.lastId || (isLong ? LATEST : "");
+    this.isBehind ||= after === LATEST;
     await follow({
       client: this.client,
       path,
-      after: isBehind ? LATEST : this.lastId,
+      after,
       signal,
       onPosition: (id) => {
         this.lastId = id;
       },
       onEvents: (events) => this.receive(events),
       onConnection: (connection) => {
-        if (connection === "live" && isBehind) {
-          isBehind = false;
-          void this.catchUp(run.id);
-        }
+        if (connection === "live" && this.isBehind) void this.catchUp(run.id);
         this.change({ connection });
         this.told.onConnection?.(connection);
       },
@@ -169,12 +170,15 @@ export class RunStore {
     try {
       let before: string | null = null;
       do {
-        const page: Page = await entriesBefore(this.client, run, before, OLDER);
+        const from: string | null = before;
+        const page: Page = await patiently(() => entriesBefore(this.client, run, from, OLDER));
         const isKnown = page.items.some((item) => this.view.transcript.entries.has(item.id));
         this.page(page.items);
         before = isKnown ? null : page.before;
       } while (before !== null);
+      this.isBehind = false;
     } catch (error) {
+      // It is tried again as soon as the stream is read again.
       this.change({ problem: asProblem(error) });
     }
   }
