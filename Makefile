@@ -155,7 +155,7 @@ test simulate: export CLIPPY_ARGS = -D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY
 test: compiler ## Lint, tidy and every suite
 	$(call beside,format system peers,rust-build)
 	$(call beside,rust-test,packages)
-	$(call beside,node-suites web-test react-test,python-test)
+	$(call beside,web-test react-test,python-test node-suites)
 	$(call beside,scenarios readme,lives budgets kills views)
 	$(call beside,reference examples,evaluation openapi)
 	@echo "==> all suites passed"
@@ -195,10 +195,11 @@ rust-test-from-g:
 	@cargo test $(FEATURES) --features flovyn-core/testing --quiet --test '[g-z]*'
 	@cargo test $(FEATURES) $(SHARED) --quiet --doc
 
+# Much of a test is waiting: three processes fill two cores, beside the browser's suites too.
 python-test: $(VENV)/.flovyn
 	@echo "==> Python suites"
 	@cd bindings-python && $(BIN)/pyright --project pyproject.toml
-	@cd bindings-python && $(BIN)/python -m pytest -q tests
+	@cd bindings-python && $(BIN)/python -m pytest -q -n 3 --dist loadfile tests
 
 node-test: system $(NODE)/dist/.built
 	@echo "==> TypeScript suites"
