@@ -156,17 +156,20 @@ pub(crate) struct Dev {
     #[arg(long, value_name = "PATH")]
     pub token_file: Option<std::path::PathBuf>,
     #[command(flatten)]
-    pub proxy: Proxy,
+    pub callers: Callers,
     #[command(flatten)]
     pub log: Log,
 }
 
-/// What stands in front of a server on this machine.
+/// Who else may call a server.
 #[derive(Debug, Args)]
-pub(crate) struct Proxy {
+pub(crate) struct Callers {
     /// A name that a proxy on this machine is called by, so that HTTP on loopback answers to it too; may be given several times
     #[arg(long = "public-host", value_name = "NAME")]
     pub public_hosts: Vec<String>,
+    /// The origin of another front end, whose pages may call with a token, such as http://localhost:3000; may be given several times
+    #[arg(long = "cors-origin", value_name = "ORIGIN")]
+    pub cors_origins: Vec<String>,
 }
 
 /// How a process that serves tells what it does.
@@ -183,7 +186,7 @@ pub(crate) struct Server {
     #[arg(long, value_name = "FILE")]
     pub config: std::path::PathBuf,
     #[command(flatten)]
-    pub proxy: Proxy,
+    pub callers: Callers,
     #[command(flatten)]
     pub log: Log,
 }

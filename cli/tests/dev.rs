@@ -253,6 +253,19 @@ fn a_proxy_of_this_machine_is_named_on_the_command_line() {
     assert!(status == 403 && told.contains("--public-host three.example.com"), "{told}");
 }
 
+#[test]
+fn a_front_end_of_another_origin_is_named_on_the_command_line() {
+    let named = Dev::start_with("memory:", &["--cors-origin", "http://localhost:3000"]);
+    let ready = |origin: &str| {
+        ask(&named.serving.http, "/_/ready", &["host: localhost", &format!("origin: {origin}")]).unwrap()
+    };
+    assert_eq!((ready("http://localhost:3000").0, ready("http://localhost:3001").0), (200, 403));
+    let args = ["--db", "memory:", "--grpc-port", "0", "--http-port", "0", "--cors-origin", "localhost:3000"];
+    let wrong = dev(named.folder.path(), &args).output().unwrap();
+    let told = String::from_utf8_lossy(&wrong.stderr);
+    assert!(!wrong.status.success() && told.contains("is no origin") && told.contains("--cors-origin"), "{told}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_too_often_for_its_developer() {
     let dev = Dev::start("memory:");

@@ -29,6 +29,8 @@ pub struct Config {
     /// Names that a proxy on this machine is called by: `["agents.example.com"]`. A server whose HTTP listens on loopback answers
     /// those who call it so, too.
     pub public_hosts: Vec<String>,
+    /// Origins of other front ends, whose pages may call this server from a browser with a token: `https://app.example.com`.
+    pub cors_origins: Vec<String>,
     /// Where `GET /metrics` listens, for whoever can reach it: no token is asked. Without it those who have a token are told, on
     /// the port of HTTP.
     pub metrics: Option<SocketAddr>,
@@ -76,6 +78,7 @@ impl Default for Config {
             drain: "5s".to_owned(),
             plaintext: false,
             public_hosts: Vec::new(),
+            cors_origins: Vec::new(),
             metrics: None,
             nats: None,
             nats_prefix: "flovyn".to_owned(),
@@ -128,6 +131,7 @@ impl Config {
             ("http", self.http != other.http),
             ("plaintext", self.plaintext != other.plaintext),
             ("public_hosts", self.public_hosts != other.public_hosts),
+            ("cors_origins", self.cors_origins != other.cors_origins),
             ("metrics", self.metrics != other.metrics),
             ("nats", self.nats != other.nats),
             ("nats_prefix", self.nats_prefix != other.nats_prefix),

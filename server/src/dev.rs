@@ -29,6 +29,8 @@ pub struct DevOptions {
     pub token_file: Option<PathBuf>,
     /// Names that a proxy on this machine is called by.
     pub public_hosts: Vec<String>,
+    /// Origins of other front ends, whose pages may call with a token.
+    pub cors_origins: Vec<String>,
     /// What its program adds to it.
     pub extensions: Extensions,
 }
@@ -55,8 +57,8 @@ pub async fn dev(options: DevOptions) -> Result<Dev> {
     write_all(&token_files, &token)?;
     let access =
         Access::of([(token.as_str(), Identity::of_org(OrgId::DEFAULT))]).and_keys_of(runtime.storage().clone());
-    let (public_hosts, extensions) = (options.public_hosts, options.extensions);
-    let options = ServeOptions { public_hosts, extensions, ..ServeOptions::default() };
+    let DevOptions { public_hosts, cors_origins, extensions, .. } = options;
+    let options = ServeOptions { public_hosts, cors_origins, extensions, ..ServeOptions::default() };
     match bound.serve(runtime.storage().clone(), runtime.chunks().clone(), access, &options) {
         Ok(serving) => {
             let db = runtime.storage().describe();

@@ -29,6 +29,8 @@ pub struct ServeOptions {
     pub slow_call: Duration,
     /// Names that a proxy on this machine is called by: a server on loopback answers those who call it so, too.
     pub public_hosts: Vec<String>,
+    /// Origins of other front ends, whose pages may call with a token: `https://app.example.com`.
+    pub cors_origins: Vec<String>,
     /// What its program adds to it.
     pub extensions: Extensions,
 }
@@ -41,6 +43,7 @@ impl Default for ServeOptions {
             certificate: None,
             slow_call: SLOW_CALL,
             public_hosts: Vec::new(),
+            cors_origins: Vec::new(),
             extensions: Extensions::default(),
         }
     }

@@ -39,8 +39,14 @@ impl Replica {
         }
         let access = Access::keys_of(runtime.storage().clone());
         let listen = ServerConfig { grpc: config.grpc, http: config.http, access };
-        let (certificate, public_hosts) = (config.tls.clone(), config.public_hosts.clone());
-        let options = ServeOptions { limits: config.limits, certificate, slow_call, public_hosts, extensions };
+        let options = ServeOptions {
+            limits: config.limits,
+            certificate: config.tls.clone(),
+            slow_call,
+            public_hosts: config.public_hosts.clone(),
+            cors_origins: config.cors_origins.clone(),
+            extensions,
+        };
         let mut serving = serve_with(runtime.storage().clone(), runtime.chunks().clone(), listen, options).await?;
         if let Some(url) = &config.nats {
             serving.join_nats(url, &config.nats_prefix).await?;

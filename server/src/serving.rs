@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::certificate::{Certificate, CertificateResolver};
 use crate::grpc;
-use crate::http::{self, Hosts};
+use crate::http::{self, Hosts, Origins};
 use crate::limits::Limits;
 use crate::listen::{Listener, ListenerCloser};
 use crate::metrics;
@@ -178,6 +178,8 @@ impl Bound {
     }
 
     /// Serves a backend there.
+    ///
+    /// Errors: `InvalidArgument` for a certificate that cannot be used and for what is no origin.
     pub(crate) fn serve(
         self,
         storage: Arc<dyn Storage>,
@@ -197,13 +199,16 @@ impl Bound {
         let (grpc_closer, http_closer) = (grpc_listener.closer(), http_listener.closer());
         let grpc_server = grpc::serve(service.clone(), grpc_listener.connections(), grpc_closer);
         let incoming = http_listener.connections_with_peer();
-        let loopback_hosts = http.ip().is_loopback().then(|| Hosts::public(&options.public_hosts));
+        let origins = Origins::parse(&options.cors_origins)?;
+        let loopback_hosts = http.ip().is_loopback().then(|| Hosts::public(&options.public_hosts, origins.clone()));
+        let http_server =
+            http::serve(service.clone(), incoming, loopback_hosts, origins, http_closer, calls_ended.map(drop));
         let listening = vec![
             tokio::spawn(async move {
                 let _calls: oneshot::Sender<()> = calls_running;
                 grpc_server.await
             }),
-            tokio::spawn(http::serve(service.clone(), incoming, loopback_hosts, http_closer, calls_ended.map(drop))),
+            tokio::spawn(http_server),
             tokio::spawn(grpc_accepting.map(|_| Ok(()))),
             tokio::spawn(http_accepting.map(|_| Ok(()))),
         ];
@@ -220,7 +225,7 @@ pub async fn serve(storage: Arc<dyn Storage>, chunks: Chunks, config: ServerConf
 
 /// As [`serve`], with limits and encryption.
 ///
-/// Errors: also `InvalidArgument` for a certificate that cannot be used.
+/// Errors: also `InvalidArgument` for a certificate that cannot be used and for what is no origin.
 pub async fn serve_with(
     storage: Arc<dyn Storage>,
     chunks: Chunks,
@@ -247,7 +252,8 @@ where
     let incoming = pin!(http.filter_map(|connection| async { Some((connection.ok()?, None)) }));
     let connections = pin!(grpc);
     let grpc = grpc::serve(service.clone(), connections, ListenerCloser::default());
-    try_join(grpc, http::serve(service, incoming, None, ListenerCloser::default(), ready(()))).await.map(drop)
+    let http = http::serve(service, incoming, None, Origins::default(), ListenerCloser::default(), ready(()));
+    try_join(grpc, http).await.map(drop)
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {

@@ -19,6 +19,7 @@ pub(crate) fn server_started(serving: &Serving, metrics: Option<SocketAddr>, db:
         tls = config.tls.is_some(),
         plaintext = config.plaintext,
         public_hosts = config.public_hosts.join(","),
+        cors_origins = config.cors_origins.join(","),
         retention = config.retention,
         drain = config.drain,
         slow_call = config.slow_call,

@@ -1,4 +1,5 @@
-//! What HTTP itself offers: compressed answers, answers that need not be sent again, and a proxy on the same machine.
+//! What HTTP itself offers: compressed answers, answers that need not be sent again, a proxy on the same machine, and pages of
+//! other origins.
 
 mod house;
 
@@ -21,6 +22,14 @@ async fn get(house: &House, path: &str, more: &[(&str, &str)]) -> Response<Incom
 
 fn header<'a>(answer: &'a Response<Incoming>, name: &str) -> Option<&'a str> {
     answer.headers().get(name).map(|value| value.to_str().unwrap())
+}
+
+/// The same runs, served with options.
+async fn with(house: House, options: ServeOptions) -> House {
+    let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
+    let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
+    let (storage, chunks) = (house.runtime.storage().clone(), house.runtime.chunks().clone());
+    House { serving: serve_with(storage, chunks, config, options).await.unwrap(), ..house }
 }
 
 async fn bytes(answer: Response<Incoming>) -> Bytes {
@@ -117,11 +126,8 @@ async fn a_proxy_on_this_machine_is_answered_under_its_name() {
     assert!(status == 403 && detail.contains("--public-host agents.example.com"), "{told:#}");
     assert!(detail.contains("public_hosts = [\"agents.example.com\"]"), "{told:#}");
 
-    let access = Access::of([(TOKEN, Identity::of_org(OrgId::DEFAULT))]);
-    let config = ServerConfig { grpc: ([127, 0, 0, 1], 0).into(), http: ([127, 0, 0, 1], 0).into(), access };
-    let doors = ServeOptions { public_hosts: vec!["agents.example.com".to_owned()], ..ServeOptions::default() };
-    let (storage, chunks) = (house.runtime.storage().clone(), house.runtime.chunks().clone());
-    let house = House { serving: serve_with(storage, chunks, config, doors).await.unwrap(), ..house };
+    let names = vec!["agents.example.com".to_owned()];
+    let house = with(house, ServeOptions { public_hosts: names, ..ServeOptions::default() }).await;
     for (host, origin, answered) in [
         ("agents.example.com", "https://agents.example.com", 200),
         ("agents.example.com:8443", "https://agents.example.com:8443", 200),
@@ -132,4 +138,51 @@ async fn a_proxy_on_this_machine_is_answered_under_its_name() {
         let (status, told) = house.ask("GET", BASE, &[("host", host), ("origin", origin)], "").await;
         assert_eq!(status, answered, "{host} {origin}: {told:#}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_another_front_end_calls_with_a_token_where_its_origin_is_named() {
+    let app = "http://localhost:3000";
+    let preflight = [
+        ("origin", app),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "authorization,content-type,idempotency-key"),
+        ("access-control-request-private-network", "true"),
+    ];
+    let house = House::open().await;
+    let stranger = house.raw("OPTIONS", BASE, &preflight, "").await;
+    assert_eq!((stranger.status().as_u16(), header(&stranger, "access-control-allow-origin")), (403, None));
+    let (status, told) = house.ask("GET", BASE, &[("origin", app)], "").await;
+    let detail = told["detail"].as_str().unwrap();
+    assert!(status == 403 && detail.contains("--cors-origin") && detail.contains("cors_origins"), "{told:#}");
+
+    let origins = vec![app.to_owned(), "https://app.example.com".to_owned()];
+    let house = with(house, ServeOptions { cors_origins: origins, ..ServeOptions::default() }).await;
+    let asked = house.raw("OPTIONS", BASE, &preflight, "").await;
+    assert_eq!((asked.status().as_u16(), header(&asked, "access-control-allow-origin")), (200, Some(app)));
+    assert!(header(&asked, "access-control-allow-methods").unwrap().contains("POST"));
+    let allowed = header(&asked, "access-control-allow-headers").unwrap();
+    assert!(allowed.contains("authorization") && allowed.contains("idempotency-key"), "{allowed}");
+    assert_eq!(header(&asked, "access-control-allow-private-network"), Some("true"));
+    // A call, an event stream and a refusal can each be read; no browser is asked to send a cookie along.
+    house.post(BASE, json!({ "kind": "nobody", "id": "run-1" })).await;
+    for (path, status) in [(BASE.to_owned(), 200), (format!("{BASE}/run-1/stream"), 200), (format!("{BASE}/none"), 404)]
+    {
+        let answer = get(&house, &path, &[("origin", app), ("sec-fetch-site", "cross-site")]).await;
+        assert_eq!(
+            (answer.status().as_u16(), header(&answer, "access-control-allow-origin")),
+            (status, Some(app)),
+            "{path}"
+        );
+        assert!(header(&answer, "vary").unwrap().to_lowercase().contains("origin"), "{path}");
+        assert_eq!(header(&answer, "access-control-allow-credentials"), None, "{path}");
+    }
+    // Without a token it is a stranger, whatever the browser is signed in with.
+    let cookie = format!("flovyn_session_{}={TOKEN}", house.serving.http().port());
+    let own = house.raw("GET", BASE, &[("cookie", &cookie)], "").await;
+    let foreign = house.raw("GET", BASE, &[("cookie", &cookie), ("origin", app)], "").await;
+    assert!(own.status() == 200 && !foreign.status().is_success(), "{} {}", own.status(), foreign.status());
+    // Others are refused as before.
+    let (status, _) = house.ask("GET", BASE, &[("origin", "http://localhost:3001")], "").await;
+    assert_eq!(status, 403);
 }

@@ -21,7 +21,8 @@ pub(super) async fn dev(args: Dev, out: &mut Output) -> Result {
         http_port: args.http_port,
         grpc_port: args.grpc_port,
         token_file: args.token_file,
-        public_hosts: args.proxy.public_hosts,
+        public_hosts: args.callers.public_hosts,
+        cors_origins: args.callers.cors_origins,
         extensions: extensions(),
     };
     let db = options.db.clone();
@@ -55,7 +56,8 @@ pub(super) async fn server(args: Server, out: &mut Output) -> Result {
     }
     let read = || -> flovyn_core::Result<Config> {
         let mut config = Config::read(&args.config)?;
-        config.public_hosts.extend(args.proxy.public_hosts.iter().cloned());
+        config.public_hosts.extend(args.callers.public_hosts.iter().cloned());
+        config.cors_origins.extend(args.callers.cors_origins.iter().cloned());
         Ok(config)
     };
     let config = read()?;

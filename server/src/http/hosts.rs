@@ -1,6 +1,8 @@
 //! Protection of a server on loopback: it answers only requests whose Host is a name of this machine, or a public name of a
-//! proxy on this machine. Foreign web pages could otherwise make a browser send requests to it (DNS rebinding, CSRF).
+//! proxy on this machine, and that come from no page, a page of its own or one of an allowed origin. Foreign web pages could
+//! otherwise make a browser send requests to it (DNS rebinding, CSRF).
 
+use super::Origins;
 use crate::rest::Problem;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri, header};
@@ -8,14 +10,18 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 
-/// The public names, which are allowed beside those of this machine. Clones share them.
+/// What is allowed beside the names and pages of this machine. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Hosts(Arc<[String]>);
+pub(crate) struct Hosts {
+    /// The public names.
+    names: Arc<[String]>,
+    origins: Origins,
+}
 
 impl Hosts {
-    /// These too, with or without a port.
-    pub(crate) fn public(names: &[String]) -> Self {
-        Self(names.iter().map(|name| host(name).to_ascii_lowercase()).collect())
+    /// These names too, with or without a port, and pages of these origins.
+    pub(crate) fn public(names: &[String], origins: Origins) -> Self {
+        Self { names: names.iter().map(|name| host(name).to_ascii_lowercase()).collect(), origins }
     }
 
     /// The reason to refuse a request, if there is one.
@@ -34,17 +40,18 @@ impl Hosts {
         let own = origin.split_once("://").is_some_and(|(scheme, origin)| {
             matches!(scheme, "http" | "https") && (origin == called || self.is_public(origin))
         });
-        (!own).then(|| {
+        (!own && !self.origins.allow(&origin)).then(|| {
             let name = origin.split_once("://").map_or(&origin[..], |(_, rest)| host(rest));
             format!(
-                "the origin {origin:?} is not this server's; only its own pages may call it, and those of a proxy on this machine that \
-                 --public-host {name} names (in the server's file: public_hosts)"
+                "the origin {origin:?} is not this server's; only its own pages may call it, those of a proxy on this machine that \
+                 --public-host {name} names (in the server's file: public_hosts), and those of another front end that --cors-origin \
+                 names (cors_origins)"
             )
         })
     }
 
     fn is_public(&self, authority: &str) -> bool {
-        self.0.iter().any(|name| name.eq_ignore_ascii_case(host(authority)))
+        self.names.iter().any(|name| name.eq_ignore_ascii_case(host(authority)))
     }
 }
 
@@ -101,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_proxy_of_this_machine_is_called_by_its_names_alone() {
-        let hosts = Hosts::public(&["Agents.example.com:443".to_owned(), "other.example.com".to_owned()]);
+        let hosts =
+            Hosts::public(&["Agents.example.com:443".to_owned(), "other.example.com".to_owned()], Origins::default());
         let rejection = |host: &str, origin: &str| hosts.rejection(&headers(host, origin), &Uri::default());
         for (host, origin) in [
             ("agents.example.com", ""),

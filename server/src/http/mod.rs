@@ -7,9 +7,11 @@ mod console;
 mod health;
 mod hosts;
 mod openapi;
+mod origins;
 
 pub(crate) use console::is_built as console_is_built;
 pub(crate) use hosts::Hosts;
+pub(crate) use origins::Origins;
 
 use self::connections::Connections;
 use self::hosts::loopback_only;
@@ -55,18 +57,19 @@ const LAST_HANDSHAKES: Duration = Duration::from_secs(1);
 
 /// Serves until the server stops, and then until the calls in flight have ended, here and where `calls_ended` waits for them.
 /// Connections that come meanwhile are answered; then the listener is closed. With `loopback_hosts` only calls to names of this
-/// machine are answered.
+/// machine are answered. Pages of `origins` may call it from a browser.
 pub(crate) async fn serve<C>(
     service: Service,
     incoming: impl Stream<Item = (C, Option<IpAddr>)> + Unpin,
     loopback_hosts: Option<Hosts>,
+    origins: Origins,
     closer: ListenerCloser,
     calls_ended: impl Future<Output = ()>,
 ) -> Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (app, protocol) = (app(service.clone(), loopback_hosts), protocol());
+    let (app, protocol) = (app(service.clone(), loopback_hosts, &origins), protocol());
     let mut incoming = incoming.fuse();
     let (mut before_stop, mut after_stop) = (Connections::new(), Connections::new());
     let mut stopped = pin!(service.stopped());
@@ -103,7 +106,7 @@ where
 }
 
 /// The routes with all their layers.
-fn app(service: Service, loopback_hosts: Option<Hosts>) -> Router {
+fn app(service: Service, loopback_hosts: Option<Hosts>, origins: &Origins) -> Router {
     let mut app = routes()
         .split_for_parts()
         .0
@@ -115,6 +118,9 @@ fn app(service: Service, loopback_hosts: Option<Hosts>) -> Router {
         .layer(from_fn(cached::revalidate))
         .layer(from_fn(contain_http))
         .layer(from_fn_with_state(service.metrics.clone(), http_calls));
+    if let Some(cors) = origins.layer() {
+        app = app.layer(cors);
+    }
     if let Some(hosts) = loopback_hosts {
         app = app.layer(from_fn_with_state(hosts, loopback_only));
     }
