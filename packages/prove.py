@@ -23,8 +23,9 @@ from version import REPOSITORY, version
 HELLO = REPOSITORY / "examples" / "01-hello"
 GREETING = "Hello, world!"
 
-#: What a bare machine has: nothing that points to this repository.
-BARE = {name: value for name, value in os.environ.items() if not name.startswith(("FLOVYN_", "PYTHON", "VIRTUAL_ENV"))}
+#: What a bare machine has: nothing that points to this repository, nor that lints what is compiled.
+OURS = ("FLOVYN_", "PYTHON", "VIRTUAL_ENV", "CLIPPY_", "RUSTC_WORKSPACE_WRAPPER")
+BARE = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
 
 
 #: What packed sources are built with: what is shown is that nothing is missing. It differs from what the workspace is
