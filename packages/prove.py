@@ -28,9 +28,13 @@ OURS = ("FLOVYN_", "PYTHON", "VIRTUAL_ENV", "CLIPPY_", "RUSTC_WORKSPACE_WRAPPER"
 BARE = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
 
 
-#: What packed sources are built with: what is shown is that nothing is missing. It differs from what the workspace is
-#: built with, so that neither takes the other's parts for its own.
-QUICK = {"profile.dev.debug": "false"} | {f"profile.dev.package.{crate}.opt-level": "0" for crate in CRATES}
+#: What packed sources are built with: what is shown is that nothing is missing. No crate is built so in the workspace:
+#: what is built alike in one target folder takes the place of the other's, and what was made of that is built again.
+QUICK = {"profile.dev.debug": "false"} | {
+    f"profile.dev.package.{crate}.{setting}": value
+    for crate in (*CRATES, "flovyn-python")
+    for setting, value in (("opt-level", "0"), ("debug-assertions", "false"))
+}
 
 
 def run(folder: Path, *command: str | Path, more: dict[str, str] | None = None) -> str:
