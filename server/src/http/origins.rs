@@ -56,6 +56,10 @@ fn parse(origin: &str) -> Result<HeaderValue> {
     };
     let uri: Uri = origin.parse().map_err(|_| wrong())?;
     let (Some(scheme @ ("http" | "https")), Some(host)) = (uri.scheme_str(), uri.host()) else { return Err(wrong()) };
+    // What a pattern or a foreign alphabet looks like would match no page.
+    if !host.starts_with('[') && !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
+        return Err(wrong());
+    }
     let usual = if scheme == "https" { 443 } else { 80 };
     let port = uri.port_u16().filter(|port| *port != usual).map(|port| format!(":{port}")).unwrap_or_default();
     let sent = format!("{scheme}://{}{port}", host.to_ascii_lowercase());
