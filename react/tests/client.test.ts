@@ -1,6 +1,6 @@
 // Requests: as whom they are sent, what is said again, what is kept to its server; and questions that are found.
-import { describe, expect, it } from "vitest";
-import { Problem, createClient, decide, emptyTranscript, hearsMessages, printedText, questionsIn, sayTo, conversationOfRun, withPage } from "../src/index.js";
+import { describe, expect, it, vi } from "vitest";
+import { Problem, createClient, decide, emptyTranscript, hearsMessages, printedText, questionsIn, sayTo, shortTokens, conversationOfRun, withPage } from "../src/index.js";
 import { patiently } from "../src/client/patience.js";
 import { pendingMessage, stillPending } from "../src/client/pending.js";
 import type { ListedEntry, Run } from "../src/index.js";
@@ -26,6 +26,34 @@ function answering(...statuses: readonly number[]): { sent: Sent[]; fetch: typeo
 }
 
 const header = (one: Sent | undefined, name: string) => new Headers(one?.init.headers).get(name);
+
+describe("tokens that end", () => {
+  it("are asked for once by all who wait, kept until shortly before their end, and asked for again after a failure", async () => {
+    vi.useFakeTimers({ now: 0 });
+    try {
+      let asked = 0;
+      const token = shortTokens(async () => {
+        asked += 1;
+        if (asked === 3) throw new Error("signed out");
+        return { token: `t${asked}`, expiresAt: new Date(Date.now() + 900_000).toISOString() };
+      });
+      expect(await Promise.all([token(), token(), token()])).toEqual(["t1", "t1", "t1"]);
+      vi.setSystemTime(869_999);
+      expect(await token()).toBe("t1");
+      vi.setSystemTime(870_000);
+      expect(await token()).toBe("t2");
+      vi.setSystemTime(870_000 * 2);
+      await expect(token()).rejects.toThrow("signed out");
+      expect(await token()).toBe("t4");
+      const endless = shortTokens(async () => ({ token: `e${(asked += 1)}` }));
+      expect([await endless(), await endless()]).toEqual(["e5", "e5"]);
+      const short = shortTokens(async () => ({ token: `s${(asked += 1)}`, expiresAt: new Date(Date.now() + 10_000).toISOString() }));
+      expect([await short(), await short()]).toEqual(["s6", "s6"]);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+});
 
 describe("a client", () => {
   it("sends the token that there is by then, and no cookie beside it; a cookie without one", async () => {

@@ -19,6 +19,14 @@ pub enum Need {
     Write,
     /// To send signals.
     Signal,
+    /// To read the run that the path names: a token of that run, or of the user it is for, is enough.
+    ReadRun,
+    /// To send signals to the run that the path names: so may a token of that run, or of the user it is for, that speaks.
+    SignalRun,
+    /// To read a payload whose hash is known, and nobody learns a hash but from what he reads: any token of who reads or works.
+    Fetch,
+    /// To list runs: a token of a user lists those of that user.
+    ListRuns,
     /// To take work of some queue; the call itself checks which.
     Work,
     /// To read runs, or to take work: workers read the runs that they hold.
@@ -39,6 +47,10 @@ impl Need {
             Self::Read => scopes.allows(&Scope::Read),
             Self::Write => scopes.allows(&Scope::Write),
             Self::Signal => scopes.allows(&Scope::Signal) || scopes.allows(&Scope::Write),
+            Self::ReadRun => Self::Read.is_met(scopes) || scopes.narrow().next().is_some(),
+            Self::SignalRun => Self::Signal.is_met(scopes) || scopes.narrow().any(speaks),
+            Self::Fetch => Self::ReadRun.is_met(scopes) || scopes.serves(),
+            Self::ListRuns => Self::Read.is_met(scopes) || scopes.users().next().is_some(),
             Self::Work => scopes.serves(),
             Self::ReadOrWork => scopes.allows(&Scope::Read) || scopes.serves(),
             Self::WriteOrWork => scopes.allows(&Scope::Write) || scopes.serves(),
@@ -47,21 +59,36 @@ impl Need {
         }
     }
 
+    /// What is needed to do the same to every run.
+    pub(crate) fn of_all_runs(self) -> Self {
+        match self {
+            Self::ReadRun | Self::ListRuns => Self::Read,
+            Self::SignalRun => Self::Signal,
+            Self::Fetch => Self::ReadOrWork,
+            other => other,
+        }
+    }
+
     /// The wording of a refusal.
     pub(crate) fn describe(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
             Self::Token => "a token",
-            Self::Read => "the scope exec:read",
+            Self::Read | Self::ReadRun | Self::ListRuns => "the scope exec:read",
             Self::Write => "the scope exec:write",
-            Self::Signal => "the scope exec:signal or exec:write",
+            Self::Signal | Self::SignalRun => "the scope exec:signal or exec:write",
             Self::Work => "the scope worker or worker:QUEUE",
-            Self::ReadOrWork => "the scope exec:read or worker",
+            Self::ReadOrWork | Self::Fetch => "the scope exec:read or worker",
             Self::WriteOrWork => "the scope exec:write or worker",
             Self::Keys => "the scope keys",
             Self::Audit => "the scope audit:read",
         }
     }
+}
+
+/// Whether a scope of one run or of one user allows sending signals.
+pub(crate) fn speaks(scope: &Scope) -> bool {
+    matches!(scope, Scope::Run { speaks: true, .. } | Scope::User { speaks: true, .. })
 }
 
 /// The permission of a gRPC method, by its path.
@@ -128,35 +155,35 @@ pub(crate) fn need_of_route(method: &Method, path: &str) -> Option<Need> {
 /// Every route of an org with what it needs. A new one has no default: it is refused until it is here.
 const ROUTES: &[(&str, &str, Need)] = &[
     ("POST", "agent-executions", Need::Write),
-    ("GET", "agent-executions", Need::Read),
-    ("GET", "agent-executions/{id}", Need::Read),
+    ("GET", "agent-executions", Need::ListRuns),
+    ("GET", "agent-executions/{id}", Need::ReadRun),
     ("DELETE", "agent-executions/{id}", Need::Write),
-    ("GET", "agent-executions/{id}/children", Need::Read),
-    ("GET", "agent-executions/{id}/tree", Need::Read),
+    ("GET", "agent-executions/{id}/children", Need::ReadRun),
+    ("GET", "agent-executions/{id}/tree", Need::ReadRun),
     ("POST", "agent-executions/{id}/cancel", Need::Write),
     ("POST", "agent-executions/{id}/delete", Need::Write),
-    ("POST", "agent-executions/{id}/signal", Need::Signal),
+    ("POST", "agent-executions/{id}/signal", Need::SignalRun),
     ("POST", "agent-executions/{id}/resume", Need::Write),
     ("POST", "agent-executions/{id}/retry", Need::Write),
     ("POST", "agent-executions/{id}/resolve", Need::Write),
     ("POST", "agent-executions/{id}/divergence", Need::Write),
     ("POST", "agent-executions/{id}/fork", Need::Write),
-    ("GET", "agent-executions/{id}/entries", Need::Read),
-    ("GET", "agent-executions/{id}/messages", Need::Read),
-    ("GET", "agent-executions/{id}/messages/{entryId}", Need::Read),
-    ("GET", "agent-executions/{id}/tasks", Need::Read),
-    ("GET", "agent-executions/{id}/tool-calls", Need::Read),
-    ("GET", "agent-executions/{id}/tool-calls/{taskId}", Need::Read),
-    ("GET", "agent-executions/{id}/checkpoints", Need::Read),
-    ("GET", "agent-executions/{id}/checkpoints/latest", Need::Read),
-    ("GET", "agent-executions/{id}/checkpoints/{seq}", Need::Read),
-    ("GET", "agent-executions/{id}/state", Need::Read),
-    ("GET", "agent-executions/{id}/usage", Need::Read),
-    ("GET", "agent-executions/{id}/stream", Need::Read),
-    ("GET", "agent-executions/{id}/stream/consolidated", Need::Read),
+    ("GET", "agent-executions/{id}/entries", Need::ReadRun),
+    ("GET", "agent-executions/{id}/messages", Need::ReadRun),
+    ("GET", "agent-executions/{id}/messages/{entryId}", Need::ReadRun),
+    ("GET", "agent-executions/{id}/tasks", Need::ReadRun),
+    ("GET", "agent-executions/{id}/tool-calls", Need::ReadRun),
+    ("GET", "agent-executions/{id}/tool-calls/{taskId}", Need::ReadRun),
+    ("GET", "agent-executions/{id}/checkpoints", Need::ReadRun),
+    ("GET", "agent-executions/{id}/checkpoints/latest", Need::ReadRun),
+    ("GET", "agent-executions/{id}/checkpoints/{seq}", Need::ReadRun),
+    ("GET", "agent-executions/{id}/state", Need::ReadRun),
+    ("GET", "agent-executions/{id}/usage", Need::ReadRun),
+    ("GET", "agent-executions/{id}/stream", Need::ReadRun),
+    ("GET", "agent-executions/{id}/stream/consolidated", Need::ReadRun),
     ("GET", "usage", Need::Read),
     ("PUT", "payloads", Need::WriteOrWork),
-    ("GET", "payloads/{hash}", Need::ReadOrWork),
+    ("GET", "payloads/{hash}", Need::Fetch),
     ("POST", "agent-definitions", Need::Write),
     ("GET", "agent-definitions", Need::Read),
     ("GET", "agent-definitions/{definition}", Need::Read),
@@ -171,6 +198,7 @@ const ROUTES: &[(&str, &str, Need)] = &[
     ("DELETE", "queues/{queue}", Need::Write),
     ("GET", "workers", Need::Read),
     ("GET", "audit", Need::Audit),
+    ("POST", "browser-tokens", Need::Read),
     ("GET", "api-keys", Need::Keys),
     ("POST", "api-keys", Need::Keys),
     ("DELETE", "api-keys/{keyId}", Need::Keys),
@@ -236,14 +264,14 @@ mod tests {
     #[test]
     fn a_route_needs_what_it_does() {
         let need = |method: Method, route: &str| need_of_route(&method, &format!("/api/orgs/{{org}}/{route}"));
-        assert_eq!(need(Method::GET, "agent-executions/{id}/stream"), Some(Need::Read));
-        assert_eq!(need(Method::POST, "agent-executions/{id}/signal"), Some(Need::Signal));
+        assert_eq!(need(Method::GET, "agent-executions/{id}/stream"), Some(Need::ReadRun));
+        assert_eq!(need(Method::POST, "agent-executions/{id}/signal"), Some(Need::SignalRun));
         for (method, route) in [(Method::POST, "agent-executions"), (Method::DELETE, "agent-executions/{id}")] {
             assert_eq!(need(method, route), Some(Need::Write), "{route}");
         }
         assert_eq!(need(Method::POST, "api-keys"), Some(Need::Keys));
         assert_eq!(need(Method::GET, "audit"), Some(Need::Audit));
-        assert_eq!(need(Method::HEAD, "agent-executions"), Some(Need::Read));
+        assert_eq!(need(Method::HEAD, "agent-executions"), Some(Need::ListRuns));
         for (method, route) in [
             (Method::PUT, "agent-executions/{id}"),
             (Method::GET, "agent-executions/{id}/unheard"),
@@ -274,5 +302,11 @@ mod tests {
         assert!(met("member", Need::Write) && met("member", Need::Signal) && !met("member", Need::Work));
         assert!(met("worker:gpu", Need::Work) && met("worker", Need::ReadOrWork) && !met("worker", Need::Read));
         assert!(met("exec:signal", Need::Signal) && !met("exec:signal", Need::Write));
+        let run = "run:018f4d5e-0000-7000-8000-000000000001:read";
+        assert!(met(run, Need::ReadRun) && !met(run, Need::SignalRun) && !met(run, Need::ListRuns));
+        assert!(met("user:ann:speak", Need::SignalRun) && met("user:ann:read", Need::ListRuns));
+        for need in [Need::Read, Need::Write, Need::Signal, Need::Work, Need::ReadOrWork, Need::Keys, Need::Audit] {
+            assert!(!met(&format!("user:ann:speak {run}"), need), "{need:?}");
+        }
     }
 }

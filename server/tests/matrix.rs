@@ -4,6 +4,8 @@
 #[path = "matrix/calls.rs"]
 mod calls;
 mod house;
+#[path = "matrix/narrow.rs"]
+mod narrow;
 #[path = "matrix/routes.rs"]
 mod routes;
 #[path = "matrix/world.rs"]

@@ -2,7 +2,8 @@
 
 use crate::clock::Timestamp;
 use crate::error::{Code, Error, Result};
-use crate::id::{KeyId, OrgId};
+use crate::id::{ExecutionId, KeyId, OrgId};
+use crate::model::MAX_ID;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -52,7 +53,25 @@ pub enum Scope {
     Keys,
     /// `audit:read`: read the log of what was done to keys, and of the decisions that were made.
     Audit,
+    /// `run:ID:read`: look at one run, and at all below it. `run:ID:speak`: send them signals, too.
+    Run {
+        /// The run.
+        run: ExecutionId,
+        /// Whether signals may be sent.
+        speaks: bool,
+    },
+    /// `user:NAME:read`: look at the runs of one user, and at all below them. `user:NAME:speak`: send them signals, too. A run is
+    /// a user's whose metadata says so ([`USER`]).
+    User {
+        /// The user.
+        user: String,
+        /// Whether signals may be sent.
+        speaks: bool,
+    },
 }
+
+/// The metadata of a run that names the user it is for.
+pub const USER: &str = "user";
 
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,8 +83,37 @@ impl fmt::Display for Scope {
             Self::Worker(Some(queue)) => write!(f, "worker:{queue}"),
             Self::Keys => f.write_str("keys"),
             Self::Audit => f.write_str("audit:read"),
+            Self::Run { run, speaks } => write!(f, "run:{run}:{}", reach(*speaks)),
+            Self::User { user, speaks } => write!(f, "user:{user}:{}", reach(*speaks)),
         }
     }
+}
+
+fn reach(speaks: bool) -> &'static str {
+    if speaks { "speak" } else { "read" }
+}
+
+impl Scope {
+    /// The scope of one run or of one user that a word says.
+    fn narrow(word: &str) -> Option<Self> {
+        let (rest, reach) = word.rsplit_once(':')?;
+        let speaks = match reach {
+            "read" => false,
+            "speak" => true,
+            _ => return None,
+        };
+        match rest.split_once(':')? {
+            ("run", id) => Some(Self::Run { run: ExecutionId(id.parse().ok()?), speaks }),
+            ("user", name) if is_user(name) => Some(Self::User { user: name.to_owned(), speaks }),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a scope can name a user so: 1 to 200 characters that can be seen, none of them a comma, which ends a scope.
+pub fn is_user(name: &str) -> bool {
+    let is_apart = |character: char| character == ',' || character.is_whitespace() || character.is_control();
+    (1..=MAX_ID).contains(&name.chars().count()) && !name.contains(is_apart)
 }
 
 /// What a key allows.
@@ -81,7 +129,38 @@ impl Scopes {
 
     /// Whether it allows this.
     pub fn allows(&self, scope: &Scope) -> bool {
-        self.0.contains(scope) || matches!(scope, Scope::Worker(Some(_)) if self.0.contains(&Scope::Worker(None)))
+        let has = |scope: &Scope| self.0.contains(scope);
+        let signals = || has(&Scope::Signal) || has(&Scope::Write);
+        has(scope)
+            || match scope {
+                Scope::Worker(Some(_)) => has(&Scope::Worker(None)),
+                Scope::Run { run, speaks } => {
+                    has(&Scope::Read) && (!speaks || signals()) || has(&Scope::Run { run: *run, speaks: true })
+                }
+                Scope::User { user, speaks } => {
+                    has(&Scope::Read) && (!speaks || signals())
+                        || has(&Scope::User { user: user.clone(), speaks: true })
+                }
+                _ => false,
+            }
+    }
+
+    /// What it allows of one run or of one user alone: whoever has no other scope sees nothing else.
+    pub fn narrow(&self) -> impl Iterator<Item = &Scope> {
+        self.0.iter().filter(|scope| matches!(scope, Scope::Run { .. } | Scope::User { .. }))
+    }
+
+    /// The users whose runs it allows to look at.
+    pub fn users(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|scope| match scope {
+            Scope::User { user, .. } => Some(user.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Whether all that it allows is of one run or of one user: such keys are made in numbers, and live for minutes.
+    pub fn is_narrow(&self) -> bool {
+        !self.0.is_empty() && self.narrow().count() == self.0.len()
     }
 
     /// Whether it allows all that another allows.
@@ -100,6 +179,12 @@ impl Scopes {
     /// Whether it allows taking work of at least one queue.
     pub fn serves(&self) -> bool {
         self.0.iter().any(|scope| matches!(scope, Scope::Worker(_)))
+    }
+}
+
+impl From<Scope> for Scopes {
+    fn from(scope: Scope) -> Self {
+        Self([scope].into())
     }
 }
 
@@ -130,7 +215,7 @@ impl FromStr for Scopes {
                 "worker" => scopes.extend([Scope::Worker(None)]),
                 _ => match word.strip_prefix("worker:") {
                     Some(queue) if !queue.is_empty() => scopes.extend([Scope::Worker(Some(queue.to_owned()))]),
-                    _ => return Err(unknown_scope(word)),
+                    _ => scopes.extend([Scope::narrow(word).ok_or_else(|| unknown_scope(word))?]),
                 },
             };
         }
@@ -146,7 +231,7 @@ fn unknown_scope(word: &str) -> Error {
         Code::InvalidArgument,
         format!(
             "{word:?} is no scope; give roles (viewer, member, worker, admin) or scopes (exec:read, exec:write, \
-             exec:signal, worker, worker:QUEUE, keys, audit:read)"
+             exec:signal, worker, worker:QUEUE, keys, audit:read, run:ID:read, run:ID:speak, user:NAME:read, user:NAME:speak)"
         ),
     )
 }
@@ -252,6 +337,30 @@ mod tests {
         assert!(scopes("admin").cover(&Scopes::all()) && scopes("worker keys").cover(&scopes("worker:gpu")));
         assert!(!scopes("worker:gpu").cover(&scopes("worker")) && !scopes("keys").cover(&scopes("viewer keys")));
         for wrong in ["", "root", "worker:", "exec:*"] {
+            assert_eq!(wrong.parse::<Scopes>().unwrap_err().code(), Code::InvalidArgument, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_scope_may_be_of_one_run_or_of_one_user() {
+        let scopes = |text: &str| text.parse::<Scopes>().unwrap();
+        let run = "018f4d5e-0000-7000-8000-000000000001";
+        let (reads, speaks) = (format!("run:{run}:read"), format!("run:{run}:speak"));
+        for text in [&reads, &speaks, "user:ann@example.com:read", "user:realm:ann:speak"] {
+            assert_eq!(scopes(text).to_string(), *text);
+            assert!(
+                scopes(text).is_narrow() && !scopes(text).allows(&Scope::Read) && scopes("member").cover(&scopes(text))
+            );
+        }
+        assert!(scopes(&speaks).cover(&scopes(&reads)) && !scopes(&reads).cover(&scopes(&speaks)));
+        assert!(scopes("viewer").cover(&scopes("user:ann:read")) && !scopes("viewer").cover(&scopes("user:ann:speak")));
+        assert!(
+            !scopes("user:ann:speak").cover(&scopes("user:bob:read")) && !scopes("exec:signal").cover(&scopes(&speaks))
+        );
+        assert!(!scopes(&format!("{reads} viewer")).is_narrow() && !Scopes::default().is_narrow());
+        for wrong in
+            ["run:1:read", "run:read", "user::read", "user:ann", "user:ann:write", "run:*:read", "user:a\u{7}:read"]
+        {
             assert_eq!(wrong.parse::<Scopes>().unwrap_err().code(), Code::InvalidArgument, "{wrong}");
         }
     }

@@ -54,7 +54,9 @@ pub use usage::{Usage, UsageTotals};
 
 // What a worker and its backend exchange, and what a server keeps: for the crates of this repository.
 #[doc(hidden)]
-pub use access::{ApiKey, NewKey, OrgLimits, Organization, Scope, Scopes, TokenHash, fresh_token, is_token};
+pub use access::{
+    ApiKey, NewKey, OrgLimits, Organization, Scope, Scopes, TokenHash, USER, fresh_token, is_token, is_user,
+};
 #[doc(hidden)]
 pub use audit::{AuditRow, Seal};
 #[doc(hidden)]

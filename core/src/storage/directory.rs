@@ -5,9 +5,12 @@ use crate::id::{ExecutionId, KeyId, OrgId};
 use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, Status, TokenHash};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The most characters of an organization's name.
 pub const MAX_SLUG: usize = 63;
+/// How long a key of a single run or of a single user stays listed after its end.
+pub const NARROW_KEPT: Duration = Duration::from_secs(3_600);
 
 /// Organizations, their keys, and what was done to them. Every change writes a row of audit in its transaction.
 #[async_trait]
@@ -41,7 +44,8 @@ pub trait Directory: Send + Sync {
     /// Errors: `NotFound`; `InvalidTransition` while runs have not ended; `InvalidArgument` for the organization `default`.
     async fn delete_organization(&self, org: OrgId, actor: &str) -> Result<()>;
 
-    /// Makes a key. It works as soon as this returns.
+    /// Makes a key. It works as soon as this returns. One of a single run or of a single user removes such keys of its org that
+    /// ended over [`NARROW_KEPT`] ago: they are made in numbers.
     async fn create_key(&self, key: NewKey) -> Result<ApiKey>;
 
     /// All keys of an org, oldest first, those that no longer work included.

@@ -1,6 +1,6 @@
 //! Adds the limits of fields and parameters to the OpenAPI document; the numbers are the constants that the server checks.
 
-use crate::service::{KEY_DAYS, KEY_NAME};
+use crate::service::{BROWSER_SECONDS, KEY_DAYS, KEY_NAME};
 use flovyn_core::model::{MAX_ID, MAX_NAME, MAX_PAGE};
 use flovyn_core::storage::MAX_METADATA;
 use flovyn_core::storage::directory::MAX_SLUG;
@@ -39,6 +39,9 @@ const FIELDS: &[(&str, &str, Bound)] = &[
     ("Signal", "idempotencyKey", MAYBE_EMPTY),
     ("ForkPoint", "id", ID),
     ("Cancel", "timeoutSeconds", From(0.0)),
+    ("CreateBrowserToken", "run", ID),
+    ("CreateBrowserToken", "user", ID),
+    ("CreateBrowserToken", "expiresInSeconds", Between(BROWSER_SECONDS.1 as f64, BROWSER_SECONDS.2 as f64)),
     ("CreateKey", "name", Length(1, KEY_NAME)),
     ("CreateKey", "expiresInDays", Between(1.0, KEY_DAYS.1 as f64)),
     ("NewSchedule", "id", ID),

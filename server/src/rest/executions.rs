@@ -6,6 +6,7 @@ use super::request::{Caller, Json, QueryParams, idempotency_key};
 use super::summary::SummaryView;
 use super::value::{IN_PLACE, IN_ROW, PayloadRef, payload_from, present, to_optional_value, to_value};
 use super::version::Version;
+use crate::policy::Need;
 use crate::service::{AgentInput, DEFINITION, checkpoint_id};
 use axum::Extension;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
@@ -15,7 +16,7 @@ use flovyn_core::clock::Timestamp;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{
-    Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, Persistence, RollUp, StartLimits, Status,
+    Checkpoint, Cursor, Execution, ExecutionFilter, PageRequest, Persistence, RollUp, StartLimits, Status, USER,
 };
 use flovyn_core::storage::machines::{machine_of, machine_queue};
 use flovyn_core::view;
@@ -320,6 +321,7 @@ pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<Versi
         let id = caller.service.definition_id(caller.org(), &name).await?;
         metadata.insert(DEFINITION.into(), id.to_string());
     }
+    own_runs(&caller, &mut metadata)?;
     let moment = "a moment as RFC 3339 writes it, such as 2026-01-31T12:00:00Z";
     let filter = ExecutionFilter {
         statuses,
@@ -333,6 +335,24 @@ pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<Versi
         roots: query.parse("roots", "true or false")?.unwrap_or(false),
     };
     listed(&caller, query, filter).await
+}
+
+/// Leaves a token of a user the runs of that user.
+fn own_runs(caller: &Caller, metadata: &mut BTreeMap<String, String>) -> Result<(), Problem> {
+    let scopes = caller.by.who.scopes();
+    if Need::Read.is_met(scopes) {
+        return Ok(());
+    }
+    let users: Vec<&str> = scopes.users().collect();
+    match (metadata.get(USER), &users[..]) {
+        (Some(user), users) if users.contains(&user.as_str()) => {}
+        (None, [user]) => drop(metadata.insert(USER.to_owned(), (*user).to_owned())),
+        _ => {
+            let users = users.join(", ");
+            return Err(Problem::denied(format!("this token lists the runs of {users}; name one as metadata.{USER}")));
+        }
+    }
+    Ok(())
 }
 
 /// A page of runs.

@@ -1,6 +1,7 @@
 //! REST: `/api/orgs/{org}/…` in camelCase JSON, one file per resource. Decides nothing: it reads requests, asks the service
 //! or the backend, and writes answers.
 
+mod browser_tokens;
 mod budget;
 mod catalog;
 mod definitions;
@@ -79,6 +80,7 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(operators::limit, operators::free))
         .routes(routes!(operators::workers))
         .routes(routes!(operators::audit))
+        .routes(routes!(browser_tokens::create))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))
         .routes(routes!(machines::list))

@@ -3,7 +3,7 @@
 use super::problem::Problem;
 use super::session;
 use crate::listen::Peer;
-use crate::policy;
+use crate::policy::{self, Need};
 use crate::request_id::RequestId;
 use crate::service::{Refusal, Requester, Service, StreamPermit};
 use axum::body::Bytes;
@@ -62,10 +62,14 @@ impl Caller {
 
     /// The problem of a call about the run that the path names: where there is none, it says by which name it was looked for.
     pub(super) fn about_run(&self, error: Error) -> Problem {
+        Self::about(self.named("id"), error)
+    }
+
+    /// The same for a run that something else names.
+    pub(super) fn about(id: &str, error: Error) -> Problem {
         if error.code() != Code::ExecutionNotFound {
             return error.into();
         }
-        let id = self.named("id");
         let detail = format!("no run of this org has the id {id:?}; GET /agent-executions lists them");
         Problem::from(Error::new(Code::ExecutionNotFound, detail))
     }
@@ -90,9 +94,20 @@ impl FromRequestParts<Service> for Caller {
         if let Some(rate) = rate {
             service.count(rate, org, &identity).await?;
         }
+        if let (Some(need @ (Need::ReadRun | Need::SignalRun)), Some(id)) = (need, path.get("id"))
+            && !service.reaches(org, &identity, need, ExecutionId::of_key(org, id)).await?
+        {
+            return Err(unreachable_run(id));
+        }
         let by = Requester { org, who: identity, request: RequestId::of(&parts.extensions) };
         Ok(Self { service: service.clone(), by, path })
     }
+}
+
+/// The problem of a token of one run or of one user that asks for another run: it is not said whether there is one.
+fn unreachable_run(id: &str) -> Problem {
+    let detail = format!("no run that this token is for has the id {id:?}; GET /api/session says what it is for");
+    Problem::from(Error::new(Code::ExecutionNotFound, detail))
 }
 
 /// The problem of a caller that is not let in.

@@ -6,7 +6,7 @@ use super::requester::Requester;
 use crate::access::Identity;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{KeyId, OrgId};
-use flovyn_core::model::{ApiKey, NewKey, Scopes, TokenHash, fresh_token};
+use flovyn_core::model::{ApiKey, NewKey, Scope, Scopes, TokenHash, fresh_token};
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -14,6 +14,10 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub(crate) const KEY_NAME: usize = 200;
 /// Days that a key works where nothing is said, and at most.
 pub(crate) const KEY_DAYS: (u32, u32) = (90, 365);
+/// Seconds that a token for a browser works: where nothing is said, at least and at most.
+pub(crate) const BROWSER_SECONDS: (u32, u32, u32) = (900, 60, 86_400);
+/// What such tokens are called.
+const BROWSER: &str = "browser token";
 /// What a key may do where nothing is said.
 const SCOPES: &str = "member,worker";
 
@@ -48,14 +52,29 @@ impl Service {
             return Err(invalid(format!("the name of a key has 1 to {KEY_NAME} characters")));
         }
         let scopes: Scopes = scopes.unwrap_or(SCOPES).parse()?;
-        if !by.who.scopes().cover(&scopes) {
-            return Err(denied(format!(
-                "a key gives no more than it has: {scopes} was asked for, the caller has {}",
-                by.who.scopes()
-            )));
-        }
+        check_covered(by, &scopes)?;
         let expires_in = self.expiry(by, lifetime)?;
         self.key_for(by.org, &by.who, name, scopes, expires_in, by.to_string()).await
+    }
+
+    /// Makes a token for the browser of somebody who is to see one run, or the runs of one user, and no more.
+    ///
+    /// Errors: `InvalidArgument` for a wrong time; `PermissionDenied` for more than the caller's key has.
+    pub(crate) async fn create_browser_token(
+        &self,
+        by: &Requester,
+        scope: Scope,
+        seconds: Option<u32>,
+    ) -> Result<(ApiKey, String)> {
+        let (usual, min, max) = BROWSER_SECONDS;
+        let seconds = seconds.unwrap_or(usual);
+        if !(min..=max).contains(&seconds) {
+            return Err(invalid(format!("expiresInSeconds is {seconds}; give {min} to {max}, or nothing for {usual}")));
+        }
+        let scopes = Scopes::from(scope);
+        check_covered(by, &scopes)?;
+        let lasts = Some(Duration::from_secs(seconds.into()));
+        self.key_for(by.org, &by.who, BROWSER.to_owned(), scopes, lasts, by.to_string()).await
     }
 
     /// Revokes a key: every server refuses it within five seconds. One that was revoked before stays as it is.
@@ -113,6 +132,14 @@ impl Service {
             "a key makes none that outlives it, and this one ends at {end}: give fewer expiresInDays, or none"
         )))
     }
+}
+
+fn check_covered(by: &Requester, scopes: &Scopes) -> Result<()> {
+    let own = by.who.scopes();
+    if own.cover(scopes) {
+        return Ok(());
+    }
+    Err(denied(format!("a key gives no more than it has: {scopes} was asked for, the caller has {own}")))
 }
 
 fn invalid(message: String) -> Error {

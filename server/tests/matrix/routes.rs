@@ -20,7 +20,7 @@ const BRING: &[&str] = &["member", "admin", "worker", "worker:gpu"];
 
 /// Who may use a route, said once more than the server says it; and what it answers where everything is in order: a run that
 /// is not paused can not be resumed, and so on.
-const ROUTES: &[(&str, &str, &[&str], u16)] = &[
+pub(super) const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("post", "/agent-executions", CHANGE, 201),
     ("get", "/agent-executions", LOOK, 200),
     ("get", "/agent-executions/{id}", LOOK, 200),
@@ -65,6 +65,7 @@ const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("delete", "/queues/{queue}", CHANGE, 204),
     ("get", "/workers", LOOK, 200),
     ("get", "/audit", AUDIT, 200),
+    ("post", "/browser-tokens", LOOK, 201),
     ("get", "/api-keys", KEYS, 200),
     ("post", "/api-keys", KEYS, 201),
     ("delete", "/api-keys/{keyId}", KEYS, 200),
@@ -79,7 +80,7 @@ const ROUTES: &[(&str, &str, &[&str], u16)] = &[
 ];
 
 /// A route's path with the ids of a world.
-fn path(org: &str, route: &str, world: &World) -> String {
+pub(super) fn path(org: &str, route: &str, world: &World) -> String {
     let hash: String = world.payload.0.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let names = [
         ("{id}", world.run.to_string()),
@@ -100,7 +101,7 @@ fn path(org: &str, route: &str, world: &World) -> String {
 }
 
 /// A body that a route takes.
-fn body(method: &str, route: &str, world: &World) -> Value {
+pub(super) fn body(method: &str, route: &str, world: &World) -> Value {
     let fresh = Uuid::new_v4();
     match (method, route) {
         ("post", "/agent-executions") => json!({ "kind": "nobody" }),
@@ -113,6 +114,7 @@ fn body(method: &str, route: &str, world: &World) -> Value {
         ("put", "/queues/{queue}") => json!({ "concurrency": 3 }),
         // None that the caller's own key lacks.
         ("post", "/api-keys") => json!({ "name": "a key", "scopes": "keys" }),
+        ("post", "/browser-tokens") => json!({ "run": world.run.to_string() }),
         ("post", "/schedules") => json!({ "kind": "agent", "cron": "0 4 1 1 *" }),
         ("put", "/payloads") => json!("x".repeat(20_000)),
         _ => json!({}),
@@ -121,7 +123,7 @@ fn body(method: &str, route: &str, world: &World) -> Value {
 
 impl Matrix {
     /// The status of a request; of one that is refused also what is told.
-    async fn ask(&self, method: &str, path: &str, token: &str, body: &Value) -> (u16, String) {
+    pub(super) async fn ask(&self, method: &str, path: &str, token: &str, body: &Value) -> (u16, String) {
         let bearer = format!("Bearer {token}");
         let headers = [("authorization", &bearer[..]), ("content-type", "application/json")];
         let body = if method == "get" { String::new() } else { body.to_string() };

@@ -8,6 +8,7 @@ use crate::model::{
     CancelMode, Cancellation, NewExecution, NewKey, OrgLimits, Organization, PageRequest, TokenHash, fresh_token,
 };
 use crate::payload::Payload;
+use crate::storage::directory::NARROW_KEPT;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -112,6 +113,28 @@ pub async fn a_key_lives_and_ends(factory: &dyn Factory) {
     rig.clock.advance(Duration::from_secs(1));
     assert_eq!(directory.revoke_key(own, key.id, "me").await.unwrap(), revoked);
     assert_eq!(directory.key_of(TokenHash::of(&token)).await.unwrap(), Some(revoked));
+}
+
+/// Keys of one run or of one user are listed for an hour after their end, and then removed as the next one is made.
+pub async fn a_narrow_key_is_removed_after_its_end(factory: &dyn Factory) {
+    let rig = Rig::new(factory).await;
+    let directory = rig.keeper().server_side().unwrap();
+    let (own, other) = (OrgId(rig.uuid()), OrgId(rig.uuid()));
+    let run = format!("run:{}:read", rig.uuid());
+    let mut made = Vec::new();
+    for (org, scopes) in
+        [(own, run.as_str()), (own, "user:ann:speak"), (own, "viewer user:ann:read"), (other, "user:ann:read")]
+    {
+        rig.clock.advance(Duration::from_secs(1));
+        made.push(directory.create_key(new(org, "a page", scopes, &fresh_token())).await.unwrap());
+    }
+    rig.clock.advance(HOUR + NARROW_KEPT - Duration::from_secs(2));
+    let second = directory.create_key(new(own, "a page", &run, &fresh_token())).await.unwrap();
+    assert_eq!(directory.keys(own).await.unwrap(), [made[1].clone(), made[2].clone(), second.clone()]);
+    assert_eq!(directory.keys(other).await.unwrap(), made[3..]);
+    rig.clock.advance(HOUR);
+    directory.create_key(new(own, "a person", "member", &fresh_token())).await.unwrap();
+    assert_eq!(directory.keys(own).await.unwrap().len(), 4, "other keys remove none");
 }
 
 /// What is done to an org stands in its audit, newest first, page by page, and in no other's.

@@ -114,7 +114,7 @@ macro_rules! conformance_cases {
                 a_definition_is_kept a_definition_has_a_form
             }
             directory {
-                an_organization_has_a_name an_organization_changes_and_ends a_key_lives_and_ends what_is_done_is_kept
+                an_organization_has_a_name an_organization_changes_and_ends a_key_lives_and_ends a_narrow_key_is_removed_after_its_end what_is_done_is_kept
             }
             leases {
                 a_run_has_one_holder claims_take_what_was_asked_for claims_have_an_order claims_are_exclusive

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::id::{KeyId, OrgId};
 use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, Seal, TokenHash};
 use crate::storage::Directory;
-use crate::storage::directory::{check_not_default, check_slug, goes_on, name_taken};
+use crate::storage::directory::{NARROW_KEPT, check_not_default, check_slug, goes_on, name_taken};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 
@@ -26,6 +26,11 @@ impl Callers {
     /// Makes a key, and records it.
     pub(super) fn add_key(&mut self, new: NewKey, now: Timestamp) -> ApiKey {
         let expires_at = new.expires_at(now);
+        if new.scopes.is_narrow() {
+            let kept = now.before(NARROW_KEPT);
+            let is_old = |key: &ApiKey| key.scopes.is_narrow() && key.expires_at.is_some_and(|end| end < kept);
+            self.keys.retain(|(_, key)| key.org != new.org || !is_old(key));
+        }
         let key = ApiKey {
             org: new.org,
             id: KeyId::fresh(),

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::{KeyId, OrgId};
 use crate::model::{ApiKey, AuditRow, NewKey, OrgLimits, Organization, Page, PageRequest, Seal, TokenHash};
 use crate::storage::Directory;
-use crate::storage::directory::{check_not_default, check_slug, goes_on, name_taken};
+use crate::storage::directory::{NARROW_KEPT, check_not_default, check_slug, goes_on, name_taken};
 use async_trait::async_trait;
 
 /// A SELECT of the columns of [`read_key`], without its WHERE clause.
@@ -203,6 +203,11 @@ fn read_key<F>(row: &dyn Columns<F>) -> Result<ApiKey, F> {
 /// Makes a key, and records it.
 pub(super) fn insert_key<T: Tables>(tx: &T, new: &NewKey, key: KeyId) -> Result<(), T::Fault> {
     let expires = new.expires_at(tx.now()).map(|end| end.0);
+    if new.scopes.is_narrow() {
+        // Scopes are written in an order in which those of one run or of one user come last.
+        let sql = "DELETE FROM api_key WHERE org_id = $1 AND expires_at < $2 AND (scopes LIKE 'run:%' OR scopes LIKE 'user:%')";
+        tx.apply(sql, row![new.org.0, tx.now().before(NARROW_KEPT)])?;
+    }
     tx.apply(
         "INSERT INTO api_key (org_id, id, name, hash, scopes, created_at, expires_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
