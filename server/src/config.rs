@@ -2,6 +2,7 @@
 
 use crate::certificate::Certificate;
 use crate::limits::Limits;
+use crate::oidc::OidcSettings;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::runtime::parse_age;
 use serde::Deserialize;
@@ -44,6 +45,8 @@ pub struct Config {
     pub slow_call: String,
     /// Where traces go.
     pub otlp: Otlp,
+    /// By which issuer of OpenID Connect people sign in to the console, beside keys.
+    pub oidc: Option<OidcSettings>,
     /// Encrypts what both ports carry.
     pub tls: Option<Certificate>,
     /// How much a key may ask for.
@@ -85,6 +88,7 @@ impl Default for Config {
             log_format: None,
             slow_call: "1s".to_owned(),
             otlp: Otlp::default(),
+            oidc: None,
             tls: None,
             limits: Limits::default(),
         }
@@ -138,6 +142,7 @@ impl Config {
             ("log_format", self.log_format != other.log_format),
             ("slow_call", self.slow_call != other.slow_call),
             ("otlp", self.otlp != other.otlp),
+            ("oidc", self.oidc != other.oidc),
             ("tls, to have one or none", self.tls.is_some() != other.tls.is_some()),
             ("limits.connections", limits.connections != theirs.connections),
             ("limits.connections_each", limits.connections_each != theirs.connections_each),

@@ -4,6 +4,7 @@ use crate::access::Access;
 use crate::certificate::Certificate;
 use crate::extensions::Extensions;
 use crate::limits::Limits;
+use crate::oidc::OidcSettings;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct ServeOptions {
     pub public_hosts: Vec<String>,
     /// Origins of other front ends, whose pages may call with a token: `https://app.example.com`.
     pub cors_origins: Vec<String>,
+    /// The issuer by which people sign in to the console, beside keys.
+    pub oidc: Option<OidcSettings>,
     /// What its program adds to it.
     pub extensions: Extensions,
 }
@@ -44,6 +47,7 @@ impl Default for ServeOptions {
             slow_call: SLOW_CALL,
             public_hosts: Vec::new(),
             cors_origins: Vec::new(),
+            oidc: None,
             extensions: Extensions::default(),
         }
     }

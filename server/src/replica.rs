@@ -45,6 +45,7 @@ impl Replica {
             slow_call,
             public_hosts: config.public_hosts.clone(),
             cors_origins: config.cors_origins.clone(),
+            oidc: config.oidc.clone(),
             extensions,
         };
         let mut serving = serve_with(runtime.storage().clone(), runtime.chunks().clone(), listen, options).await?;

@@ -8,6 +8,7 @@ use crate::limits::Limits;
 use crate::listen::{Listener, ListenerCloser};
 use crate::metrics;
 use crate::nats::NatsBridge;
+use crate::oidc::Oidc;
 use crate::options::{ServeOptions, ServerConfig};
 use crate::otlp::Traces;
 use crate::service::Service;
@@ -179,7 +180,7 @@ impl Bound {
 
     /// Serves a backend there.
     ///
-    /// Errors: `InvalidArgument` for a certificate that cannot be used and for what is no origin.
+    /// Errors: `InvalidArgument` for a certificate that cannot be used, for what is no origin and for an issuer that can be none.
     pub(crate) fn serve(
         self,
         storage: Arc<dyn Storage>,
@@ -194,7 +195,8 @@ impl Bound {
         let (grpc_listener, grpc_accepting) = listen(grpc_socket, &[b"h2"])?;
         let (http_listener, http_accepting) = listen(http_socket, &[b"h2", b"http/1.1"])?;
         let shutdown = Shutdown::default();
-        let service = Service::over(storage, chunks, access, options, &shutdown);
+        let oidc = options.oidc.as_ref().map(Oidc::new).transpose()?.map(Arc::new);
+        let service = Service { oidc, ..Service::over(storage, chunks, access, options, &shutdown) };
         let (calls_running, calls_ended) = oneshot::channel();
         let (grpc_closer, http_closer) = (grpc_listener.closer(), http_listener.closer());
         let grpc_server = grpc::serve(service.clone(), grpc_listener.connections(), grpc_closer);

@@ -2,10 +2,13 @@
 
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use cookie::{Cookie, SameSite};
+use std::time::Duration;
 
 /// How the cookie is called on a server's usual port. A browser sends the cookies of one port of a host to all others, so the
 /// name says the port.
 const NAME: &str = "flovyn_session";
+/// The same for a browser that is on its way to being signed in by an issuer.
+const FLOW: &str = "flovyn_sign_in";
 /// Marks a token that was made for the browser: it ends when the browser signs out.
 const MADE: &str = "made.";
 
@@ -21,42 +24,86 @@ pub(crate) struct Session {
 impl Session {
     /// What the cookie of a request says.
     pub(crate) fn of(headers: &HeaderMap, uri: &Uri) -> Option<Self> {
-        let name = name(headers, uri);
-        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let found = cookies.flat_map(Cookie::split_parse).flatten().find(|cookie| cookie.name() == name)?;
-        Some(match found.value().strip_prefix(MADE) {
+        let found = found(&name(NAME, headers, uri), headers)?;
+        Some(match found.strip_prefix(MADE) {
             Some(token) => Self { token: token.to_owned(), is_own: true },
-            None => Self { token: found.value().to_owned(), is_own: false },
+            None => Self { token: found, is_own: false },
         })
     }
 
     /// The cookie of a browser that has signed in. It goes to nobody but this server, no script reads it, and no other site makes
     /// a browser send it.
-    pub(crate) fn cookie(&self, headers: &HeaderMap, uri: &Uri, lasts: std::time::Duration) -> Option<HeaderValue> {
+    pub(crate) fn cookie(&self, headers: &HeaderMap, uri: &Uri, lasts: Duration) -> Option<HeaderValue> {
+        self.cookie_over(is_encrypted(headers), headers, uri, lasts)
+    }
+
+    /// The same where it is known otherwise whether the browser has come over TLS.
+    pub(crate) fn cookie_over(
+        &self,
+        is_encrypted: bool,
+        headers: &HeaderMap,
+        uri: &Uri,
+        lasts: Duration,
+    ) -> Option<HeaderValue> {
         let made = if self.is_own { MADE } else { "" };
         let value = format!("{made}{}", self.token);
-        written(Cookie::build((name(headers, uri), value)), headers, i64::try_from(lasts.as_secs()).ok()?)
+        written(Cookie::build((name(NAME, headers, uri), value)), is_encrypted, lasts)
     }
 
     /// The cookie that makes a browser forget what it was signed in with.
     pub(crate) fn forgotten(headers: &HeaderMap, uri: &Uri) -> Option<HeaderValue> {
-        written(Cookie::build((name(headers, uri), "")), headers, 0)
+        written(Cookie::build((name(NAME, headers, uri), "")), is_encrypted(headers), Duration::ZERO)
     }
 }
 
-fn written(cookie: cookie::CookieBuilder<'_>, headers: &HeaderMap, seconds: i64) -> Option<HeaderValue> {
-    let is_encrypted = headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
+/// What is remembered of a browser while it is at the issuer of OpenID Connect. Unlike a session it comes along when the issuer
+/// sends the browser back, and to that address alone.
+pub(crate) struct FlowCookie;
+
+impl FlowCookie {
+    /// The cookie that holds it; without a value the one that makes the browser forget it.
+    pub(crate) fn of(
+        value: &str,
+        path: &'static str,
+        is_encrypted: bool,
+        headers: &HeaderMap,
+        uri: &Uri,
+    ) -> Option<HeaderValue> {
+        let seconds = if value.is_empty() { 0 } else { 600 };
+        let cookie = Cookie::build((name(FLOW, headers, uri), value)).path(path).http_only(true);
+        let cookie = cookie.same_site(SameSite::Lax).secure(is_encrypted);
+        cookie.max_age(cookie::time::Duration::seconds(seconds)).build().to_string().parse().ok()
+    }
+
+    /// What the browser brings back.
+    pub(crate) fn read(headers: &HeaderMap, uri: &Uri) -> Option<String> {
+        found(&name(FLOW, headers, uri), headers)
+    }
+}
+
+/// The value of a cookie that a request has.
+fn found(name: &str, headers: &HeaderMap) -> Option<String> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let found = cookies.flat_map(Cookie::split_parse).flatten().find(|cookie| cookie.name() == name)?;
+    Some(found.value().to_owned())
+}
+
+fn is_encrypted(headers: &HeaderMap) -> bool {
+    headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
+}
+
+fn written(cookie: cookie::CookieBuilder<'_>, is_encrypted: bool, lasts: Duration) -> Option<HeaderValue> {
     let cookie = cookie.path("/").http_only(true).same_site(SameSite::Strict).secure(is_encrypted);
-    let cookie = cookie.max_age(cookie::time::Duration::seconds(seconds)).build();
+    let cookie = cookie.max_age(cookie::time::Duration::try_from(lasts).ok()?).build();
     cookie.to_string().parse().ok()
 }
 
-fn name(headers: &HeaderMap, uri: &Uri) -> String {
+fn name(of: &str, headers: &HeaderMap, uri: &Uri) -> String {
     match called(headers, uri).rsplit_once(':') {
         Some((_, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
-            format!("{NAME}_{port}")
+            format!("{of}_{port}")
         }
-        _ => NAME.to_owned(),
+        _ => of.to_owned(),
     }
 }
 
@@ -81,7 +128,6 @@ pub(crate) fn is_foreign(headers: &HeaderMap, uri: &Uri) -> bool {
 mod tests {
     use super::*;
     use axum::http::HeaderName;
-    use std::time::Duration;
 
     fn headers(all: &[(&str, &str)]) -> HeaderMap {
         let parsed =

@@ -19,6 +19,7 @@ pub(crate) fn server_started(serving: &Serving, metrics: Option<SocketAddr>, db:
         tls = config.tls.is_some(),
         plaintext = config.plaintext,
         public_hosts = config.public_hosts.join(","),
+        oidc = config.oidc.as_ref().map(|oidc| &*oidc.issuer),
         cors_origins = config.cors_origins.join(","),
         retention = config.retention,
         drain = config.drain,

@@ -6,7 +6,7 @@ use super::{is_test, sources};
 const LAYERS: &[(u8, &[&str])] = &[
     // Leaves: one request, one file, one signal.
     (0, &["access", "catalog", "certificate", "disk", "nats", "request_id", "session", "shutdown"]),
-    (1, &["faults", "limits", "metrics", "otlp", "refusal_log"]),
+    (1, &["faults", "limits", "metrics", "oidc", "otlp", "refusal_log"]),
     // How much, who may, and by which connection.
     (2, &["addresses", "config", "org_limiter", "policy"]),
     (3, &["listen", "throttle"]),

@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 
 const program = join(dirname(fileURLToPath(import.meta.url)), "worker", "serve.py");
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
@@ -19,7 +19,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-async function until(what: string, isSo: () => Promise<boolean> | boolean, milliseconds = 60_000): Promise<void> {
+export async function until(what: string, isSo: () => Promise<boolean> | boolean, milliseconds = 60_000): Promise<void> {
   const end = Date.now() + milliseconds;
   while (!(await isSo())) {
     if (Date.now() > end) throw new Error(`Waited too long: ${what}`);
@@ -27,7 +27,7 @@ async function until(what: string, isSo: () => Promise<boolean> | boolean, milli
   }
 }
 
-async function ended(child: ChildProcess | null): Promise<void> {
+export async function ended(child: ChildProcess | null): Promise<void> {
   if (!child || child.exitCode !== null || child.signalCode !== null) return;
   const gone = new Promise((resolve) => child.once("exit", resolve));
   child.kill("SIGKILL");

@@ -10,6 +10,7 @@ mod executions;
 mod families;
 mod keys;
 mod machines;
+mod oidc;
 mod operators;
 mod payloads;
 mod problem;
@@ -34,11 +35,12 @@ use utoipa_axum::routes;
 
 /// The routes of callers that have no token yet.
 pub(crate) fn of_strangers() -> OpenApiRouter<Service> {
-    OpenApiRouter::default().routes(routes!(machines::request, machines::collect)).routes(routes!(
-        session::sign_in,
-        session::current,
-        session::sign_out
-    ))
+    OpenApiRouter::default()
+        .routes(routes!(machines::request, machines::collect))
+        .routes(routes!(session::sign_in, session::current, session::sign_out))
+        .routes(routes!(oidc::methods))
+        .routes(routes!(oidc::begin))
+        .routes(routes!(oidc::callback))
 }
 
 /// The routes of an org.

@@ -31,6 +31,7 @@ use crate::access::Access;
 use crate::catalog::Catalog;
 use crate::extensions::Protocol;
 use crate::metrics::{Measured, Metrics};
+use crate::oidc::Oidc;
 use crate::options::ServeOptions;
 use crate::org_limiter::OrgLimiter;
 use crate::refusal_log::RefusalLog;
@@ -65,6 +66,8 @@ pub struct Service {
     pub(crate) queues: Arc<QueueCache>,
     pub(crate) seen_machines: SeenMachines,
     pub(crate) sign_in_codes: SignInCodes,
+    /// Who says who people are, beside the keys.
+    pub(crate) oidc: Option<Arc<Oidc>>,
     pub(crate) protocols: Arc<[Arc<dyn Protocol>]>,
     /// True once the server drains: callers are asked to connect elsewhere.
     pub(crate) draining: watch::Receiver<bool>,
@@ -100,6 +103,7 @@ impl Service {
             queues: Arc::default(),
             seen_machines: SeenMachines::default(),
             sign_in_codes: SignInCodes::default(),
+            oidc: None,
             protocols: options.extensions.protocols.clone().into(),
             draining,
             stopping,

@@ -2,6 +2,7 @@
 
 use super::Service;
 use crate::access::Identity;
+use crate::oidc::{Oidc, Person};
 use crate::session::Session;
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::OrgId;
@@ -69,6 +70,29 @@ impl Service {
         let (org, scopes) = (who.own_org().unwrap_or(OrgId::DEFAULT), who.scopes().clone());
         let (name, actor, lasts) = (KEY_NAME.to_owned(), who.name().to_string(), Some(SESSION_LIFETIME));
         let (_, token) = self.key_for(org, &who, name, scopes, lasts, actor).await?;
+        self.session_of(token, from).await
+    }
+
+    /// Lets in the browser of a person whom the issuer knows, with a key of its own.
+    ///
+    /// Errors: `NotFound` where the organization that the settings name is not there.
+    pub(crate) async fn sign_in_person(
+        &self,
+        from: Option<IpAddr>,
+        oidc: &Oidc,
+        person: Person,
+    ) -> Result<(Identity, Session)> {
+        let org = self.org_named(oidc.org()).await?.ok_or_else(|| {
+            Error::new(Code::NotFound, format!("there is no organization {:?}, which [oidc] names", oidc.org()))
+        })?;
+        let (name, actor) = (format!("{KEY_NAME} of {}", person.name), format!("oidc {}", person.name));
+        let maker = Identity::of_org(org);
+        let (_, token) = self.key_for(org, &maker, name, person.scopes, Some(oidc.lasts()), actor).await?;
+        self.session_of(token, from).await
+    }
+
+    /// Signs a browser in with a key that was made for it.
+    async fn session_of(&self, token: String, from: Option<IpAddr>) -> Result<(Identity, Session)> {
         let who = self.identify(&token, from).await?.ok_or_else(|| {
             Error::new(Code::StorageUnavailable, "the key of this browser was made and is not there; sign in again")
         })?;

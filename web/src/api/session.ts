@@ -34,6 +34,19 @@ export async function currentSession(): Promise<Session> {
   return known(await ask("GET"));
 }
 
+/** An issuer of OpenID Connect that signs people in, as the server names it. */
+export interface Issuer {
+  readonly label: string;
+  readonly href: string;
+}
+
+/** The issuer by which people sign in; none where the server has none, or does not answer. */
+export async function signInIssuer(): Promise<Issuer | null> {
+  const answer = await fetch("/api/session/methods", { credentials: "same-origin" }).catch(() => null);
+  if (!answer?.ok) return null;
+  return ((await answer.json()) as { oidc?: Issuer | null }).oidc ?? null;
+}
+
 /** Signs in with the code of a link, or with a key. */
 export async function signIn(by: { code: string } | { token: string }): Promise<Session> {
   return known(await ask("POST", by));
