@@ -66,6 +66,10 @@ onEveryBackend((backend) => {
     const roots: string[] = [];
     for await (const { id } of client.runs({ roots: true })) roots.push(id);
     expect(roots).toEqual([handle.id]);
+    const found: string[] = [];
+    for await (const { id } of client.runs({ search: `${handle.id.toUpperCase()} default` })) found.push(id);
+    for await (const { id } of client.runs({ search: `${handle.id} nobody` })) found.push(id);
+    expect(found).toEqual([handle.id]);
     await client.close();
   });
 });

@@ -24,6 +24,8 @@ export interface RunsFilter {
   roots?: boolean;
   /** Those of a predefined agent, by its id. */
   definition?: string;
+  /** Those with all of these words somewhere in their id, kind, queue, metadata or small input. */
+  search?: string;
   /** How many are asked for at a time: 200 unless given. */
   limit?: number;
 }

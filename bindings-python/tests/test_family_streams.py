@@ -82,6 +82,9 @@ async def test_family_09_usage_rolls_up(anywhere: str) -> None:
             below = await (await client.handle(child.id)).describe()
             assert (below.total_usage["input_tokens"], below.child_count, below.depth) == (100, 0, 1)
         assert [run.id async for run in client.runs(roots=True)] == [str(handle.id)]
+        words = f"{str(handle.id).upper()} default"
+        assert [run.id async for run in client.runs(search=words)] == [str(handle.id)]
+        assert [run.id async for run in client.runs(search=f"{words} nobody")] == []
 
 
 def test_an_event_takes_the_place_of_previews_of_its_own_run() -> None:

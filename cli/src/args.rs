@@ -399,6 +399,9 @@ pub(crate) struct List {
     /// Only runs that no other run has started
     #[arg(long)]
     pub roots: bool,
+    /// Only runs with these words in their id, kind, queue, metadata or input; a page looks at 10,000 runs at most
+    #[arg(long, value_name = "WORDS")]
+    pub search: Option<String>,
     /// At most so many (1 to 1000)
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub limit: u16,

@@ -302,6 +302,10 @@ fn a_family_is_drawn_with_what_each_and_all_have_used() {
     let roots = world.json(&["runs", "list", "--roots"]);
     assert!(roots["items"].as_array().unwrap().iter().all(|run| run["parent"].is_null() && run["id"] != walker["id"]));
     assert!(roots["items"].as_array().unwrap().iter().any(|run| run["id"] == tree["id"]));
+    let found =
+        world.json(&["runs", "list", "--search", &format!("{} default", tree["id"].as_str().unwrap().to_uppercase())]);
+    let found: Vec<_> = found["items"].as_array().unwrap().iter().map(|run| &run["id"]).collect();
+    assert_eq!(found, [&tree["id"]]);
     let below = world.json(&["runs", "show", walker["id"].as_str().unwrap(), "--tree"]);
     assert_eq!((&below["id"], &below["totalUsage"]["inputTokens"]), (&walker["id"], &30.into()));
 }

@@ -99,6 +99,13 @@ async fn a_run_is_shown_with_what_all_below_it_have_used() {
     let roots = house.get(&format!("{BASE}?roots=true")).await;
     let ids: Vec<_> = roots["items"].as_array().unwrap().iter().map(|run| run["key"].as_str().unwrap()).collect();
     assert_eq!((ids, roots["items"][0].get("totalUsage")), (vec!["lead"], None));
+    let with_totals = house.get(&format!("{BASE}?roots=true&totals=true")).await;
+    assert_eq!(with_totals["items"][0]["descendantCount"], json!(6));
+    assert_eq!(with_totals["items"][0]["totalUsage"], house.get(&format!("{BASE}/lead")).await["totalUsage"]);
+    for (words, found) in [("lead", 1), ("LEAD%20default", 1), ("lead%20otter", 0), ("below", 3)] {
+        let listed = house.get(&format!("{BASE}?search={words}")).await;
+        assert_eq!(listed["items"].as_array().unwrap().len(), found, "{words}: {listed}");
+    }
     assert_eq!(house.get(&format!("{BASE}?roots=false")).await["items"].as_array().unwrap().len(), 7);
     for wrong in ["?roots=maybe", "/lead/tree?limit=0", "/lead/tree?limit=1001", "/lead/tree?depth=1"] {
         assert_eq!(house.ask("GET", &format!("{BASE}{wrong}"), &[], "").await.0, 400, "{wrong}");

@@ -6,6 +6,8 @@ export interface RunsSearch {
   readonly queue?: string;
   readonly definition?: string;
   readonly since?: string;
+  /** Words that are looked for. */
+  readonly q?: string;
   readonly all?: true;
 }
 
@@ -34,6 +36,7 @@ export function readRunsSearch(search: Record<string, unknown>): RunsSearch {
     ...readText(search, "queue"),
     ...readText(search, "definition"),
     ...readText(search, "since"),
+    ...readText(search, "q"),
     ...(search["all"] === true || search["all"] === "true" ? { all: true as const } : {}),
   };
 }

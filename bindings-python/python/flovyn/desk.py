@@ -55,13 +55,15 @@ class Desk:
         root: str | UUID | None = None,
         roots: bool = False,
         definition: str | UUID | None = None,
+        search: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Facts]:
         """Iterate over runs, newest first: those that all filters fit.
 
         ``created_from`` and ``created_until`` are times (a ``datetime``, or seconds since 1970), the first included.
         ``parent`` lists the runs that one started, ``root`` all below it; ``roots`` those that no other run
-        started; ``definition`` those of a predefined agent by its id. ``limit`` is how many are asked for at a time.
+        started; ``definition`` those of a predefined agent by its id; ``search`` those with all of its words somewhere
+        in their id, kind, queue, metadata or small input. ``limit`` is how many are asked for at a time.
         """
         given = dict(metadata or {})
         if definition is not None:
@@ -77,6 +79,7 @@ class Desk:
             parent=None if parent is None else str(parent),
             root=None if root is None else str(root),
             roots=roots,
+            search=search,
             limit=limit,
         )
 

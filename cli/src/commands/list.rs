@@ -23,6 +23,7 @@ pub(super) async fn list(args: List, out: &mut Output) -> Result {
         parent: run(args.parent),
         root: run(args.root),
         roots: args.roots,
+        search: args.search,
         ..ExecutionFilter::default()
     };
     let page = PageRequest { limit: usize::from(args.limit), after: args.cursor.map(Cursor) };

@@ -45,6 +45,7 @@ struct Runs {
     parent: Option<String>,
     root: Option<String>,
     roots: bool,
+    search: Option<String>,
     limit: Option<usize>,
     after: Option<String>,
 }
@@ -125,6 +126,7 @@ impl Runs {
             parent: self.parent.map(run),
             root: self.root.map(run),
             roots: self.roots,
+            search: self.search,
         })
     }
 }

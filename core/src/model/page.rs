@@ -2,7 +2,7 @@
 
 use crate::clock::Timestamp;
 use crate::id::ExecutionId;
-use crate::model::Status;
+use crate::model::{Execution, Status};
 use std::collections::BTreeMap;
 
 /// How many items the largest page has.
@@ -57,4 +57,45 @@ pub struct ExecutionFilter {
     pub root: Option<ExecutionId>,
     /// Started by no other run.
     pub roots: bool,
+    /// Where each of these words is somewhere in its id, key, kind, queue, metadata or input, in letters of any case. Of an input
+    /// that is stored apart, being large, nothing is looked at.
+    pub search: Option<String>,
+}
+
+/// What of a filter is looked for in the run itself, and not by the store.
+pub(crate) struct Fits {
+    metadata: BTreeMap<String, String>,
+    words: Vec<String>,
+}
+
+impl ExecutionFilter {
+    /// What is looked for in each run.
+    pub(crate) fn fits(&self) -> Fits {
+        let text = self.search.as_deref().unwrap_or_default().to_lowercase();
+        Fits { metadata: self.metadata.clone(), words: text.split_whitespace().map(str::to_owned).collect() }
+    }
+}
+
+impl Fits {
+    /// Whether a run has the metadata and all words.
+    pub(crate) fn admits(&self, run: &Execution) -> bool {
+        let has = |(name, value): (&String, &String)| run.new.metadata.get(name) == Some(value);
+        self.metadata.iter().all(has) && (self.words.is_empty() || self.has_words(run))
+    }
+
+    /// Whether runs are looked for by words: every one of them may have to be looked at.
+    pub(crate) fn is_search(&self) -> bool {
+        !self.words.is_empty()
+    }
+
+    fn has_words(&self, run: &Execution) -> bool {
+        let new = &run.new;
+        let input = new.input.bytes().map(|bytes| String::from_utf8_lossy(bytes)).unwrap_or_default();
+        let id = new.id.to_string();
+        let texts = [&id, new.key.as_deref().unwrap_or_default(), &new.kind, &new.queue, &input];
+        let texts = texts.into_iter().chain(new.metadata.values().map(String::as_str));
+        // A word does not reach from one text into the next.
+        let all = texts.collect::<Vec<_>>().join("\n").to_lowercase();
+        self.words.iter().all(|word| all.contains(word))
+    }
 }

@@ -320,6 +320,7 @@ pub fn list_executions(filter: ExecutionFilter, page: PageRequest) -> v2::ListEx
         parent: filter.parent.map(|id| raw(id.0)).unwrap_or_default(),
         root: filter.root.map(|id| raw(id.0)).unwrap_or_default(),
         roots: filter.roots,
+        search: filter.search,
         page: Some(page.into()),
     }
 }
@@ -337,6 +338,7 @@ pub fn execution_filter(wire: v2::ListExecutionsRequest) -> Result<(ExecutionFil
         parent: some_id(&wire.parent, "parent")?.map(ExecutionId),
         root: some_id(&wire.root, "root")?.map(ExecutionId),
         roots: wire.roots,
+        search: wire.search,
     };
     Ok((filter, wire.page.map(Into::into).unwrap_or_default()))
 }

@@ -11,7 +11,7 @@ use crate::service::{AgentInput, DEFINITION, checkpoint_id};
 use axum::Extension;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use flovyn_core::Payload;
-use flovyn_core::client::StartOptions;
+use flovyn_core::client::{StartOptions, with_roll_ups};
 use flovyn_core::clock::Timestamp;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::ExecutionId;
@@ -142,7 +142,7 @@ pub(super) struct ExecutionView {
     /// Seconds from its start to its end, or until now.
     duration: f64,
     summary: SummaryView,
-    /// What its model calls and those of all runs below it have cost; not in lists of all runs, nor what follows.
+    /// What its model calls and those of all runs below it have cost; in lists of all runs with `totals` alone, as what follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     total_usage: Option<view::Usage>,
     /// The runs that it has started itself.
@@ -305,6 +305,8 @@ pub(super) fn seconds(name: &str, value: Option<f64>) -> Result<Option<Duration>
         ("parent_run_id" = Option<String>, Query, description = "The same as `parent`"),
         ("root" = Option<String>, Query, description = "All below this run in its family"),
         ("roots" = Option<bool>, Query, description = "`true`: only runs that no other run has started"),
+        ("search" = Option<String>, Query, description = "Words that are somewhere in the id, key, kind, queue, metadata or small input; a page looks at 10,000 runs at most"),
+        ("totals" = Option<bool>, Query, description = "`true`: with what each and all below it come to"),
         ("limit" = Option<u32>, Query, description = "1 to 1,000; 100 without one"), ("cursor" = Option<String>, Query),
     ),
     responses((status = 200, body = Items<ExecutionView>))
@@ -333,6 +335,7 @@ pub(super) async fn list(caller: Caller, mut query: QueryParams) -> Result<Versi
         parent: query.get_either("parent", "parent_run_id")?.map(|id| ExecutionId::of_key(caller.org(), &id)),
         root: query.get("root")?.map(|id| ExecutionId::of_key(caller.org(), &id)),
         roots: query.parse("roots", "true or false")?.unwrap_or(false),
+        search: query.get("search")?,
     };
     listed(&caller, query, filter).await
 }
@@ -362,11 +365,19 @@ async fn listed(
     filter: ExecutionFilter,
 ) -> Result<Versioned<Items<ExecutionView>>, Problem> {
     let page = query.page()?;
+    let totals = query.parse("totals", "true or false")?.unwrap_or(false);
     query.reject_unknown()?;
-    let page = caller.service.storage.executions(caller.org(), filter, page).await?;
+    let storage = &caller.service.storage;
+    let page = storage.executions(caller.org(), filter, page).await?;
     let mut items = Vec::with_capacity(page.items.len());
-    for run in &page.items {
-        items.push(view(caller, run, IN_ROW).await?);
+    if totals {
+        for (run, sum) in with_roll_ups(&**storage, caller.org(), page.items).await? {
+            items.push(view(caller, &run, IN_ROW).await?.with(&sum));
+        }
+    } else {
+        for run in &page.items {
+            items.push(view(caller, run, IN_ROW).await?);
+        }
     }
     let next_cursor = page.next.map(|cursor| cursor.0);
     let version = version(&mut items, next_cursor.as_deref())?;

@@ -22,19 +22,22 @@ export interface RunFilter {
   readonly createdFrom?: string | undefined;
   readonly createdUntil?: string | undefined;
   readonly roots?: boolean | undefined;
+  /** Words that are somewhere in a run. */
+  readonly search?: string | undefined;
 }
 
 /** A page of runs, newest first. */
-export async function listRuns(filter: RunFilter, cursor: string | null, limit: number) {
+export async function listRuns(filter: RunFilter, cursor: string | null, limit: number, totals?: true) {
   const { status, ...rest } = filter;
-  const query = given({ ...rest, status: status?.length ? [status.join(",")] : undefined, cursor: cursor ?? undefined, limit });
+  const query = given({ ...rest, totals, status: status?.length ? [status.join(",")] : undefined, cursor: cursor ?? undefined, limit });
   return answer(api.GET("/api/orgs/{org}/agent-executions", { params: { path: org(), query } }));
 }
 
 export const runsQuery = (filter: RunFilter) =>
   infiniteQueryOptions({
     queryKey: ["runs", filter],
-    queryFn: ({ pageParam }) => listRuns(filter, pageParam, 100),
+    // What families come to is counted: once for a page, not with each look at the newest.
+    queryFn: ({ pageParam }) => listRuns(filter, pageParam, 100, true),
     initialPageParam: null as string | null,
     getNextPageParam: (page) => page.nextCursor ?? null,
     // The page asks for the newest runs by itself, and shows them when the reader wants to see them.
@@ -52,6 +55,14 @@ export const runQuery = (id: string) =>
     queryKey: ["run", id],
     queryFn: () => answer(api.GET("/api/orgs/{org}/agent-executions/{id}", run(id))),
     refetchInterval: (query) => (query.state.data && !MOVING.has(query.state.data.status) ? CALM_MS : LIVE_MS),
+  });
+
+/** What has happened to a run itself; of a very long one the first of it. */
+export const eventsQuery = (id: string, names: string, isOpen: boolean) =>
+  queryOptions({
+    queryKey: ["events", id, names],
+    queryFn: () => answer(api.GET("/api/orgs/{org}/agent-executions/{id}/events", { params: { path: { ...org(), id }, query: { event: names, limit: 1_000 } } })),
+    refetchInterval: isOpen ? CALM_MS : false,
   });
 
 export const childrenQuery = (id: string) =>

@@ -44,6 +44,14 @@ test("filters are in the address, new runs wait behind a pill, and many are canc
   await expect(page.getByRole("link", { name: "otter", exact: true })).toBeHidden();
   await page.reload();
   await expect(page.getByLabel("Status")).toHaveValue("WAITING");
+  await page.getByRole("searchbox", { name: "Search" }).fill("HOW deep? ask-1");
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(/q=HOW/);
+  await expect(page.getByRole("link", { name: "How deep?" })).toBeVisible();
+  await page.getByRole("searchbox", { name: "Search" }).fill("no-such-word");
+  await page.keyboard.press("Enter");
+  await expect(page.getByText("No run is like that")).toBeVisible();
+  await page.getByRole("searchbox", { name: "Search" }).fill("");
 
   await world.ask("POST", "/agent-executions", { kind: "ask", id: "ask-2", input: "How wide?" });
   await expect(page.getByRole("button", { name: "1 new" })).toBeVisible();

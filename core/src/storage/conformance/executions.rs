@@ -252,7 +252,28 @@ pub async fn filters_narrow_a_listing(factory: &dyn Factory) {
     assert_eq!(list(metadata(&[("user", "ada")])).await, [tagged]);
     assert_eq!(list(metadata(&[("user", "ada"), ("plan", "a")])).await, [tagged]);
     assert!(list(metadata(&[("user", "ada"), ("plan", "b")])).await.is_empty());
-    assert_eq!(list(ExecutionFilter { created_from: Some(border), ..filter() }).await, [holder.id, tagged]);
+    let search = |words: &str| ExecutionFilter { search: Some(words.to_owned()), ..filter() };
+    for (words, found) in [
+        ("", vec![holder.id, tagged, old]),
+        (" ADA ", vec![tagged]),
+        ("gpu ada", vec![tagged]),
+        ("adagpu", vec![]),
+        ("gpu nobody", vec![]),
+        ("OTHER", vec![old]),
+        ("named-otter", vec![]),
+        ("%", vec![]),
+        (&old.to_string()[3..], vec![old]),
+    ] {
+        assert_eq!(list(search(words)).await, found, "{words:?}");
+    }
+    let named =
+        rig.start_as(|new| (new.key, new.input) = (Some("Named-Otter".into()), json(&"Größe of a 100% river"))).await;
+    for words in ["named-otter", "größe", "100% RIVER", "GRÖSSE river", "%"] {
+        let found = if words == "GRÖSSE river" { vec![] } else { vec![named] };
+        assert_eq!(list(search(words)).await, found, "{words:?}");
+    }
+    assert_eq!(list(ExecutionFilter { kind: Some("other".into()), ..search("100%") }).await, []);
+    assert_eq!(list(ExecutionFilter { created_from: Some(border), ..filter() }).await, [named, holder.id, tagged]);
     assert_eq!(list(ExecutionFilter { created_until: Some(border), ..filter() }).await, [old]);
 }
 

@@ -32,7 +32,9 @@ impl State {
         };
         let newest = self.ages.range((first, last)).rev();
         let runs = newest.filter_map(|(_, at, id)| Some(((*at, *id), self.runs.get(&(org, *id))?)));
-        let wanted = runs.filter(|(_, run)| filter.admits(&run.exec)).map(|(place, run)| (place, run.exec.clone()));
+        let fits = filter.fits();
+        let wanted = runs.filter(|(_, run)| filter.admits(&run.exec) && fits.admits(&run.exec));
+        let wanted = wanted.map(|(place, run)| (place, run.exec.clone()));
         Ok(cut(wanted, page, |(at, id): &Place| format!("{}.{id}", at.0)))
     }
 
@@ -96,12 +98,11 @@ impl State {
 }
 
 impl ExecutionFilter {
-    /// Whether a run fits the filter.
+    /// Whether a run fits the filter, but for what is looked for in the run itself.
     fn admits(&self, run: &Execution) -> bool {
         (self.statuses.is_empty() || self.statuses.contains(&run.status))
             && self.kind.as_ref().is_none_or(|kind| *kind == run.new.kind)
             && self.queue.as_ref().is_none_or(|queue| *queue == run.new.queue)
-            && self.metadata.iter().all(|(name, value)| run.new.metadata.get(name) == Some(value))
             && self.created_from.is_none_or(|from| run.created_at >= from)
             && self.created_until.is_none_or(|until| run.created_at < until)
             && self.parent.is_none_or(|parent| run.parent == Some(parent))

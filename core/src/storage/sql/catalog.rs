@@ -11,8 +11,8 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{EntryId, ExecutionId, OrgId, Slot, TaskId, WorkerId};
 use crate::model::{
-    Checkpoint, Entry, Event, Execution, ExecutionFilter, KnownWorker, Page, PageRequest, QueueLoad, RecordedOp,
-    RollUp, Signal, Task,
+    Checkpoint, Cursor, Entry, Event, Execution, ExecutionFilter, KnownWorker, Page, PageRequest, QueueLoad,
+    RecordedOp, RollUp, Signal, Task,
 };
 use crate::storage::{Catalog, unserved_of};
 use async_trait::async_trait;
@@ -59,7 +59,12 @@ pub(in crate::storage) trait Listings: Statements {
     fn queue_loads(&self, org: OrgId, now: Timestamp) -> Result<Vec<QueueLoad>, Self::Fault>;
 }
 
-/// A page of runs, newest first. Metadata is filtered here, so pages of rows are read until one page of runs is full.
+/// Rows that a search reads at a time.
+const SEARCH_SHARE: usize = 500;
+/// How many runs one page of a search looks at: what it has found by then is answered, with the place to go on from.
+const SEARCHED: usize = 10_000;
+
+/// A page of runs, newest first. Metadata and words are filtered here, so pages of rows are read until one page of runs is full.
 fn executions<T: Listings>(
     tx: &T,
     org: OrgId,
@@ -71,19 +76,23 @@ fn executions<T: Listings>(
         Some((at.parse().ok()?, id.parse::<ExecutionId>().ok()?))
     })?
     .unwrap_or((i64::MAX, ExecutionId(uuid::Uuid::max())));
-    let metadata =
-        |run: &Execution| filter.metadata.iter().all(|(name, value)| run.new.metadata.get(name) == Some(value));
-    let mut found = Vec::new();
+    let fits = filter.fits();
+    let (mut found, mut looked) = (Vec::new(), 0);
+    let share = if fits.is_search() { SEARCH_SHARE.max(page.limit + 1) } else { page.limit + 1 };
     loop {
-        let share = page.limit + 1;
         let rows = tx.runs_before(org, filter, place, share)?;
         let last = rows.len() < share;
         if let Some(run) = rows.last() {
             place = (run.created_at.0, run.new.id);
         }
-        found.extend(rows.into_iter().filter(metadata));
+        looked += rows.len();
+        found.extend(rows.into_iter().filter(|run| fits.admits(run)));
         if last || found.len() > page.limit {
             break;
+        }
+        if fits.is_search() && looked >= SEARCHED {
+            let next = Some(Cursor(format!("{}.{}", place.0, place.1)));
+            return Ok(Page { items: found, next });
         }
     }
     Ok(cut(found, page, |run| format!("{}.{}", run.created_at.0, run.new.id)))

@@ -23,6 +23,7 @@ export function filterOf(search: RunsSearch): RunFilter {
     queue: search.queue,
     definition: search.definition,
     createdFrom: from,
+    search: search.q,
     roots: search.all ? undefined : true,
   };
 }
@@ -32,6 +33,8 @@ export function Filters({ search }: { search: RunsSearch }) {
   const queues = useQuery({ ...queuesQuery, refetchInterval: false, staleTime: 60_000 });
   const [kind, setKind] = useState(search.kind ?? "");
   useEffect(() => setKind(search.kind ?? ""), [search.kind]);
+  const [words, setWords] = useState(search.q ?? "");
+  useEffect(() => setWords(search.q ?? ""), [search.q]);
   const set = (change: { [key in keyof RunsSearch]?: RunsSearch[key] | undefined }) => {
     const next = Object.fromEntries(Object.entries({ ...search, ...change }).filter(([, value]) => value !== undefined && value !== ""));
     void navigate({ search: next as RunsSearch, replace: true });
@@ -40,6 +43,27 @@ export function Filters({ search }: { search: RunsSearch }) {
   const isFiltered = Object.keys(search).length > 0;
   return (
     <div className="flex flex-wrap items-center gap-2 px-4 pb-2">
+      <form
+        role="search"
+        onSubmit={(event) => {
+          event.preventDefault();
+          set({ q: words.trim() || undefined });
+        }}
+      >
+        <input
+          data-search
+          type="search"
+          aria-label="Search"
+          placeholder="Search: words, id, metadata"
+          value={words}
+          onChange={(event) => {
+            setWords(event.target.value);
+            if (event.target.value === "") set({ q: undefined });
+          }}
+          onBlur={() => set({ q: words.trim() || undefined })}
+          className="h-8 w-56 rounded-md border border-line bg-surface px-2 text-sm placeholder:text-soft"
+        />
+      </form>
       <InlineSelect label="Status" value={search.status ?? ""} onChange={(event) => set({ status: event.target.value || undefined })}>
         <option value="">Any status</option>
         {Object.entries(STATUS_GROUPS).map(([value, word]) => (
@@ -60,7 +84,6 @@ export function Filters({ search }: { search: RunsSearch }) {
         }}
       >
         <input
-          data-search
           aria-label="Kind"
           list="kinds"
           placeholder="Any kind"

@@ -8,6 +8,7 @@ import type { Run } from "../../api/client";
 import { classNames } from "../../parts/class_names";
 import { formatCost, formatMoment, formatShort, formatSpan, formatTokens } from "../../parts/format";
 import { Status } from "../../parts/status";
+import { tokensOf } from "../../parts/usage_table";
 
 const phone = typeof matchMedia === "function" ? matchMedia("(max-width: 767px)") : null;
 
@@ -108,11 +109,19 @@ interface RowProps {
   onSelect: (id: string, isSelected: boolean) => void;
 }
 
+/** What a run has used with all runs below it, as far as that has been counted. */
+function usageOf(run: Run): { tokens: number; cost: number | null } {
+  const own = { tokens: run.summary.tokens, cost: run.summary.costUsd ?? null };
+  const total = run.totalUsage;
+  if (!total || tokensOf(total) <= own.tokens) return own;
+  return { tokens: tokensOf(total), cost: total.costMicros == null ? null : total.costMicros / 1e6 };
+}
+
 const Row = memo(function Row({ run, index, top, height, isSelected, onSelect }: RowProps) {
   const title = titleOf(run);
   const waits = waitingFor(run);
   const failure = run.summary.lastError;
-  const tokens = run.summary.tokens;
+  const { tokens, cost } = usageOf(run);
   return (
     <div
       role="row"
@@ -146,8 +155,8 @@ const Row = memo(function Row({ run, index, top, height, isSelected, onSelect }:
       <span role="cell" className="hidden text-right text-sm text-soft tabular-nums md:block">
         {tokens ? formatTokens(tokens) : "–"}
       </span>
-      <span role="cell" className="hidden text-right text-sm text-soft tabular-nums md:block" title={run.summary.costUsd == null ? "The price of a model is not known" : undefined}>
-        {run.summary.modelCalls ? formatCost(run.summary.costUsd) : "–"}
+      <span role="cell" className="hidden text-right text-sm text-soft tabular-nums md:block" title={cost === null ? "The price of a model is not known" : undefined}>
+        {tokens ? formatCost(cost) : "–"}
       </span>
       <span role="cell" className={classNames("hidden min-w-0 truncate text-sm md:block", failure && run.status === "FAILED" ? "text-red" : "text-soft")} title={failure ?? waits ?? undefined}>
         {run.status === "FAILED" ? failure : waits}

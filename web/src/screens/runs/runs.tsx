@@ -3,7 +3,7 @@ import { canGoOn } from "@flovyn/react/client";
 import { useInfiniteQuery, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useSearch } from "@tanstack/react-router";
 import { ArrowUp, Ban, Columns2, Plus, RotateCcw } from "lucide-react";
-import { useCallback, useMemo, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 import { newestRunsQuery, runsQuery } from "../../api/queries";
 import { Button, buttonClass } from "../../parts/button";
 import { PageHead } from "../../parts/page";
@@ -30,7 +30,8 @@ export function Runs() {
     let fresh = 0;
     for (const run of newest.data?.items ?? []) {
       // What is listed is brought up to date where it stands; what is new is counted.
-      if (listed.has(run.id)) listed.set(run.id, run);
+      const before = listed.get(run.id);
+      if (before) listed.set(run.id, before.totalUsage ? { ...run, totalUsage: before.totalUsage } : run);
       else if (!list.isPlaceholderData && run.createdAt >= (list.data?.pages[0]?.items[0]?.createdAt ?? "")) fresh++;
     }
     return { runs: [...listed.values()], unseen: fresh };
@@ -53,6 +54,11 @@ export function Runs() {
   const failed = chosen.filter((run) => run.status === "FAILED");
   const pair = chosen.length === 2 && chosen[0] && chosen[1] ? ([chosen[0], chosen[1]] as const) : null;
   const isFiltered = Object.keys(search).length > 0;
+  // The server looks at so many runs for a page; where it finds none among them, there are more to look at.
+  const isLooking = !runs.length && list.hasNextPage;
+  useEffect(() => {
+    if (isLooking && !list.isFetchingNextPage && !list.isError) void list.fetchNextPage();
+  }, [isLooking, list]);
 
   return (
     <>
@@ -84,7 +90,7 @@ export function Runs() {
           New run
         </Link>
       </PageHead>
-      {list.isPending ? (
+      {list.isPending || isLooking ? (
         <Loading what="Loading runs" />
       ) : list.isLoadingError && !runs.length ? (
         <Failed error={list.error} onRetry={() => void list.refetch()} />
