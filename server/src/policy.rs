@@ -171,6 +171,7 @@ const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "agent-executions/{id}/entries", Need::ReadRun),
     ("GET", "agent-executions/{id}/messages", Need::ReadRun),
     ("GET", "agent-executions/{id}/messages/{entryId}", Need::ReadRun),
+    ("GET", "agent-executions/{id}/events", Need::ReadRun),
     ("GET", "agent-executions/{id}/tasks", Need::ReadRun),
     ("GET", "agent-executions/{id}/tool-calls", Need::ReadRun),
     ("GET", "agent-executions/{id}/tool-calls/{taskId}", Need::ReadRun),

@@ -236,6 +236,49 @@ async fn entries_are_listed_from_the_last_one_back() {
     assert!(refused["detail"].as_str().unwrap().contains("give `asc` or `desc`"), "{refused}");
 }
 
+/// The list of a run's events says of each what the stream says.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_listed_as_they_were_streamed() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(speaker(&house)).await;
+    let (run, _) = speech(&house, 4).await;
+    signal(&house, &run, "begin").await;
+    hear_it_out(&house, &run).await;
+    signal(&house, &run, "end").await;
+    house.until(run.rsplit('/').next().unwrap(), "COMPLETED").await;
+    let streamed = house.events(&format!("{run}/stream/consolidated"), None).await.rest().await;
+    let streamed: Vec<_> = streamed.into_iter().filter(house::Event::is_durable).collect();
+    let mut listed = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = house.get(&format!("{run}/events?limit=3{cursor}")).await;
+        listed.extend(page["items"].as_array().unwrap().clone());
+        let Some(next) = page["nextCursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(listed.len(), streamed.len());
+    for (listed, mut streamed) in listed.iter().zip(streamed) {
+        // An entry is listed elsewhere, with what it says.
+        let said = streamed.data.as_object_mut().unwrap();
+        said.retain(|field, _| !["depth", "content", "metadata", "parentId", "turnId"].contains(&field.as_str()));
+        let told = (listed["id"].to_string(), listed["event"].as_str().unwrap(), &listed["data"]);
+        assert_eq!(told, (streamed.id, &*streamed.name, &streamed.data));
+    }
+    let named = house.get(&format!("{run}/events?event=entry,agent.completed&limit=2")).await;
+    let names = |page: &Value| -> Vec<String> {
+        page["items"].as_array().unwrap().iter().map(|event| event["event"].as_str().unwrap().to_owned()).collect()
+    };
+    let rest = house
+        .get(&format!("{run}/events?event=agent.completed&cursor={}", named["nextCursor"].as_str().unwrap_or("0")))
+        .await;
+    assert!(names(&named).iter().all(|name| name == "entry" || name == "agent.completed"), "{named}");
+    assert_eq!((names(&rest), &rest["nextCursor"]), (vec!["agent.completed".to_owned()], &Value::Null));
+    for wrong in ["event=agent.unheard", "limit=0", "limit=1001", "cursor=first", "after=1"] {
+        let (status, problem) = house.ask("GET", &format!("{run}/events?{wrong}"), &[], "").await;
+        assert_eq!(status, 400, "{wrong}: {problem}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_worker_costs_a_watcher_nothing() {
     let host = |dies: bool| {

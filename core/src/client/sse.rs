@@ -42,6 +42,16 @@ fn frame(id: &str, execution: ExecutionId, depth: Option<u32>, event: &StreamEve
     format!("id: {id}\nevent: {name}\ndata: {body}\n\n").into_bytes()
 }
 
+/// The name of a durable event and what it says, as [`server_sent`] has both.
+pub fn durable_event(event: &Event) -> (&'static str, Map<String, Value>) {
+    (name(event.kind), durable(event))
+}
+
+/// The kind of the durable events that have this name.
+pub fn event_kind(word: &str) -> Option<EventKind> {
+    EventKind::ALL.into_iter().find(|kind| name(*kind) == word)
+}
+
 /// Whether an event is about a task of the run rather than the run itself.
 pub fn is_of_task(event: &StreamEvent) -> bool {
     match event {

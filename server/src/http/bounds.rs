@@ -39,7 +39,6 @@ const FIELDS: &[(&str, &str, Bound)] = &[
     ("Signal", "idempotencyKey", MAYBE_EMPTY),
     ("ForkPoint", "id", ID),
     ("Cancel", "timeoutSeconds", From(0.0)),
-    ("CreateBrowserToken", "run", ID),
     ("CreateBrowserToken", "user", ID),
     ("CreateBrowserToken", "expiresInSeconds", Between(BROWSER_SECONDS.1 as f64, BROWSER_SECONDS.2 as f64)),
     ("CreateKey", "name", Length(1, KEY_NAME)),

@@ -6,6 +6,7 @@ mod budget;
 mod catalog;
 mod definitions;
 mod entries;
+mod events;
 mod executions;
 mod families;
 mod keys;
@@ -61,6 +62,7 @@ pub(crate) fn of_org() -> OpenApiRouter<Service> {
         .routes(routes!(entries::entries))
         .routes(routes!(entries::messages))
         .routes(routes!(entries::message))
+        .routes(routes!(events::list))
         .routes(routes!(tasks::tasks))
         .routes(routes!(tasks::tool_calls))
         .routes(routes!(tasks::tool_call))

@@ -38,6 +38,7 @@ pub(super) const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("get", "/agent-executions/{id}/entries", LOOK, 200),
     ("get", "/agent-executions/{id}/messages", LOOK, 200),
     ("get", "/agent-executions/{id}/messages/{entryId}", LOOK, 200),
+    ("get", "/agent-executions/{id}/events", LOOK, 200),
     ("get", "/agent-executions/{id}/tasks", LOOK, 200),
     ("get", "/agent-executions/{id}/tool-calls", LOOK, 200),
     ("get", "/agent-executions/{id}/tool-calls/{taskId}", LOOK, 200),

@@ -15,6 +15,7 @@ fn taken(schema: &str, run: &str) -> (&'static str, String, Value) {
         "ForkPoint" => ("POST", format!("{BASE}/{run}/fork"), json!({ "id": format!("{run}-fork") })),
         "Cancel" => ("POST", format!("{BASE}/{run}/cancel"), json!({})),
         "CreateKey" => ("POST", format!("{ORG}/api-keys"), json!({ "name": "k", "scopes": "viewer" })),
+        "CreateBrowserToken" => ("POST", format!("{ORG}/browser-tokens"), json!({ "user": "u" })),
         "NewSchedule" => {
             let body = json!({ "kind": "nobody", "cron": "@daily", "concurrencyKey": "k" });
             ("POST", format!("{ORG}/schedules"), body)

@@ -36,6 +36,9 @@ test("a server and a worker that are killed mid-token lose and double nothing", 
   await expect(page.getByRole("article", { name: "From the agent" })).toHaveCount(1);
   await expect(page.getByRole("article", { name: "Being written" })).toBeHidden();
   expect(await page.getByRole("article", { name: "From the agent" }).locator(".prose").innerText()).toBe(whole);
+  await page.getByRole("tab", { name: "Timeline" }).click();
+  await expect(page.getByRole("listitem").filter({ hasText: "The worker was lost" })).toBeVisible();
+  await expect(page.getByRole("listitem").filter({ hasText: "Recovered: a worker goes on from the last checkpoint" })).toBeVisible();
 });
 
 test("a call is denied in place, with a reason that the model is told", async ({ page, world }) => {

@@ -13,6 +13,7 @@ import { Markdown } from "../../src/parts/markdown";
 import { blocksOf } from "../../src/parts/markdown_blocks";
 import { plainOf } from "../../src/parts/plain";
 import { Ansi } from "../../src/parts/terminal";
+import { marksOf } from "../../src/screens/run/marks";
 
 const ESCAPE = "\u001b";
 
@@ -147,6 +148,30 @@ describe("Markdown", () => {
 
   it("becomes a plain line where there is room for no more", () => {
     expect(plainOf("## A\n\n**b** `c`\n\n```\ncode\n```\n\n[d](https://e.example)")).toBe("A b c d");
+  });
+});
+
+describe("marks of a timeline", () => {
+  const event = (id: number, name: string, data: object = {}) => ({ id, event: name, data: { at: `2026-01-01T00:00:0${id}Z`, ...data } });
+
+  it("say where a worker was lost and another one goes on, and nothing of what happens after each wait", () => {
+    const lives = [
+      event(1, "agent.resumed", { workerId: "a" }),
+      event(2, "agent.resumed", { workerId: "a" }),
+      event(3, "agent.lease_lost", { epoch: 2 }),
+      event(4, "agent.resumed", { workerId: "b" }),
+      event(5, "agent.resumed", { workerId: "c" }),
+      event(6, "agent.paused", { reason: "step_limit" }),
+      event(7, "agent.continued"),
+    ];
+    expect(marksOf(lives).map((mark) => [mark.key, mark.tone, mark.label.split(":")[0]])).toEqual([
+      [3, "bad", "The worker was lost"],
+      [4, "good", "Recovered"],
+      [5, "turn", "Goes on in another worker"],
+      [6, "bad", "Paused"],
+      [7, "good", "Resumed by somebody"],
+    ]);
+    expect(marksOf([{ id: 1, event: "agent.paused", data: {} }, { id: 2, event: "agent.paused", data: { at: 7 } }])).toEqual([]);
   });
 });
 

@@ -3,11 +3,13 @@ import { canGoOn } from "@flovyn/react/client";
 import { useQuery } from "@tanstack/react-query";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useMemo, useRef, useState } from "react";
-import { childrenQuery, tasksQuery } from "../../api/queries";
+import { childrenQuery, eventsQuery, tasksQuery } from "../../api/queries";
 import { classNames } from "../../parts/class_names";
 import { Check } from "../../parts/field";
 import { formatClock, formatSpan } from "../../parts/format";
 import { Empty, Failed, Loading } from "../../parts/states";
+import { MARKED, marksOf } from "./marks";
+import type { Mark } from "./marks";
 import { useShown } from "./shown";
 import { scaleOf, spansOf } from "./spans";
 import type { Scale, Span } from "./spans";
@@ -20,6 +22,7 @@ export function Timeline() {
   const isOpen = canGoOn(run);
   const tasks = useQuery(tasksQuery(run.id, isOpen));
   const children = useQuery({ ...childrenQuery(run.id), enabled: (run.childCount ?? 0) > 0 });
+  const events = useQuery(eventsQuery(run.id, MARKED, isOpen));
   const [onlyBad, setOnlyBad] = useState(false);
   const [isSteps, setSteps] = useState(false);
   const [now, setNow] = useState(() => Date.now());
@@ -30,6 +33,7 @@ export function Timeline() {
   }, [isOpen]);
   const all = useMemo(() => spansOf(run, tasks.data?.tasks ?? [], children.data?.items ?? [], now), [run, tasks.data, children.data, now]);
   const scale = useMemo(() => scaleOf(all), [all]);
+  const marks = useMemo(() => marksOf(events.data?.items ?? []), [events.data]);
   const spans = all.filter((span) => (!onlyBad || span.isBad) && (isSteps || span.kind !== "internal"));
 
   const room = useRef<HTMLDivElement>(null);
@@ -53,12 +57,13 @@ export function Timeline() {
           ))}
         </span>
       </div>
+      {marks.length > 0 && <Marks marks={marks} scale={scale} />}
       {tasks.data.more && <p className="px-4 py-1 text-xs text-amber">Only the first {tasks.data.tasks.length} tasks are drawn.</p>}
       <div ref={room} className="min-h-0 flex-1 overflow-y-auto" tabIndex={0} role="region" aria-label="Timeline">
         <div className="relative" style={{ height: rows.getTotalSize() }}>
           {rows.getVirtualItems().map((item) => {
             const span = spans[item.index];
-            return span ? <Bar key={item.key} span={span} top={item.start} scale={scale} onOpen={() => open(span)} /> : null;
+            return span ? <Bar key={item.key} span={span} top={item.start} scale={scale} marks={marks} onOpen={() => open(span)} /> : null;
           })}
         </div>
         {!spans.length && <p className="p-6 text-sm text-faint">Nothing of this went wrong.</p>}
@@ -67,7 +72,35 @@ export function Timeline() {
   );
 }
 
-function Bar({ span, top, scale, onOpen }: { span: Span; top: number; scale: Scale; onOpen: () => void }) {
+const tones: Record<Mark["tone"], string> = { bad: "text-red", turn: "text-amber", good: "text-accent" };
+
+/** What has happened to the run itself, above all bars: each mark says what it is, and goes on as a line through them. */
+function Marks({ marks, scale }: { marks: readonly Mark[]; scale: Scale }) {
+  return (
+    <div className="flex h-7 items-center gap-3 border-b border-line px-4 text-sm">
+      <span className="w-32 shrink-0 text-faint sm:w-64">the run itself</span>
+      <ul aria-label="What has happened to the run itself" className="relative h-full min-w-0 flex-1">
+        {marks.map((mark) => (
+          <li
+            key={mark.key}
+            tabIndex={0}
+            title={`${mark.label}\n${formatClock(new Date(mark.at).toISOString())}`}
+            className={classNames("absolute top-1.5 -ml-1.5 size-4 cursor-default rounded-full text-center leading-4", tones[mark.tone])}
+            style={{ left: `${scale.at(mark.at) * 100}%` }}
+          >
+            <span aria-hidden>◆</span>
+            <span className="sr-only">
+              {mark.label}, {formatClock(new Date(mark.at).toISOString())}
+            </span>
+          </li>
+        ))}
+      </ul>
+      <span className="w-20 shrink-0" />
+    </div>
+  );
+}
+
+function Bar({ span, top, scale, marks, onOpen }: { span: Span; top: number; scale: Scale; marks: readonly Mark[]; onOpen: () => void }) {
   const from = scale.at(span.from) * 100;
   const begun = scale.at(span.begun) * 100;
   const until = scale.at(span.until) * 100;
@@ -89,6 +122,9 @@ function Bar({ span, top, scale, onOpen }: { span: Span; top: number; scale: Sca
       <span className="relative h-3 min-w-0 flex-1">
         {scale.cuts.map((cut) => (
           <span key={cut.place} aria-hidden className="absolute -inset-y-2 border-l border-dashed border-line-strong/60" style={{ left: `${cut.place * 100}%` }} />
+        ))}
+        {marks.map((mark) => (
+          <span key={mark.key} aria-hidden className={classNames("absolute -inset-y-2 border-l border-current opacity-40", tones[mark.tone])} style={{ left: `${scale.at(mark.at) * 100}%` }} />
         ))}
         {queued > 0 && span.kind !== "wait" && <span className="absolute inset-y-1 rounded-sm bg-line" style={{ left: `${from}%`, width: `max(1px, ${begun - from}%)` }} />}
         <span
