@@ -84,6 +84,52 @@ test("the list of runs needs little to be there", async ({ page, world }) => {
   expect(bytes).toBeLessThan(300_000);
 });
 
+test("the list of runs is painted soon on a slow machine", async ({ page, world }) => {
+  await world.signIn(page);
+  // Cookies stay, files do not: as on the first visit, by a processor four times as slow.
+  const session = await page.context().newCDPSession(page);
+  await session.send("Network.clearBrowserCache");
+  await session.send("Emulation.setCPUThrottlingRate", { rate: 4 });
+  await page.goto(`${world.url}/runs`);
+  await expect(page.getByRole("heading", { name: "Runs" })).toBeVisible();
+  const paint = () => page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? 0);
+  await expect.poll(paint).toBeGreaterThan(0);
+  const painted = await paint();
+  console.log(`the list of runs was painted after ${Math.round(painted)} ms, with a processor four times as slow`);
+  expect(painted).toBeLessThan(Number(process.env.PAINT_MS ?? 20_000));
+  await session.send("Emulation.setCPUThrottlingRate", { rate: 1 });
+});
+
+test("an hour of streaming leaves the page as large as a few minutes do", async ({ page, world }) => {
+  // An hour of 60 tokens a second is 1,800 messages of 120; what stays of each is bounded whatever their number.
+  const messages = Number(process.env.MESSAGES ?? 300);
+  test.setTimeout(600_000);
+  await world.ask("POST", "/agent-executions", { kind: "talker", id: "talker-1", input: [60, messages] });
+  await world.signIn(page);
+  await page.goto(`${world.url}/runs/talker-1`);
+  const session = await page.context().newCDPSession(page);
+  const sizes = async () => {
+    await session.send("HeapProfiler.collectGarbage");
+    const { usedSize } = await session.send("Runtime.getHeapUsage");
+    return { heap: usedSize, nodes: await page.evaluate(() => document.getElementsByTagName("*").length) };
+  };
+  const until = async (said: number) => {
+    await expect(page.getByText(`Message ${said}: w1 `).first()).toBeVisible({ timeout: 500_000 });
+    await expect.poll(async () => (await world.ask<{ waitsFor: string[] }>("GET", "/agent-executions/talker-1")).waitsFor).toEqual(["go"]);
+    await page.waitForTimeout(500);
+  };
+  await until(60);
+  const before = await sizes();
+  await world.ask("POST", "/agent-executions/talker-1/signal", { signalName: "go" });
+  await until(60 + messages);
+  const after = await sizes();
+  const each = (after.heap - before.heap) / messages;
+  console.log(`${messages} messages of 120 tokens leave ${Math.round(each)} bytes each, ${before.nodes} elements became ${after.nodes}`);
+  expect(each).toBeLessThan(10_000);
+  expect(after.nodes).toBeLessThan(before.nodes * 1.5);
+  await world.ask("POST", "/agent-executions/talker-1/signal", { signalName: "go" });
+});
+
 test("a message of 5 MB is opened, and read to its end", async ({ page, world }) => {
   await world.ask("POST", "/agent-executions", { kind: "big", id: "big-1", input: 5_000_000 });
   await world.status("big-1", "COMPLETED");

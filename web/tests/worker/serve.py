@@ -127,6 +127,23 @@ async def lasting(ctx: flovyn.AgentContext, count: int) -> str:
 
 
 @flovyn.agent
+async def talker(ctx: flovyn.AgentContext, counts: list[int]) -> str:
+    """Stream messages of 120 tokens each, as many as each count says; wait for a signal named go after each count."""
+    said = 0
+    for count in counts:
+        for _ in range(count):
+            said += 1
+            for number in range(120):
+                ctx.stream_token(f"w{number} " if number else f"Message {said}: ")
+                if number % 30 == 29:
+                    await asyncio.sleep(0.002)
+            ctx.append_entry("assistant", f"Message {said}: " + " ".join(f"w{number}" for number in range(1, 120)))
+            await ctx.sleep(0)
+        await ctx.wait_for_signal("go")
+    return "over"
+
+
+@flovyn.agent
 async def big(ctx: flovyn.AgentContext, size: int) -> int:
     """Say something of so many bytes."""
     ctx.append_entry("user", "Say a lot.")
@@ -184,7 +201,7 @@ async def main(url: str, work: Path) -> None:
         )
         async with (
             flovyn.connect(url) as client,
-            client.worker(agents=[assistant, scout, many, lasting, big, ask, broken]),
+            client.worker(agents=[assistant, scout, many, lasting, talker, big, ask, broken]),
         ):
             print("ready", flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
