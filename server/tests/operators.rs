@@ -165,6 +165,38 @@ async fn an_act_on_no_run_is_refused_and_read_back() {
     }
 }
 
+/// What people decide about calls is listed by its action; a second decision under the same key is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn decisions_about_calls_are_read_back() {
+    let (house, admin, _) = keyed(House::open().await, "admin").await;
+    let (_, run) = ask(&house, &admin, "POST", "/agent-executions", json!({ "kind": "nobody", "id": "r" })).await;
+    let run = run["id"].as_str().unwrap();
+    let send = async |name: &str, value: Value, key: &str| {
+        let body = json!({ "signalName": name, "signalValue": value, "idempotencyKey": key });
+        ask(&house, &admin, "POST", "/agent-executions/r/signal", body).await.0
+    };
+    assert_eq!(send("approval", json!({ "id": "c\n1", "approved": true }), "k1").await, 200);
+    assert_eq!(send("approval", json!({ "id": "c\n1", "approved": false }), "k1").await, 409);
+    assert_eq!(send("approval", json!({ "id": "c2" }), "k2").await, 200);
+    assert_eq!(send("input", json!({ "id": "c3", "responses": {} }), "k3").await, 200);
+    let none = [("approval", json!(7)), ("approval", json!({})), ("go", json!({ "id": "c4", "approved": true }))];
+    for (place, (name, value)) in none.into_iter().enumerate() {
+        assert_eq!(send(name, value, &format!("none {place}")).await, 200);
+    }
+    let (mut subjects, mut path) = (Vec::new(), "/audit?action=approval.decide&limit=1".to_owned());
+    loop {
+        let (status, page) = ask(&house, &admin, "GET", &path, json!({})).await;
+        assert_eq!(status, 200, "{page:#}");
+        subjects.extend(page["items"].as_array().unwrap().iter().map(|row| row["subject"].clone()));
+        let Some(next) = page["nextCursor"].as_str() else { break };
+        path = format!("/audit?action=approval.decide&limit=1&cursor={next}");
+    }
+    assert_eq!(subjects, [format!("{run} c3 answered"), format!("{run} c2 denied"), format!("{run} c1 approved")]);
+    for wrong in ["limit=0", "limit=1001", "cursor=x"] {
+        assert_eq!(ask(&house, &admin, "GET", &format!("/audit?action=a&{wrong}"), json!({})).await.0, 400, "{wrong}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_done_is_read_back() {
     let (house, admin, id) = keyed(House::open().await, "admin").await;

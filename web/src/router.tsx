@@ -6,7 +6,7 @@ import { sessionQuery } from "./api/queries";
 import { Frame } from "./frame/frame";
 import { Empty, Failed, Loading } from "./parts/states";
 import { SignIn } from "./screens/sign_in";
-import { readRunSearch, readRunsSearch, readText } from "./search";
+import { readApprovalsSearch, readRunSearch, readRunsSearch, readText } from "./search";
 
 interface Context {
   readonly client: QueryClient;
@@ -63,7 +63,7 @@ const routes = [
     validateSearch: (search: Record<string, unknown>): { left?: string; right?: string } => ({ ...readText(search, "left"), ...readText(search, "right") }),
     component: lazyRouteComponent(() => import("./screens/compare"), "Compare"),
   }),
-  createRoute({ getParentRoute: under, path: "/approvals", component: lazyRouteComponent(() => import("./screens/approvals/approvals"), "Approvals") }),
+  createRoute({ getParentRoute: under, path: "/approvals", validateSearch: readApprovalsSearch, component: lazyRouteComponent(() => import("./screens/approvals/approvals"), "Approvals") }),
   createRoute({ getParentRoute: under, path: "/definitions", component: lazyRouteComponent(() => import("./screens/definitions/definitions"), "Definitions") }),
   createRoute({ getParentRoute: under, path: "/schedules", component: lazyRouteComponent(() => import("./screens/schedules"), "Schedules") }),
   createRoute({ getParentRoute: under, path: "/workers", component: lazyRouteComponent(() => import("./screens/workers"), "Workers") }),

@@ -11,6 +11,15 @@ export interface RunsSearch {
   readonly all?: true;
 }
 
+export interface ApprovalsSearch {
+  /** What was decided is shown, in place of what is open. */
+  readonly decided?: true;
+}
+
+export function readApprovalsSearch(search: Record<string, unknown>): ApprovalsSearch {
+  return search["decided"] === true || search["decided"] === "true" ? { decided: true } : {};
+}
+
 export const TABS = ["conversation", "timeline", "files", "tree", "state", "family", "usage"] as const;
 export type Tab = (typeof TABS)[number];
 

@@ -75,10 +75,10 @@ impl Agents for Grpc {
     }
 
     async fn signal(&self, request: Request<v2::SignalRequest>) -> RpcResult<v2::SignalResponse> {
-        let org = self.org(&request)?;
+        let by = self.requester(&request)?;
         let wire = request.into_inner();
         let signal = NewSignal {
-            org,
+            org: by.org,
             execution: execution(&wire.execution)?,
             id: SignalId(id(&wire.id, "signal.id").map_err(to_status)?),
             name: wire.name,
@@ -86,7 +86,7 @@ impl Agents for Grpc {
             delivery: delivery(wire.delivery).map_err(to_status)?,
             idempotency_key: wire.idempotency_key,
         };
-        let stored = self.service.signal(signal).await.map_err(to_status)?;
+        let stored = self.service.signal(&by, signal).await.map_err(to_status)?;
         let id = raw(stored.id.0);
         Ok(Response::new(v2::SignalResponse { id, repeated: stored.repeated, resumed: stored.resumed }))
     }

@@ -5,7 +5,9 @@ use super::problem::Problem;
 use super::request::{Caller, Json, QueryParams};
 use axum::http::StatusCode;
 use flovyn_core::clock::Timestamp;
-use flovyn_core::model::{AuditRow, Cursor, KnownWorker, Page, QueueLimit, QueueLoad, Rate};
+use flovyn_core::id::OrgId;
+use flovyn_core::model::{AuditRow, Cursor, KnownWorker, Page, PageRequest, QueueLimit, QueueLoad, Rate};
+use flovyn_core::storage::Directory;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -136,16 +138,28 @@ pub(super) struct AuditView {
     seal: Option<String>,
 }
 
-/// Lists what was done to keys and runs, newest first.
+/// How many rows one page of the audit looks at for those of one action: what it has found by then is answered, with where to go on.
+const LOOKED_AT: usize = 10_000;
+const READ_AT_ONCE: usize = 500;
+
+/// Lists what was done to keys and runs, newest first; or what was done by one action.
 #[utoipa::path(
     get, path = "/audit", tag = "operators",
-    params(("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query)),
+    params(
+        ("action" = Option<String>, Query, description = "Such as `approval.decide`"),
+        ("limit" = Option<u32>, Query), ("cursor" = Option<String>, Query),
+    ),
     responses((status = 200, body = Items<AuditView>))
 )]
 pub(super) async fn audit(caller: Caller, mut query: QueryParams) -> Result<axum::Json<Items<AuditView>>, Problem> {
     let page = query.page()?;
+    let action = query.get("action")?;
     query.reject_unknown()?;
-    let rows = caller.service.storage.server_side()?.audit(caller.org(), page).await?;
+    let directory = caller.service.storage.server_side()?;
+    let rows = match action {
+        None => directory.audit(caller.org(), page).await?,
+        Some(action) => of_action(directory, caller.org(), page, &action).await?,
+    };
     Ok(items(rows, |AuditRow { number, at, actor, action, subject, seal }| AuditView {
         id: number,
         at: at.to_string(),
@@ -154,6 +168,34 @@ pub(super) async fn audit(caller: Caller, mut query: QueryParams) -> Result<axum
         subject,
         seal: seal.map(|seal| seal.to_string()),
     }))
+}
+
+/// A page of the rows of one action.
+async fn of_action(
+    directory: &dyn Directory,
+    org: OrgId,
+    page: PageRequest,
+    action: &str,
+) -> flovyn_core::Result<Page<AuditRow>> {
+    let (mut found, mut looked, mut after) = (Vec::new(), 0, page.after);
+    // A limit out of bounds stays so.
+    let share = if (1..READ_AT_ONCE).contains(&page.limit) { READ_AT_ONCE } else { page.limit };
+    loop {
+        let rows = directory.audit(org, PageRequest { limit: share, after }).await?;
+        looked += rows.items.len();
+        for row in rows.items.into_iter().filter(|row| row.action == action) {
+            if found.len() == page.limit {
+                let last: Option<&AuditRow> = found.last();
+                let next = last.map(|row| Cursor(row.number.to_string()));
+                return Ok(Page { items: found, next });
+            }
+            found.push(row);
+        }
+        after = rows.next;
+        if after.is_none() || looked >= LOOKED_AT {
+            return Ok(Page { items: found, next: after });
+        }
+    }
 }
 
 /// What a queue may do at most.

@@ -78,7 +78,7 @@ pub(super) async fn signal(
         delivery: body.delivery,
         idempotency_key: body.idempotency_key.or(idempotency_key(&headers)?),
     };
-    let stored = caller.service.signal(signal).await.map_err(|error| caller.about_run(error))?;
+    let stored = caller.service.signal(&caller.by, signal).await.map_err(|error| caller.about_run(error))?;
     Ok(axum::Json(Signaled {
         signaled: true,
         agent_resumed: stored.resumed,

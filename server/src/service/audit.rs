@@ -14,6 +14,8 @@ pub(super) enum Act {
     Resume,
     Resolve,
     Decide,
+    /// The answer of a person about a call, which is recorded once it is the one that counts.
+    Answer,
     Fork,
     Define,
     Undefine,
@@ -30,6 +32,7 @@ impl Act {
             Self::Resume => "execution.resume",
             Self::Resolve => "task.resolve",
             Self::Decide => "divergence.decide",
+            Self::Answer => "approval.decide",
             Self::Fork => "execution.fork",
             Self::Define => "definition.put",
             Self::Undefine => "definition.delete",

@@ -8,7 +8,7 @@ use flovyn_core::client::{Client, FamilyWatching, Following, Watching};
 use flovyn_core::error::{Code, Error, Result};
 use flovyn_core::id::{ExecutionId, OpId, OrgId};
 use flovyn_core::model::{
-    Cancellation, Created, Divergence, EventId, Execution, ForkRequest, NewExecution, NewSignal, Resolution,
+    Cancellation, Created, Divergence, EventId, Execution, ForkRequest, MAX_ID, NewExecution, NewSignal, Resolution,
     ResumeRequest, Rows, SignalStored, Task,
 };
 
@@ -43,12 +43,18 @@ impl Service {
         }
     }
 
-    /// Stores a signal and wakes the run that waits for it; it may come before the run waits.
+    /// Stores a signal and wakes the run that waits for it; it may come before the run waits. One that decides about a call, by the
+    /// names and values of the built-in agent, is recorded behind it: who comes second decides nothing, and is not recorded.
     ///
     /// Errors: `PayloadTooLarge`; `ExecutionNotFound`.
-    pub(crate) async fn signal(&self, signal: NewSignal) -> Result<SignalStored> {
+    pub(crate) async fn signal(&self, by: &Requester, signal: NewSignal) -> Result<SignalStored> {
         signal.payload.check_size(self.storage.max_payload())?;
-        self.storage.store_signal(signal).await
+        let decided = decision(&signal);
+        let stored = self.storage.store_signal(signal).await?;
+        if let Some(subject) = decided {
+            self.audit(by, Act::Answer, subject).await?;
+        }
+        Ok(stored)
     }
 
     /// Asks a run to stop. One that has ended stays as it is.
@@ -101,6 +107,23 @@ impl Service {
     pub(crate) fn watch_family(&self, org: OrgId, run: ExecutionId, after: &str) -> FamilyWatching {
         Client::new(self.storage.clone(), self.chunks.clone(), org).watch_family(run, after)
     }
+}
+
+/// What a signal decides: the run, the call, and how.
+fn decision(signal: &NewSignal) -> Option<String> {
+    let is_answer = match signal.name.as_str() {
+        "approval" => false,
+        "input" => true,
+        _ => return None,
+    };
+    let value: serde_json::Value = serde_json::from_slice(signal.payload.bytes().ok()?).ok()?;
+    let call: String = value["id"].as_str()?.chars().filter(|letter| !letter.is_control()).take(MAX_ID).collect();
+    let how = match (is_answer, value["approved"].as_bool()) {
+        (true, _) => "answered",
+        (false, Some(true)) => "approved",
+        (false, _) => "denied",
+    };
+    Some(format!("{} {call} {how}", signal.execution))
 }
 
 /// The first field in which a run is not what was asked for. A budget may have been raised since.

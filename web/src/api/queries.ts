@@ -207,12 +207,14 @@ export const keysQuery = queryOptions({
   queryFn: () => answer(api.GET("/api/orgs/{org}/api-keys", { params: { path: org() } })),
 });
 
-export const auditQuery = infiniteQueryOptions({
-  queryKey: ["audit"],
-  queryFn: ({ pageParam }) => answer(api.GET("/api/orgs/{org}/audit", { params: { path: org(), query: given({ limit: 100, cursor: pageParam ?? undefined }) } })),
-  initialPageParam: null as string | null,
-  getNextPageParam: (page) => page.nextCursor ?? null,
-});
+/** What was done, newest first; or what was done by one action. */
+export const auditQuery = (action?: string) =>
+  infiniteQueryOptions({
+    queryKey: ["audit", action],
+    queryFn: ({ pageParam }) => answer(api.GET("/api/orgs/{org}/audit", { params: { path: org(), query: given({ limit: 100, action, cursor: pageParam ?? undefined }) } })),
+    initialPageParam: null as string | null,
+    getNextPageParam: (page) => page.nextCursor ?? null,
+  });
 
 /** Runs in which a person is asked something, newest first. */
 export const waitingQuery = queryOptions({ queryKey: ["waiting"], queryFn: () => runsThatAsk<Run>(flovyn), refetchInterval: LIVE_MS });

@@ -9,7 +9,7 @@ import { Empty, Failed, Loading } from "../parts/states";
 import { Cell, Table } from "../parts/table";
 
 export function Audit() {
-  const found = useInfiniteQuery(auditQuery);
+  const found = useInfiniteQuery(auditQuery());
   const rows = found.data?.pages.flatMap((page) => page.items) ?? [];
   return (
     <>

@@ -72,6 +72,10 @@ test("the inbox has the questions of all runs, and the second who decides is tol
   await world.startWorker();
   await world.status("publish-2", "COMPLETED");
   await expect(card(page)).toBeHidden();
+  await page.getByRole("tab", { name: "Decided" }).click();
+  await expect(page).toHaveURL(/decided=true/);
+  await expect(page.getByRole("row").filter({ hasText: "approved" }).first()).toBeVisible();
+  await expect(page.getByRole("row").filter({ hasText: "denied" }).filter({ hasText: (await world.ask<{ id: string }>("GET", "/agent-executions/publish-2")).id })).toHaveCount(0);
 });
 
 test("a child is opened in place, decided there, and left with Escape", async ({ page, world }) => {

@@ -2,19 +2,21 @@
 import { titleOf } from "@flovyn/react/client";
 import type { OpenQuestion } from "@flovyn/react/client";
 import { useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
+import { Link, useSearch } from "@tanstack/react-router";
 import { AlarmClock, ShieldCheck } from "lucide-react";
 import { useEffect, useState } from "react";
 import type { Run } from "../../api/client";
 import { openQuestionsQuery, waitingQuery } from "../../api/queries";
 import { Button } from "../../parts/button";
+import { classNames } from "../../parts/class_names";
 import { formatRelative } from "../../parts/format";
-import { PageHead } from "../../parts/page";
+import { PageBody, PageHead } from "../../parts/page";
 import { Markdown } from "../../parts/markdown";
 import { Empty, Failed, Loading } from "../../parts/states";
 import { ApprovalForm, InputForm } from "../run/approval";
 import { Given } from "../run/result_view";
 import { nameOf } from "../run/tool_names";
+import { Decided } from "./decided";
 
 /** How many runs are read at a time. */
 const MOST = 40;
@@ -52,9 +54,36 @@ export function Approvals() {
   const failed = read.find((each) => each.isLoadingError);
   const isReading = waiting.isPending || read.some((each) => each.isPending);
 
+  const isDecided = useSearch({ from: "/frame/approvals" }).decided === true;
+  const tabs = (
+    <div role="tablist" aria-label="Approvals" className="flex gap-1 px-3">
+      {[false, true].map((decided) => (
+        <Link
+          key={String(decided)}
+          role="tab"
+          aria-selected={decided === isDecided}
+          to="/approvals"
+          search={decided ? { decided: true } : {}}
+          className={classNames("border-b-2 px-2.5 pb-1.5 text-sm whitespace-nowrap", decided === isDecided ? "border-accent font-medium text-ink" : "border-transparent text-soft hover:text-ink")}
+        >
+          {decided ? "Decided" : "Open"}
+        </Link>
+      ))}
+    </div>
+  );
+  if (isDecided) {
+    return (
+      <>
+        <PageHead title="Approvals" below={tabs} />
+        <PageBody>
+          <Decided />
+        </PageBody>
+      </>
+    );
+  }
   return (
     <>
-      <PageHead title="Approvals">
+      <PageHead title="Approvals" below={tabs}>
         {putOff > 0 && (
           <Button tone="quiet" onClick={() => setAll(!isAll)}>
             {isAll ? "Hide" : "Show"} {putOff} put off
