@@ -158,11 +158,12 @@ describe.each(BACKENDS.filter(({ name }) => name !== "postgres"))("on $name", (b
       ["send", "write", { text: "b" }],
     ]);
     await asked[1]?.deny(handle, "not b");
-    await asked[0]?.approve(handle);
+    await asked[0]?.approve(handle, { arguments: { text: "c" }, scope: "once" });
     expect((await handle.result()).text).toBe("So be it.");
-    const [wrong, ...rest] = told(fake);
+    const [wrong, sent, ...rest] = told(fake);
     expect(wrong).toMatch(/^The arguments of look_up are wrong:/);
-    expect(rest).toEqual(['{"sent":"a"}', "The user did not allow this call. They said: not b"]);
+    expect(sent).toMatch(/this call: {"text":"c"}\]\s*{"sent":"c"}$/);
+    expect(rest).toEqual(["The user did not allow this call. They said: not b"]);
     await client.close();
   });
 

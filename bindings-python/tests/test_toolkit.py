@@ -223,7 +223,7 @@ async def test_a_tool_of_another_queue_runs_there(url: str) -> None:
         assert told(fake.calls[-1]) == ["rendered a lake"]
 
 
-@pytest.mark.parametrize("verdict", ["approved", "denied"])
+@pytest.mark.parametrize("verdict", ["approved", "denied", "changed"])
 async def test_a_person_decides(url: str, verdict: str) -> None:
     with fake_llm([tool_call("send", {"to": "bob"}), turn("I have tried.")]) as fake:
         assistant = react_agent(model=fake.model, tools=[send])
@@ -235,10 +235,16 @@ async def test_a_person_decides(url: str, verdict: str) -> None:
                     continue
                 assert (request.name, request.arguments, request.effect) == ("send", {"to": "bob"}, "write")
                 assert not SENT
-                await (request.approve(run) if verdict == "approved" else request.deny(run, "He is away."))
+                match verdict:
+                    case "approved":
+                        await request.approve(run)
+                    case "changed":
+                        await request.approve(run, arguments={"to": "carol"}, scope="run")
+                    case _:
+                        await request.deny(run, "He is away.")
             assert (await run.result(timeout=PATIENCE_S)).text == "I have tried."
-        assert [to for to, _, _ in SENT] == (["bob"] if verdict == "approved" else [])
-        expected = "Done." if verdict == "approved" else "He is away."
+        assert [to for to, _, _ in SENT] == {"approved": ["bob"], "changed": ["carol"], "denied": []}[verdict]
+        expected = {"approved": "Done.", "changed": 'this call: {"to":"carol"}]', "denied": "He is away."}[verdict]
         assert expected in told(fake.calls[-1])[0]
 
 

@@ -340,7 +340,7 @@ pub(crate) enum Runs {
     Signal(Signal),
     /// Let a call run that waits for a person; CALL is its id or hash, as `show` prints it
     #[command(override_usage = "flovyn runs approve [URL] <ID> [CALL] [OPTIONS]", after_help = AFTER)]
-    Approve(Answer),
+    Approve(Approve),
     /// Refuse a call that waits for a person
     #[command(override_usage = "flovyn runs deny [URL] <ID> [CALL] [OPTIONS]", after_help = AFTER)]
     Deny(Answer),
@@ -495,6 +495,18 @@ pub(crate) struct Answer {
     /// What the model is told
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Approve {
+    #[command(flatten)]
+    pub answer: Answer,
+    /// A JSON object: the arguments with which the call runs, in place of those that the model has written
+    #[arg(long, value_name = "JSON")]
+    pub arguments: Option<String>,
+    /// Later calls of the run that are alike are not asked about
+    #[arg(long)]
+    pub for_run: bool,
 }
 
 #[derive(Debug, Args)]

@@ -114,12 +114,13 @@ describe("useRun", () => {
     const call = result.current.questions[0]?.block.call.id ?? "";
     await expect(result.current.approve("nothing")).rejects.toThrow("No call nothing waits");
     await world.killWorker();
-    await act(() => result.current.approve(call));
+    const terms = { arguments: { title: "Beavers", words: 3 }, scope: "run" } as const;
+    await act(() => result.current.approve(call, terms));
     await expect(result.current.deny(call, "No.")).rejects.toMatchObject({ status: 409 });
     await world.startWorker();
     await waitFor(() => expect(result.current.status).toBe("COMPLETED"), seconds);
     const block = result.current.blocks.find((each) => each.kind === "call");
-    expect(block).toMatchObject({ approval: { decision: { approved: true } }, result: { text: "Otters is published with 120 words." } });
+    expect(block).toMatchObject({ approval: { decision: { approved: true, ...terms } }, result: { text: expect.stringContaining("Beavers is published with 3 words.") } });
   });
 
   it("shows the newest of a long run first, and all of it when older entries are loaded", async () => {

@@ -28,6 +28,14 @@ export interface ApprovalPolicy {
   otherwise?: Partial<Record<Effect, Decision>>;
 }
 
+/** What a person says with an approval, beside yes. */
+export interface ApprovalTerms {
+  /** The arguments with which the call runs. */
+  readonly arguments?: Readonly<Record<string, unknown>>;
+  /** For which calls it counts: `once` unless given. */
+  readonly scope?: "once" | "run";
+}
+
 /** A call that waits for a person. The answer is good for this call and for no other. */
 export class ApprovalRequest {
   private constructor(
@@ -54,9 +62,12 @@ export class ApprovalRequest {
     return new ApprovalRequest(id, name, given, effect, hash);
   }
 
-  /** Lets the call run; durable when it resolves. */
-  async approve(run: Handle): Promise<void> {
-    await this.answer(run, { approved: true });
+  /**
+   * Lets the call run; durable when it resolves. `arguments` take the place of those that the model has written, which is told of them.
+   * With the scope `run` later calls of the run that are alike are not asked about.
+   */
+  async approve(run: Handle, terms: ApprovalTerms = {}): Promise<void> {
+    await this.answer(run, { approved: true, ...terms });
   }
 
   /** Refuses the call; the model is told, with the reason. Durable when it resolves. */
@@ -64,7 +75,7 @@ export class ApprovalRequest {
     await this.answer(run, reason === undefined ? { approved: false } : { approved: false, reason });
   }
 
-  private async answer(run: Handle, answer: { approved: boolean; reason?: string }): Promise<void> {
+  private async answer(run: Handle, answer: { approved: boolean; reason?: string } & ApprovalTerms): Promise<void> {
     const { id, hash } = this;
     await run.signal("approval", { id, hash, ...answer }, { idempotencyKey: `approval ${id} ${hash}` });
   }

@@ -3,7 +3,7 @@
 // `reactAgent` declares an agent that works with tools. `llm.generate` and `tools.read` are durable steps of any agent. All
 // of it runs in the worker's own process.
 
-export { ApprovalRequest, type ApprovalPolicy, type Decision, type Rule } from "./approvals.js";
+export { ApprovalRequest, type ApprovalPolicy, type ApprovalTerms, type Decision, type Rule } from "./approvals.js";
 export { type AnyDelegate, Delegate, delegate, type DelegateOptions } from "./delegates.js";
 export { External, type ExternalOptions } from "./external.js";
 export type { Api, McpServer, Provider, Toolkit } from "./kit.js";

@@ -1,6 +1,6 @@
 //! `flovyn runs approve` and `flovyn runs deny`: a person's answer to a call that waits for one.
 
-use crate::args::Answer;
+use crate::args::{Answer, Approve};
 use crate::print::{Output, short};
 use crate::target::{Run, Target};
 use crate::{Failed, Result};
@@ -8,13 +8,44 @@ use flovyn_core::Payload;
 use flovyn_core::model::Delivery;
 use flovyn_toolkit::message::Message;
 use flovyn_toolkit::react::APPROVAL;
-use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest};
+use flovyn_toolkit::tools::approval::{ApprovalAnswer, ApprovalRequest, ApprovalScope, ApprovalTerms};
+use serde::Serialize;
 use serde_json::json;
 
 /// The fewest digits of a hash that name a call.
 const SHORTEST_HASH: usize = 8;
 
-pub(super) async fn answer(args: Answer, approved: bool, out: &mut Output) -> Result {
+/// Lets a call run, on the terms of whoever allows it.
+pub(super) async fn approve(args: Approve, out: &mut Output) -> Result {
+    let arguments = args.arguments.map(|text| read_object(&text)).transpose()?;
+    let scope = if args.for_run { ApprovalScope::Run } else { ApprovalScope::Once };
+    answer(args.answer, Some(ApprovalTerms { arguments, scope }), out).await
+}
+
+/// Refuses a call.
+pub(super) async fn deny(args: Answer, out: &mut Output) -> Result {
+    answer(args, None, out).await
+}
+
+fn read_object(text: &str) -> Result<serde_json::Value> {
+    let usage = |why: String| {
+        Failed::Usage(format!("--arguments takes a JSON object such as '{{\"command\": \"ls\"}}'; {why}"))
+    };
+    let read: serde_json::Value = serde_json::from_str(text).map_err(|error| usage(error.to_string()))?;
+    if read.is_object() { Ok(read) } else { Err(usage(format!("{} is none", short(text, 60)))) }
+}
+
+/// What is sent: the answer, with the terms of an approval.
+#[derive(Serialize)]
+struct OnTerms {
+    #[serde(flatten)]
+    answer: ApprovalAnswer,
+    #[serde(flatten)]
+    terms: Option<ApprovalTerms>,
+}
+
+async fn answer(args: Answer, terms: Option<ApprovalTerms>, out: &mut Output) -> Result {
+    let approved = terms.is_some();
     let mut target = Target::parse(args.words.words, &["ID", "CALL"])?;
     let run = target.run().await?;
     let open = open_approvals(&run).await?;
@@ -22,7 +53,8 @@ pub(super) async fn answer(args: Answer, approved: bool, out: &mut Output) -> Re
     let answer = ApprovalAnswer { id: request.id.clone(), hash: request.hash.clone(), approved, reason: args.reason };
     // The SDKs answer under the same key, so that the first answer to a call counts, whoever gives it.
     let key = format!("approval {} {}", request.id, request.hash.as_str());
-    let stored = run.handle.signal(APPROVAL, Payload::of(&answer)?, Delivery::NextStep, Some(key)).await?;
+    let payload = Payload::of(&OnTerms { answer, terms })?;
+    let stored = run.handle.signal(APPROVAL, payload, Delivery::NextStep, Some(key)).await?;
     if out.is_json() {
         return out.value(&json!({
             "signalId": stored.id, "repeated": stored.repeated, "agentResumed": stored.resumed,

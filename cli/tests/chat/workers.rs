@@ -116,11 +116,16 @@ fn a_call_that_waits_is_approved_or_denied_by_what_the_run_prints() {
     let denied = user.run(&["runs", "deny", url, "w", &text(&calls[1], "hash")[..12], "--reason", "No eels."]);
     assert!(denied.status.success() && told(&denied).contains("is denied"), "{}", told(&denied));
     open(1);
-    let only = user.run(&["runs", "approve", url, "w"]);
+    for wrong in ["[1]", "{", "7"] {
+        let refused = user.run(&["runs", "approve", url, "w", "--arguments", wrong]);
+        assert!(refused.status.code() == Some(2) && told(&refused).contains("a JSON object"), "{}", told(&refused));
+    }
+    let other = r#"{"path": "d.txt", "content": "crab"}"#;
+    let only = user.run(&["runs", "approve", url, "w", "--for-run", "--arguments", other]);
     assert!(only.status.success(), "{}", told(&only));
     until("the run ends", || shown()["status"] == "COMPLETED");
     let there = |name: &str| user.project().join(name).exists();
-    assert_eq!((there("a.txt"), there("b.txt"), there("c.txt")), (true, false, true));
+    assert_eq!(["a.txt", "b.txt", "c.txt", "d.txt"].map(there), [true, false, false, true]);
     let closed = user.run(&["runs", "approve", url, "w"]);
     assert!(told(&closed).contains("no call that waits for an answer"), "{}", told(&closed));
 }

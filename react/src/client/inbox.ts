@@ -6,6 +6,7 @@ import type { Problem } from "./problem.js";
 import { openQuestions, runsThatAsk } from "./questions.js";
 import type { OpenQuestion } from "./questions.js";
 import { decide, respond } from "./steer.js";
+import type { ApprovalTerms } from "./steer.js";
 import type { Run } from "./types.js";
 
 const LIVE_MS = 4_000;
@@ -67,7 +68,7 @@ export class Inbox {
   };
 
   /** Lets the call of a question run. The first decision stands; another one is refused (409). */
-  readonly approve = (question: OpenApproval): Promise<void> => this.decide(question, true, "");
+  readonly approve = (question: OpenApproval, terms: ApprovalTerms = {}): Promise<void> => this.decide(question, true, "", terms);
 
   /** Refuses the call of a question; the model is told the reason. */
   readonly deny = (question: OpenApproval, reason = ""): Promise<void> => this.decide(question, false, reason);
@@ -80,10 +81,10 @@ export class Inbox {
     this.hide(question, Date.now() + ANSWERED_MS);
   };
 
-  private async decide(question: OpenApproval, approved: boolean, reason: string): Promise<void> {
+  private async decide(question: OpenApproval, approved: boolean, reason: string, terms: ApprovalTerms = {}): Promise<void> {
     const { approval } = question.block;
     if (!approval) throw new Error(`The call ${question.block.call.id} asks for no approval.`);
-    await patiently(() => decide(this.client, question.run.id, approval, approved, reason.trim()));
+    await patiently(() => decide(this.client, question.run.id, approval, approved, reason.trim(), terms));
     this.hide(question, Infinity);
   }
 

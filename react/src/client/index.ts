@@ -10,7 +10,7 @@ export { openQuestions, questionsIn, runsThatAsk, type OpenQuestion } from "./qu
 export { RunStore, type Older, type RunListeners, type RunView } from "./run_store.js";
 export { ServerSentReader, type Sent } from "./server_sent.js";
 export { APPROVAL, INPUT, USER_MESSAGE, decide, endTurn, respond, resume, retry, sayTo, sendSignal, stop, uniqueKey } from "./steer.js";
-export type { Asked, Delivery, SignalOptions } from "./steer.js";
+export type { ApprovalTerms, Asked, Delivery, SignalOptions } from "./steer.js";
 export { shortTokens, type ShortToken } from "./tokens.js";
 export type { Entry, Listing, Run, RunStatus } from "./types.js";
 export { addressOf, asksPerson, awaitedSignals, canGoOn, hearsMessages, isBuiltIn, promptOf, titleOf, waitingFor } from "./waiting.js";

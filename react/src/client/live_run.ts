@@ -14,7 +14,7 @@ import type { OpenQuestion } from "./questions.js";
 import { RunStore, emptyView } from "./run_store.js";
 import type { RunView } from "./run_store.js";
 import { APPROVAL, INPUT, decide, endTurn, respond, resume, retry, sayTo, stop, uniqueKey } from "./steer.js";
-import type { Delivery } from "./steer.js";
+import type { ApprovalTerms, Delivery } from "./steer.js";
 import type { Run } from "./types.js";
 
 /** Several events of life come together; what is asked for them is asked once. */
@@ -116,7 +116,7 @@ export class LiveRun {
   };
 
   /** Lets a call run that waits for an approval. The first decision stands; another one is refused (409). */
-  readonly approve = (callId: string): Promise<void> => this.decide(callId, true, "");
+  readonly approve = (callId: string, terms: ApprovalTerms = {}): Promise<void> => this.decide(callId, true, "", terms);
 
   /** Refuses a call that waits for an approval; the model is told the reason. */
   readonly deny = (callId: string, reason = ""): Promise<void> => this.decide(callId, false, reason);
@@ -151,11 +151,11 @@ export class LiveRun {
     this.store?.page([{ ...entry, contentRef: null, content }]);
   };
 
-  private async decide(callId: string, approved: boolean, reason: string): Promise<void> {
+  private async decide(callId: string, approved: boolean, reason: string, terms: ApprovalTerms = {}): Promise<void> {
     const asked = this.questions().find((each) => each.block.call.id === callId && each.block.approval && !each.block.approval.decision);
     const approval = asked?.block.approval;
     if (!approval) throw new Error(`No call ${callId} waits for an approval.`);
-    await patiently(() => decide(this.client, asked.run, approval, approved, reason.trim()));
+    await patiently(() => decide(this.client, asked.run, approval, approved, reason.trim(), terms));
     this.soon();
   }
 

@@ -33,9 +33,17 @@ export async function sendSignal(client: FlovynClient, run: string, name: string
   await client.post(`${runPath(run)}/signal`, { signalName: name, signalValue: value, delivery: options.delivery, idempotencyKey: options.key });
 }
 
+/** What a person says with an approval, beside yes. */
+export interface ApprovalTerms {
+  /** The arguments with which the call runs, in place of those that the model has written; it is told of them. */
+  readonly arguments?: Readonly<Record<string, unknown>>;
+  /** `run`: later calls of the run that are alike are not asked about. `once`, which is the default: this call alone. */
+  readonly scope?: "once" | "run";
+}
+
 /** Decides whether a call may run. The key is that of the question, so the first decision stands and another one is refused. */
-export function decide(client: FlovynClient, run: string, asked: Asked, approved: boolean, reason = ""): Promise<void> {
-  const value = { id: asked.id, hash: asked.hash, approved, ...(reason ? { reason } : {}) };
+export function decide(client: FlovynClient, run: string, asked: Asked, approved: boolean, reason = "", terms: ApprovalTerms = {}): Promise<void> {
+  const value = { id: asked.id, hash: asked.hash, approved, ...(reason ? { reason } : {}), ...(approved ? terms : {}) };
   return sendSignal(client, run, APPROVAL, value, { key: `approval ${asked.id} ${asked.hash}`.slice(0, 200) });
 }
 

@@ -1,7 +1,7 @@
 // `useApprovals`: what waits for a person, over all runs.
 import { useMemo, useSyncExternalStore } from "react";
 import { inboxOf } from "../client/index.js";
-import type { FlovynClient, OpenApproval, Problem } from "../client/index.js";
+import type { ApprovalTerms, FlovynClient, OpenApproval, Problem } from "../client/index.js";
 import { useFlovynClient } from "./provider.js";
 
 /** Says where `useApprovals` looks. */
@@ -19,8 +19,8 @@ export interface UseApprovals {
   readonly isLoading: boolean;
   /** Why they could not be read; null while all is well. They are asked for again by themselves. */
   readonly error: Problem | null;
-  /** Lets the call run. The first decision stands; another one is refused with a `Problem` of status 409. */
-  approve(approval: OpenApproval): Promise<void>;
+  /** Lets the call run, perhaps with other arguments or for the rest of the run. The first decision stands; another one is refused with a `Problem` of status 409. */
+  approve(approval: OpenApproval, terms?: ApprovalTerms): Promise<void>;
   /** Refuses the call; the model is told the reason. */
   deny(approval: OpenApproval, reason?: string): Promise<void>;
   /** Answers a question that asks for input: `{ [key]: { action: "accept", content } }`, or `decline`, or `cancel`. */

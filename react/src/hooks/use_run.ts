@@ -1,7 +1,7 @@
 // `useRun`: a run as it is, live, for as long as a component shows it.
 import { useMemo, useSyncExternalStore } from "react";
 import { canGoOn, liveRunOf } from "../client/index.js";
-import type { Connection, Delivery, FlovynClient, LiveRun, LiveRunState, PendingMessage, Problem, Run, RunQuestion } from "../client/index.js";
+import type { ApprovalTerms, Connection, Delivery, FlovynClient, LiveRun, LiveRunState, PendingMessage, Problem, Run, RunQuestion } from "../client/index.js";
 import { conversationOfRun, inTheMaking } from "../transcript/index.js";
 import type { Block, Preview, Transcript } from "../transcript/index.js";
 import { useFlovynClient } from "./provider.js";
@@ -40,8 +40,8 @@ export interface UseRun {
   readonly isLoadingOlder: boolean;
   /** Sends a message to an agent that hears messages. It arrives once, whatever is cut meanwhile. */
   send(text: string, options?: { readonly delivery?: Delivery }): Promise<void>;
-  /** Lets the call of that id run. The first decision stands; another one is refused with a `Problem` of status 409. */
-  approve(callId: string): Promise<void>;
+  /** Lets the call of that id run, perhaps with other arguments or for the rest of the run. The first decision stands; another one is refused with a `Problem` of status 409. */
+  approve(callId: string, terms?: ApprovalTerms): Promise<void>;
   /** Refuses the call of that id; the model is told the reason. */
   deny(callId: string, reason?: string): Promise<void>;
   /** Answers the questions of the call of that id: `{ [key]: { action: "accept", content } }`, or `decline`, or `cancel`. */

@@ -11,7 +11,7 @@ export interface ApprovalAsked {
   readonly effect: string;
   readonly hash: string;
   readonly at: string;
-  readonly decision: { readonly approved: boolean; readonly reason: string | null; readonly at: string } | null;
+  readonly decision: { readonly approved: boolean; readonly reason: string | null; readonly at: string; readonly arguments?: unknown; readonly scope?: string | null } | null;
 }
 
 /** A person is asked the questions of a server, or of an agent. */
@@ -171,7 +171,7 @@ function noteAbout(known: About, entry: TranscriptEntry, content: Readonly<Recor
       return;
     case "approval":
       if (known.approval?.hash !== text("hash")) return;
-      known.approval = { ...known.approval, decision: { approved: content["approved"] === true, reason: asText(content["reason"]), at: entry.at } };
+      known.approval = { ...known.approval, decision: { approved: content["approved"] === true, reason: asText(content["reason"]), at: entry.at, arguments: content["arguments"], scope: asText(content["scope"]) } };
       return;
     case "input_request":
       known.input = { id, name: text("name"), server: text("server"), hash: text("hash"), questions: asObject(content["questions"]) ?? {}, refusal: null, answered: false };

@@ -9,7 +9,7 @@ use crate::react::{
     APPROVAL, AgentEvent, Delivery, LlmCall, ModelChoice, ToolCallEnd, ToolCallRef, ToolCallStart, UserMessage,
     entry_type,
 };
-use crate::tools::approval::{ApprovalAnswer, ApprovalRequest, Decision, Verdict};
+use crate::tools::approval::{ApprovalAnswer, ApprovalRequest, ApprovalTerms, Decision, Verdict};
 use crate::tools::excerpt;
 use flovyn_core::Payload;
 use flovyn_core::context::Message as NewMessage;
@@ -22,6 +22,8 @@ use serde_json::json;
 const EXTERNAL: &str = r#"{"external":true}"#;
 /// The most of a tool's result that is kept, in bytes.
 const MOST_RESULT: usize = 256 * 1024;
+/// Why a call does not run that a person has approved with other arguments.
+const CHANGED: &str = "They want it with other arguments, which this agent takes from nobody but itself.";
 
 impl Run<'_> {
     /// Keeps what an exchange brought, in its order; the permission that is asked for, if one is.
@@ -244,8 +246,13 @@ impl Run<'_> {
             };
             self.record("user", entry_type::APPROVAL, &answer)?;
             self.status("running");
+            let terms = outcome.payload().and_then(|payload| payload.parse::<ApprovalTerms>().ok()).unwrap_or_default();
             return Ok(match verdict {
                 Verdict::Denied(reason) => Answer::Deny(reason),
+                // The agent runs what it has asked about, or nothing.
+                _ if terms.arguments.is_some_and(|given| given != request.arguments) => {
+                    Answer::Deny(Some(CHANGED.to_owned()))
+                }
                 _ => Answer::Allow,
             });
         }

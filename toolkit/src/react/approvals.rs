@@ -5,10 +5,11 @@ use super::transcript::entry_type;
 use super::{APPROVAL, AgentEvent};
 use crate::message::ToolCall;
 use crate::tools::Effect;
-use crate::tools::approval::{ApprovalAnswer, ApprovalRequest, Verdict};
+use crate::tools::approval::{ApprovalAnswer, ApprovalRequest, ApprovalScope, ApprovalTerms, Rule, Verdict};
 use flovyn_core::Payload;
 use flovyn_core::context::{AgentContext, Step};
 use flovyn_core::error::Result;
+use serde::Serialize;
 
 /// The calls that wait for approval, in the order of the model's message.
 #[derive(Default)]
@@ -17,11 +18,27 @@ pub(super) struct PendingApprovals(Vec<(ToolCall, ApprovalRequest)>);
 /// What an answer decides.
 pub(super) enum ApprovalDecision {
     /// The call may run.
-    Approved(ToolCall),
+    Approved {
+        /// The call, with the arguments that the person gave it.
+        call: ToolCall,
+        /// Whether these are others than the model's.
+        is_changed: bool,
+        /// The rules that allow calls which are alike from now on.
+        allows: Vec<Rule>,
+    },
     /// The call may not run. The model gets this text.
     Denied(ToolCall, String),
     /// The answer is for none of the calls that wait.
     Nothing,
+}
+
+/// An answer as it is kept.
+#[derive(Serialize)]
+struct Recorded<'a> {
+    #[serde(flatten)]
+    answer: &'a ApprovalAnswer,
+    #[serde(flatten)]
+    terms: &'a ApprovalTerms,
 }
 
 impl PendingApprovals {
@@ -50,10 +67,19 @@ impl PendingApprovals {
         let verdict = |request: &ApprovalRequest| request.answered(&answer);
         let meant = self.0.iter().position(|(_, request)| verdict(request) != Verdict::OfAnotherCall);
         let Some(place) = meant else { return Ok(ApprovalDecision::Nothing) };
-        run.record("user", entry_type::APPROVAL, &answer)?;
-        let (call, request) = self.0.remove(place);
+        let terms: ApprovalTerms = payload.parse().unwrap_or_default();
+        run.record("user", entry_type::APPROVAL, &Recorded { answer: &answer, terms: &terms })?;
+        let (mut call, mut request) = self.0.remove(place);
         Ok(match verdict(&request) {
-            Verdict::Approved => ApprovalDecision::Approved(call),
+            Verdict::Approved => {
+                let given = terms.arguments.filter(|given| *given != call.arguments);
+                let is_changed = given.is_some();
+                if let Some(given) = given {
+                    (call.arguments, request.arguments) = (given.clone(), given);
+                }
+                let allows = if terms.scope == ApprovalScope::Run { request.alike() } else { Vec::new() };
+                ApprovalDecision::Approved { call, is_changed, allows }
+            }
             Verdict::Denied(reason) => {
                 let because = reason.map_or_else(String::new, |reason| format!(" They said: {reason}"));
                 ApprovalDecision::Denied(call, format!("The user did not allow this call.{because}"))

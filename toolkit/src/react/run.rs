@@ -13,7 +13,7 @@ use super::{
 use super::{inbox, results};
 use crate::message::{Message, Part, Role};
 use crate::provider::ToolSpec;
-use crate::tools::approval::{Approvals, Decision};
+use crate::tools::approval::{ApprovalPolicy, Approvals, Decision, Otherwise};
 use crate::tools::{Effect, ToolOutcome};
 use flovyn_core::Payload;
 use flovyn_core::context::{AgentContext, AgentContextExt, Message as NewMessage};
@@ -31,6 +31,8 @@ pub(super) struct AgentRun<'a> {
     pub state: ReactState,
     agent: &'a ReactAgent,
     approvals: Vec<Approvals>,
+    /// The calls that run with other arguments than the model's, by their ids.
+    pub(super) changed: BTreeMap<String, Value>,
     /// Whether the tools were recorded since the last checkpoint.
     has_recorded_tools: bool,
 }
@@ -62,7 +64,16 @@ impl<'a> AgentRun<'a> {
         }
         let policies = std::iter::once(&agent.approvals).chain(&input.approvals);
         let approvals = policies.map(|policy| policy.compile()).collect::<Result<_>>()?;
-        Ok(Self { ctx, input, tools, state: ctx.state()?, agent, approvals, has_recorded_tools: false })
+        Ok(Self {
+            ctx,
+            input,
+            tools,
+            state: ctx.state()?,
+            agent,
+            approvals,
+            changed: BTreeMap::new(),
+            has_recorded_tools: false,
+        })
     }
 
     /// Runs turns until the run ends. Everything that is not in the state is read from the conversation.
@@ -356,10 +367,20 @@ impl<'a> AgentRun<'a> {
         self.record("user", entry_type::COMPACTION, compacted)
     }
 
-    /// The decision about a call: the strictest of all policies.
+    /// The decision about a call: the strictest of all policies, and no question about what a person has allowed for this run.
     pub(super) fn decide(&self, name: &str, effect: Effect, arguments: &Value) -> Decision {
         let words = self.approvals.iter().map(|approvals| approvals.decide(name, effect, arguments));
-        words.max().unwrap_or(Decision::Ask)
+        let decision = words.max().unwrap_or(Decision::Ask);
+        let is_allowed = || {
+            // Nothing but what a rule says is allowed by these.
+            let otherwise = Otherwise { read: Decision::Ask, write: Decision::Ask, exec: Decision::Ask };
+            let rules = ApprovalPolicy { rules: self.state.allowed.clone(), otherwise };
+            rules.compile().is_ok_and(|rules| rules.decide(name, effect, arguments) == Decision::Allow)
+        };
+        match decision == Decision::Ask && !self.state.allowed.is_empty() && is_allowed() {
+            true => Decision::Allow,
+            false => decision,
+        }
     }
 
     /// The conversation so far.

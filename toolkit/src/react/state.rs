@@ -3,6 +3,7 @@
 
 use super::{AgentInput, AnswerLimits, AskedByChild, Ledger, ModelChoice, OutputSpec, UserMessage};
 use crate::provider::ThinkingLevel;
+use crate::tools::approval::Rule;
 use crate::tools::{FilesSeen, TodoList};
 use flovyn_core::agent::AgentState;
 use flovyn_core::model::UsageTotals;
@@ -35,6 +36,9 @@ pub struct ReactState {
     pub queue: Vec<UserMessage>,
     /// Which contents of files the model has seen.
     pub seen: FilesSeen,
+    /// What a person has allowed for the rest of the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowed: Vec<Rule>,
     /// The list of steps that the model has written last.
     #[serde(skip_serializing_if = "TodoList::is_empty")]
     pub todos: TodoList,

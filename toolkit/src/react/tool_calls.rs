@@ -18,7 +18,7 @@ use super::run::AgentRun;
 use super::transcript::{ContextEdit, LlmCall, entry_type, estimate};
 use super::{Delivery, ModelChoice, USER_MESSAGE, UserMessage};
 use crate::mcp::{InputGiven, InputRequired, SAMPLED, SampledCall};
-use crate::message::{Message, ToolCall};
+use crate::message::{Message, Part, ToolCall};
 use crate::tools::approval::Decision;
 use crate::tools::{Effect, Todo, TodoList, ToolOutcome};
 use flovyn_core::context::Step;
@@ -31,6 +31,8 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+/// How much of the arguments that a person has given a call the model is shown with its result, in characters.
+const MAX_CHANGED: usize = 2_000;
 /// The result of calls that were skipped because of a message of the user.
 const SKIPPED: &str = "Skipped: the user sent a new message.";
 /// The result of calls that were skipped because the user stopped the agent.
@@ -180,8 +182,7 @@ impl AgentRun<'_> {
             Decision::Allow => tool_calls.ready.push_back(ReadyCall { call, given: None }),
             Decision::Ask => tool_calls.approvals.ask(self, call, effect)?,
             Decision::Deny => {
-                let message = format!("The policy of this agent does not allow this call of {}.", call.name);
-                self.answer(&call, ToolOutcome::error("denied", message))?;
+                self.answer(&call, ToolOutcome::error("denied", not_allowed(&call)))?;
             }
         }
         Ok(())
@@ -265,10 +266,37 @@ impl AgentRun<'_> {
     fn on_approval(&mut self, tool_calls: &mut ToolCalls, outcome: &Outcome) -> Result<()> {
         let Some(payload) = outcome.payload() else { return Ok(()) };
         match tool_calls.approvals.answered(self, payload)? {
-            ApprovalDecision::Approved(call) => tool_calls.ready.push_back(ReadyCall { call, given: None }),
+            ApprovalDecision::Approved { call, is_changed, allows } => {
+                let known = &mut self.state.allowed;
+                allows.into_iter().for_each(|rule| {
+                    if !known.contains(&rule) {
+                        known.push(rule)
+                    }
+                });
+                match is_changed {
+                    true => self.admit_changed(tool_calls, call)?,
+                    false => tool_calls.ready.push_back(ReadyCall { call, given: None }),
+                }
+            }
             ApprovalDecision::Denied(call, message) => self.answer(&call, ToolOutcome::error("denied", message))?,
             ApprovalDecision::Nothing => {}
         }
+        Ok(())
+    }
+
+    /// Decides about a call that a person has approved with arguments of their own. They are held to what the model's are held to,
+    /// but that nobody is asked again.
+    fn admit_changed(&mut self, tool_calls: &mut ToolCalls, call: ToolCall) -> Result<()> {
+        self.changed.insert(call.id.clone(), call.arguments.clone());
+        let tool = self.tools.get(&call.name);
+        if let Some(faults) = tool.and_then(|tool| tool.faults(&call.arguments)) {
+            return self.answer(&call, ToolOutcome::error("invalid_arguments", faults));
+        }
+        let effect = tool.map_or(Effect::Exec, |tool| tool.effect_of(&call.arguments));
+        if self.decide(&call.name, effect, &call.arguments) == Decision::Deny {
+            return self.answer(&call, ToolOutcome::error("denied", not_allowed(&call)));
+        }
+        tool_calls.ready.push_back(ReadyCall { call, given: None });
         Ok(())
     }
 
@@ -390,7 +418,14 @@ impl AgentRun<'_> {
     }
 
     /// Appends the result of a call; returns the entry.
-    pub(super) fn append_outcome(&mut self, call: &ToolCall, outcome: ToolOutcome) -> Result<EntryId> {
+    pub(super) fn append_outcome(&mut self, call: &ToolCall, mut outcome: ToolOutcome) -> Result<EntryId> {
+        if let Some(arguments) = self.changed.remove(&call.id) {
+            // What the model has written stays as it is: it has to know what was run in its place.
+            let arguments: String = arguments.to_string().chars().take(MAX_CHANGED).collect();
+            outcome
+                .content
+                .insert(0, Part::text(format!("[The user changed the arguments of this call: {arguments}]")));
+        }
         let (content, is_error) = (outcome.plain_text(), outcome.is_error);
         let message = result_message(call, outcome);
         self.state.context_tokens += estimate(&message);
@@ -479,4 +514,9 @@ impl ToolCalls {
             }
         }
     }
+}
+
+/// What the model is told of a call that the policy denies.
+fn not_allowed(call: &ToolCall) -> String {
+    format!("The policy of this agent does not allow this call of {}.", call.name)
 }

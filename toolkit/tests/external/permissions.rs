@@ -149,3 +149,22 @@ async fn a_person_is_asked_before_the_host_changes_anything() {
     assert_eq!(outcome(&run).await.text, "The user did not allow this.");
     assert_eq!(fs::read_to_string(lab.path().join("work/a.txt")).expect("it is there"), "otters");
 }
+
+/// An agent of others runs what it has asked about: whoever wants other arguments has not allowed it.
+#[tokio::test]
+async fn other_arguments_are_a_no() {
+    let lab = asks(&["acp"]).await;
+    let run = lab.start(&ask("ask rm build; say Done")).await;
+    let asked = request(&run, 0).await;
+    waits_for(&run, APPROVAL).await;
+    let changed =
+        serde_json::json!({ "id": asked.id, "hash": asked.hash, "approved": true, "arguments": { "command": "ls" } });
+    let payload = Payload::of(&changed).expect("JSON");
+    run.signal(APPROVAL, payload, flovyn_core::model::Delivery::NextStep, None).await.expect("the run takes it");
+    outcome(&run).await;
+    assert!(
+        told(&run).await.iter().any(|line| line.ends_with("rm build was not allowedDone")),
+        "{:?}",
+        told(&run).await
+    );
+}

@@ -85,3 +85,73 @@ async fn a_run_may_be_stricter_than_its_worker_and_not_laxer() {
     answer(&run, &asked[0], true, None).await;
     assert_eq!(outcome(&run).await.turns, 2);
 }
+
+/// Approves a call on terms.
+async fn approve_on(run: &Handle, request: &ApprovalRequest, terms: Value) {
+    let mut answer = json!({ "id": request.id, "hash": request.hash, "approved": true });
+    answer.as_object_mut().unwrap().extend(terms.as_object().unwrap().clone());
+    run.signal(APPROVAL, Payload::of(&answer).expect("JSON"), EngineDelivery::NextStep, None)
+        .await
+        .expect("it is taken");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_may_change_what_they_allow() {
+    let calls = Turn::call("send", json!({"text": "a"}))
+        .and_call("send", json!({"text": "b"}))
+        .and_call("send", json!({"text": "c"}));
+    let lab = lab([calls, Turn::text("Good.")]).await;
+    let run = lab.start(&ask("Send.")).await;
+    let asked = requests(&run, 3).await;
+    approve_on(&run, &asked[0], json!({ "arguments": { "text": "changed" } })).await;
+    approve_on(&run, &asked[1], json!({ "arguments": { "text": 7 } })).await;
+    // The same is no change.
+    approve_on(&run, &asked[2], json!({ "arguments": { "text": "c" }, "scope": "unheard-of" })).await;
+    assert_eq!(outcome(&run).await.text, "Good.");
+    let mut results: Vec<_> = told(&run).await.into_iter().filter(|line| line.contains(": send =")).collect();
+    results.sort();
+    let changed = |rest: &str| format!("tool_result: send = [The user changed the arguments of this call: {rest}");
+    assert!(
+        results[0].starts_with(&changed("{\"text\":\"changed\"}]")) && results[0].ends_with("noted changed"),
+        "{results:?}"
+    );
+    assert!(results[1].starts_with(&changed("{\"text\":7}]")) && !results[1].contains("noted 7"), "{results:?}");
+    assert_eq!(results[2], "tool_result: send = noted c");
+    // What was decided is kept with its terms.
+    let kept = of_type::<Value>(&run, "approval").await;
+    assert_eq!(kept[0]["arguments"], json!({ "text": "changed" }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_person_allows_for_the_run_is_not_asked_again_in_any_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("agents.db").display());
+    let policy = ApprovalPolicy::default().with(Rule::new("note", Decision::Ask));
+    let agent = agent().with_approvals(policy);
+    let turns = || {
+        Script::new([
+            Turn::call("send", json!({"text": "a"})),
+            Turn::call("send", json!({"text": "b"})).and_call("note", json!({"text": "c"})),
+            Turn::text("Sent."),
+        ])
+    };
+    let first = Lab::of(&url, turns(), agent.clone()).await;
+    let run = first.start(&ask("Send.")).await;
+    let asked = requests(&run, 1).await;
+    approve_on(&run, &asked[0], json!({ "scope": "run" })).await;
+    // The other tool is asked about all the same.
+    while of_type::<ApprovalRequest>(&run, "approval_request").await.len() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    first.flovyn.close().await.expect("it closes");
+    let second = Lab::of(&url, turns(), agent).await;
+    let run = second.flovyn.handle(&run.id().to_string()).await.expect("the run is there");
+    let asked = requests(&run, 2).await;
+    assert_eq!(asked[1].name, "note");
+    answer(&run, &asked[1], true, None).await;
+    assert_eq!(outcome(&run).await.text, "Sent.");
+    let told = told(&run).await;
+    for sent in ["send = noted a", "send = noted b", "note = noted c"] {
+        assert!(told.contains(&format!("tool_result: {sent}")), "{sent}: {told:?}");
+    }
+}

@@ -1,6 +1,6 @@
 // What people do to a run: decide, say, stop, resume, retry, fork.
 import * as steer from "@flovyn/react/client";
-import type { Asked, SignalOptions } from "@flovyn/react/client";
+import type { ApprovalTerms, Asked, SignalOptions } from "@flovyn/react/client";
 import { answer, api, currentOrg, flovyn } from "./client";
 import type { Run, Schemas } from "./client";
 
@@ -9,7 +9,7 @@ const path = (id: string) => ({ org: currentOrg(), id });
 export type Delivery = steer.Delivery;
 
 export const sendSignal = (run: string, name: string, value: unknown, options?: SignalOptions): Promise<void> => steer.sendSignal(flovyn, run, name, value, options);
-export const decide = (run: string, asked: Asked, approved: boolean, reason: string): Promise<void> => steer.decide(flovyn, run, asked, approved, reason);
+export const decide = (run: string, asked: Asked, approved: boolean, reason: string, terms: ApprovalTerms = {}): Promise<void> => steer.decide(flovyn, run, asked, approved, reason, terms);
 export const respond = (run: string, asked: Asked, responses: Record<string, unknown>): Promise<void> => steer.respond(flovyn, run, asked, responses);
 export const sayTo = (run: string, text: string, delivery: Delivery): Promise<void> => steer.sayTo(flovyn, run, text, delivery);
 export const endTurn = (run: string): Promise<void> => steer.endTurn(flovyn, run);

@@ -78,6 +78,27 @@ test("the inbox has the questions of all runs, and the second who decides is tol
   await expect(page.getByRole("row").filter({ hasText: "denied" }).filter({ hasText: (await world.ask<{ id: string }>("GET", "/agent-executions/publish-2")).id })).toHaveCount(0);
 });
 
+test("a call is approved with other arguments, for the rest of the run, without opening it", async ({ page, world }) => {
+  await world.start("publish-edited", "Please publish minks.");
+  await world.status("publish-edited", "WAITING");
+  await world.signIn(page);
+  await page.goto(`${world.url}/approvals`);
+  const card = page.getByRole("listitem").filter({ hasText: "minks" });
+  await card.getByRole("button", { name: "Edit…" }).click();
+  const box = card.getByRole("textbox", { name: "Arguments" });
+  await box.fill("{ no JSON");
+  await expect(card.getByText("This is no JSON object.")).toBeVisible();
+  await expect(card.getByRole("button", { name: "Approve these" })).toBeDisabled();
+  await box.fill('{ "title": "Minks <b>", "words": 7 }');
+  await card.getByLabel(/For the rest of this run/).check();
+  await card.getByRole("button", { name: "Approve these" }).click();
+  await world.status("publish-edited", "COMPLETED");
+  await page.goto(`${world.url}/runs/publish-edited`);
+  await page.getByRole("button", { name: "publish" }).click();
+  await expect(page.getByText("Minks <b> is published with 7 words.").first()).toBeVisible();
+  await expect(page.getByText(/for the rest of the run, with other arguments/)).toBeVisible();
+});
+
 test("a child is opened in place, decided there, and left with Escape", async ({ page, world }) => {
   await world.signIn(page);
   await world.start("delegate-1", "Please delegate otters.");

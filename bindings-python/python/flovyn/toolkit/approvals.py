@@ -65,9 +65,20 @@ class ApprovalRequest:
         content: Mapping[str, Any] = told.content
         return cls(content["id"], content["name"], content["arguments"], content["effect"], content["hash"])
 
-    async def approve(self, run: Handle[Any]) -> None:
-        """Let the call run; durable when this returns."""
-        await self._answer(run, approved=True)
+    async def approve(
+        self,
+        run: Handle[Any],
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        scope: Literal["once", "run"] | None = None,
+    ) -> None:
+        """Let the call run; durable when this returns.
+
+        ``arguments`` take the place of those that the model has written, which is told of them. With the scope ``run``
+        later calls of the run that are alike are not asked about.
+        """
+        given = None if arguments is None else dict(arguments)
+        await self._answer(run, approved=True, arguments=given, scope=scope)
 
     async def deny(self, run: Handle[Any], reason: str | None = None) -> None:
         """Refuse the call; the model is told, with the reason. Durable when this returns."""

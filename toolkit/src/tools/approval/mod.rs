@@ -394,6 +394,36 @@ pub struct ApprovalAnswer {
     pub reason: Option<String>,
 }
 
+/// What a person says with an approval, beside yes: in the same payload, which has the fields of [`ApprovalAnswer`] too.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApprovalTerms {
+    /// The arguments with which the call runs, in place of those that the model has written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Value>,
+    /// For which calls it counts.
+    #[serde(skip_serializing_if = "ApprovalScope::is_once")]
+    pub scope: ApprovalScope,
+}
+
+/// For which calls an approval counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalScope {
+    /// The later calls of the run that are alike, too: those that [`ApprovalRequest::alike`] has rules for.
+    Run,
+    /// The call that was asked about. A word that nobody knows means no more than this.
+    #[default]
+    #[serde(other)]
+    Once,
+}
+
+impl ApprovalScope {
+    fn is_once(&self) -> bool {
+        *self == Self::Once
+    }
+}
+
 /// What an answer means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {

@@ -1,14 +1,23 @@
 // A person decides: whether a call may run, or what a server asks. In place, with all that the decision is about.
 import { asObject, asText, emptyValues, readValues, safeAddress } from "@flovyn/react/transcript";
 import type { ApprovalAsked, InputAsked } from "@flovyn/react/transcript";
-import { Check, ShieldQuestion, X } from "lucide-react";
+import { Check, PencilLine, ShieldQuestion, X } from "lucide-react";
 import { useState } from "react";
 import type { FormEvent } from "react";
 import { decide, respond } from "../../api/steer";
 import { Button } from "../../parts/button";
+import { Check as FormCheck } from "../../parts/field";
 import { formatRelative } from "../../parts/format";
 import { SchemaForm } from "../../parts/schema_form";
 import { useAction } from "../../parts/use_action";
+
+function readJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
 
 const effects: Readonly<Record<string, string>> = { read: "It only looks.", write: "It changes something.", exec: "It runs what the model wrote." };
 
@@ -17,12 +26,20 @@ export function ApprovalForm({ run, asked, isOpen }: { run: string; asked: Appro
   const [isDenying, setDenying] = useState(false);
   const [reason, setReason] = useState("");
   const [sent, setSent] = useState<boolean | null>(null);
-  const send = (approved: boolean) => void action.run(() => decide(run, asked, approved, reason.trim())).then((done) => done && setSent(approved));
+  const [edited, setEdited] = useState<string | null>(null);
+  const [isForRun, setForRun] = useState(false);
+  const given = edited === null ? null : asObject(readJson(edited));
+  const send = (approved: boolean) => {
+    const terms = { ...(given ? { arguments: given } : {}), ...(isForRun ? { scope: "run" as const } : {}) };
+    void action.run(() => decide(run, asked, approved, reason.trim(), terms)).then((done) => done && setSent(approved));
+  };
 
   if (asked.decision) {
     return (
       <p className="text-xs text-soft">
         {asked.decision.approved ? "Approved" : "Denied"} {formatRelative(asked.decision.at)}
+        {asked.decision.scope === "run" && <> for the rest of the run</>}
+        {asObject(asked.decision.arguments) && <>, with other arguments</>}
         {asked.decision.reason && <>: “{asked.decision.reason}”</>}
       </p>
     );
@@ -37,6 +54,21 @@ export function ApprovalForm({ run, asked, isOpen }: { run: string; asked: Appro
           <strong className="font-medium">May this call run?</strong> {effects[asked.effect] ?? ""} <span className="text-soft">Asked {formatRelative(asked.at)}.</span>
         </span>
       </p>
+      {edited !== null && !isDenying && (
+        <div className="flex flex-col gap-1">
+          <textarea
+            aria-label="Arguments"
+            aria-invalid={!given}
+            value={edited}
+            onChange={(event) => setEdited(event.target.value)}
+            rows={Math.min(14, edited.split("\n").length + 1)}
+            spellCheck={false}
+            className="rounded-md border border-line-strong/60 bg-surface px-2.5 py-1.5 font-mono text-xs"
+          />
+          {!given && <p className="text-xs text-red">This is no JSON object.</p>}
+        </div>
+      )}
+      {!isDenying && <FormCheck label="For the rest of this run: calls that are alike are not asked about again" checked={isForRun} onChange={(event) => setForRun(event.target.checked)} />}
       {isDenying && (
         <input
           autoFocus
@@ -66,9 +98,18 @@ export function ApprovalForm({ run, asked, isOpen }: { run: string; asked: Appro
           </>
         ) : (
           <>
-            <Button tone="primary" busy={action.busy} icon={<Check size={14} />} onClick={() => send(true)}>
-              Approve
+            <Button tone="primary" busy={action.busy} disabled={edited !== null && !given} icon={<Check size={14} />} onClick={() => send(true)}>
+              {edited === null ? "Approve" : "Approve these"}
             </Button>
+            {edited === null ? (
+              <Button icon={<PencilLine size={14} />} onClick={() => setEdited(JSON.stringify(asked.arguments, null, 2))}>
+                Edit…
+              </Button>
+            ) : (
+              <Button tone="quiet" onClick={() => setEdited(null)}>
+                As the model wrote them
+              </Button>
+            )}
             <Button icon={<X size={14} />} onClick={() => setDenying(true)}>
               Deny…
             </Button>
