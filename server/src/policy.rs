@@ -141,6 +141,11 @@ pub(crate) fn rate_of_route(method: &Method, path: &str) -> Option<Rate> {
     match (method.as_str(), path.strip_prefix("/api/orgs/{org}/")?) {
         ("POST", "agent-executions" | "agent-executions/{id}/fork") => Some(Rate::Create),
         ("POST", "agent-executions/{id}/signal") => Some(Rate::Signal),
+        // Of a predefined agent a message that starts a run counts as a start, too.
+        ("POST", "agent-executions/{id}/ai-sdk" | "agent-executions/{id}/ag-ui") => Some(Rate::Signal),
+        ("POST", "agent-definitions/{definition}/ai-sdk" | "agent-definitions/{definition}/ag-ui") => {
+            Some(Rate::Signal)
+        }
         _ => None,
     }
 }
@@ -182,6 +187,8 @@ const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "agent-executions/{id}/usage", Need::ReadRun),
     ("GET", "agent-executions/{id}/stream", Need::ReadRun),
     ("GET", "agent-executions/{id}/stream/consolidated", Need::ReadRun),
+    ("POST", "agent-executions/{id}/ai-sdk", Need::SignalRun),
+    ("POST", "agent-executions/{id}/ag-ui", Need::SignalRun),
     ("GET", "usage", Need::Read),
     ("PUT", "payloads", Need::WriteOrWork),
     ("GET", "payloads/{hash}", Need::Fetch),
@@ -190,6 +197,8 @@ const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "agent-definitions/{definition}", Need::Read),
     ("PUT", "agent-definitions/{definition}", Need::Write),
     ("DELETE", "agent-definitions/{definition}", Need::Write),
+    ("POST", "agent-definitions/{definition}/ai-sdk", Need::Write),
+    ("POST", "agent-definitions/{definition}/ag-ui", Need::Write),
     ("GET", "models", Need::Read),
     ("GET", "tools", Need::Read),
     ("GET", "queues", Need::Read),
@@ -259,7 +268,7 @@ mod tests {
         let counted = |row: &&(&str, &str, Need)| {
             rate_of_route(&row.0.parse().unwrap(), &format!("/api/orgs/{{org}}/{}", row.1)).is_some()
         };
-        assert_eq!(ROUTES.iter().filter(counted).count(), 3);
+        assert_eq!(ROUTES.iter().filter(counted).count(), 7);
     }
 
     #[test]

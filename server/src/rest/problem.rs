@@ -47,7 +47,7 @@ impl Problem {
     }
 
     /// A request that is wrong.
-    pub(super) fn invalid(detail: impl Into<String>) -> Self {
+    pub(crate) fn invalid(detail: impl Into<String>) -> Self {
         Self::from(Error::new(Code::InvalidArgument, detail))
     }
 

@@ -23,7 +23,7 @@ pub(crate) const MAX_BODY: usize = 4 << 20;
 /// The caller of a request, for the org in the path, with the other parameters of the path.
 pub(crate) struct Caller {
     pub(crate) service: Service,
-    pub(super) by: Requester,
+    pub(crate) by: Requester,
     path: HashMap<String, String>,
 }
 
@@ -34,7 +34,7 @@ impl Caller {
     }
 
     /// A part of the path.
-    pub(super) fn named(&self, part: &str) -> &str {
+    pub(crate) fn named(&self, part: &str) -> &str {
         self.path.get(part).map_or("", String::as_str)
     }
 
@@ -131,7 +131,7 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Pro
 }
 
 /// A JSON body; an empty one counts as `{}`.
-pub(super) struct Json<T>(pub(super) T);
+pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<Service> for Json<T> {
     type Rejection = Problem;
@@ -197,7 +197,7 @@ impl QueryParams {
     }
 
     /// The single value of a parameter, parsed.
-    pub(super) fn parse<T: FromStr>(&mut self, name: &str, what: &str) -> Result<Option<T>, Problem> {
+    pub(crate) fn parse<T: FromStr>(&mut self, name: &str, what: &str) -> Result<Option<T>, Problem> {
         let Some(text) = self.get(name)? else { return Ok(None) };
         let read = text.parse().map(Some);
         read.map_err(|_| Problem::invalid(format!("the parameter {name}={text} is not {what}")))

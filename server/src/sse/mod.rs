@@ -3,6 +3,12 @@
 //! Names and bodies are core's (`client::server_sent`). A subscriber holds a position, the events it has not sent, and at
 //! most [`BLOCKS`] blocks that the network has not taken; what a run streams is held once for all of them.
 
+mod projection;
+mod sent;
+mod turns;
+
+use self::projection::Projection;
+use self::turns::Format;
 use crate::rest::{Caller, Problem, QueryParams};
 use crate::service::Service;
 use axum::body::{Body, Bytes};
@@ -34,7 +40,13 @@ const LATEST: &str = "latest";
 
 /// The streams of a run.
 pub(crate) fn of_run() -> OpenApiRouter<Service> {
-    OpenApiRouter::default().routes(routes!(agent)).routes(routes!(consolidated))
+    OpenApiRouter::default()
+        .routes(routes!(agent))
+        .routes(routes!(consolidated))
+        .routes(routes!(turns::ai_sdk))
+        .routes(routes!(turns::ag_ui))
+        .routes(routes!(turns::ai_sdk_of_definition))
+        .routes(routes!(turns::ag_ui_of_definition))
 }
 
 /// The events of the agent itself: its life, its entries, and what it streams. Once it has handed off, those of its successor
@@ -43,19 +55,28 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
 /// Each has an `id`; `Last-Event-ID`, or `after`, resumes behind one: of what is durable nothing is missing and nothing comes
 /// twice; what is being made comes again from its start. Behind `latest` comes what happens from now on; an id comes at once, without
 /// an event, to resume after. The stream ends after the terminal event; a request at or behind it is answered with 204.
+///
+/// With a `format` it is the turn that is under way, in the protocol of a front end: from its message on, or behind an id that such a
+/// stream has given. Where nothing is under way `ai-sdk` is answered with 204, and `ag-ui` with the conversation.
 #[utoipa::path(
     operation_id = "stream",
     get, path = "/agent-executions/{id}/stream", tag = "streams",
     params(
         ("after" = Option<String>, Query, description = "The id of an event, or `latest`"),
         ("Last-Event-ID" = Option<String>, Header, description = "As `after`, and stronger"),
+        ("format" = Option<String>, Query, description = "`ai-sdk` or `ag-ui`"),
+        ("resets" = Option<bool>, Query, description = "With `ai-sdk`: `true` for `ai` 7 and later, which knows `reset-step`"),
     ),
     responses(
         (status = 200, content_type = "text/event-stream", body = String),
         (status = 204, description = "The run has ended, and nothing comes behind the id"),
     )
 )]
-async fn agent(caller: Caller, query: QueryParams, headers: HeaderMap) -> Result<Response, Problem> {
+async fn agent(caller: Caller, mut query: QueryParams, headers: HeaderMap) -> Result<Response, Problem> {
+    if let Some(format) = query.get("format")? {
+        let (format, resets) = (format.parse::<Format>()?, turns::resets(&mut query)?);
+        return turns::current(caller, format, position(query, &headers)?, resets).await;
+    }
     let after = position(query, &headers)?;
     let run = caller.run().await?.new.id;
     let now = match after == LATEST {
@@ -108,6 +129,8 @@ enum Reader {
     Agent(Box<Following>),
     /// Those of its tasks too, and of all runs below it.
     Family(Box<FamilyWatching>),
+    /// A turn, in a protocol of others.
+    Turn(Box<Projection>),
 }
 
 impl Reader {
@@ -115,7 +138,13 @@ impl Reader {
         match self {
             Self::Agent(watching) => watching.begin().await,
             Self::Family(watching) => watching.begin().await,
+            Self::Turn(turn) => turn.begin().await,
         }
+    }
+
+    /// Whether its readers take the end of the stream for that of the answer, so that a stream which is cut has to break.
+    fn breaks(&self) -> bool {
+        matches!(self, Self::Turn(_))
     }
 
     /// The next event as it is sent; none after the last one.
@@ -128,6 +157,7 @@ impl Reader {
                 }
             },
             Self::Family(watching) => Ok(watching.next().await?.as_ref().map(server_sent_of_family)),
+            Self::Turn(turn) => turn.next().await,
         }
     }
 }
@@ -140,18 +170,25 @@ async fn stream(caller: Caller, mut reader: Reader, position: Option<String>) ->
     }
     let (sender, receiver) = mpsc::channel(BLOCKS);
     let subscribed = caller.service.metrics.subscribed();
+    let breaks = reader.breaks();
     let (stopped, lapsed) = (caller.service.stopped(), caller.service.access.until_revoked(open.who()));
     if let Some(position) = position {
         // Nobody waits for it: there is room for it.
         let _ = sender.try_send(format!("id: {position}\n\n").into());
     }
-    tokio::spawn(async move {
+    let pumping = tokio::spawn(async move {
         let counted = move || subscribed.gets_one();
-        pump(reader, counted, sender, select(pin!(stopped), pin!(lapsed)).map(drop)).await;
+        let is_complete = pump(reader, counted, sender, select(pin!(stopped), pin!(lapsed)).map(drop)).await;
         drop(open);
+        is_complete
     });
-    let blocks = stream::unfold(receiver, |mut blocks: mpsc::Receiver<Bytes>| async {
-        blocks.recv().await.map(|block| (Ok::<_, std::convert::Infallible>(block), blocks))
+    let blocks = stream::unfold((receiver, Some(pumping)), move |(mut blocks, mut pumping)| async move {
+        if let Some(block) = blocks.recv().await {
+            return Some((Ok(block), (blocks, pumping)));
+        }
+        // The end of a stream that was cut is no end for those who know no other.
+        let is_complete = pumping.take()?.await.unwrap_or(false);
+        (breaks && !is_complete).then(|| (Err(std::io::Error::other("the stream was cut")), (blocks, None)))
     });
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
@@ -163,8 +200,13 @@ async fn stream(caller: Caller, mut reader: Reader, position: Option<String>) ->
 }
 
 /// Sends events until the last one, until nobody reads them or until they are to stop: the server ends, or the
-/// reader's key does.
-async fn pump(mut reader: Reader, counted: impl Fn(), sender: mpsc::Sender<Bytes>, stopped: impl Future<Output = ()>) {
+/// reader's key does. Returns whether the last one was sent.
+async fn pump(
+    mut reader: Reader,
+    counted: impl Fn(),
+    sender: mpsc::Sender<Bytes>,
+    stopped: impl Future<Output = ()>,
+) -> bool {
     let mut stopped = pin!(stopped);
     let mut quiet = tokio::time::interval(QUIET);
     quiet.reset();
@@ -173,14 +215,15 @@ async fn pump(mut reader: Reader, counted: impl Fn(), sender: mpsc::Sender<Bytes
             next = reader.next() => next,
             _ = quiet.tick() => {
                 if !send(&sender, Bytes::from_static(HEARTBEAT)).await {
-                    return;
+                    return false;
                 }
                 continue;
             }
-            () = &mut stopped => return,
-            () = sender.closed() => return,
+            () = &mut stopped => return false,
+            () = sender.closed() => return false,
         };
         let mut block = Vec::new();
+        let mut is_cut = false;
         let ended = loop {
             match next {
                 Ok(Some(event)) => {
@@ -190,6 +233,7 @@ async fn pump(mut reader: Reader, counted: impl Fn(), sender: mpsc::Sender<Bytes
                 Ok(None) => break true,
                 Err(error) => {
                     tracing::warn!(%error, "a stream of events was cut");
+                    is_cut = true;
                     break true;
                 }
             }
@@ -203,12 +247,12 @@ async fn pump(mut reader: Reader, counted: impl Fn(), sender: mpsc::Sender<Bytes
         };
         if !block.is_empty() {
             if !send(&sender, block.into()).await {
-                return;
+                return false;
             }
             quiet.reset();
         }
         if ended {
-            return;
+            return !is_cut;
         }
     }
 }

@@ -49,6 +49,8 @@ pub(super) const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("get", "/agent-executions/{id}/usage", LOOK, 200),
     ("get", "/agent-executions/{id}/stream", LOOK, 200),
     ("get", "/agent-executions/{id}/stream/consolidated", LOOK, 200),
+    ("post", "/agent-executions/{id}/ai-sdk", SIGNAL, 200),
+    ("post", "/agent-executions/{id}/ag-ui", SIGNAL, 200),
     ("get", "/usage", LOOK, 200),
     ("put", "/payloads", BRING, 201),
     ("get", "/payloads/{hash}", FETCH, 200),
@@ -57,6 +59,8 @@ pub(super) const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("get", "/agent-definitions/{definition}", LOOK, 200),
     ("put", "/agent-definitions/{definition}", CHANGE, 200),
     ("delete", "/agent-definitions/{definition}", CHANGE, 204),
+    ("post", "/agent-definitions/{definition}/ai-sdk", CHANGE, 200),
+    ("post", "/agent-definitions/{definition}/ag-ui", CHANGE, 200),
     ("get", "/models", LOOK, 200),
     ("get", "/tools", LOOK, 200),
     ("get", "/queues", LOOK, 200),
@@ -111,6 +115,14 @@ pub(super) fn body(method: &str, route: &str, world: &World) -> Value {
         ("post", "/agent-executions/{id}/divergence") => json!({ "decision": "stay" }),
         ("post" | "put", "/agent-definitions" | "/agent-definitions/{definition}") => {
             json!({ "slug": format!("d-{fresh}"), "kind": "agent" })
+        }
+        ("post", route) if route.ends_with("/ai-sdk") => {
+            let text = json!({ "type": "text", "text": "hi" });
+            json!({ "id": fresh, "messages": [{ "id": fresh, "role": "user", "parts": [text] }] })
+        }
+        ("post", route) if route.ends_with("/ag-ui") => {
+            let message = json!({ "id": fresh, "role": "user", "content": "hi" });
+            json!({ "threadId": fresh, "runId": fresh, "messages": [message] })
         }
         ("put", "/queues/{queue}") => json!({ "concurrency": 3 }),
         // None that the caller's own key lacks.

@@ -1,0 +1,202 @@
+//! The events of a run as protocols of others have them: one reading of a turn, and a thin mapping for each protocol.
+//!
+//! `turn` makes [`TurnPart`]s out of events, `ai_sdk` and `ag_ui` write them. What these clients keep is the answer to one message, so a
+//! stream is that of a turn: it begins with a message of the user, and ends where the agent waits for the next one.
+
+mod ag_ui;
+mod ai_sdk;
+mod content;
+mod history;
+mod idle;
+mod part;
+mod place;
+mod prose;
+mod turn;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use ag_ui::AgUi;
+pub(super) use ai_sdk::AiSdk;
+pub(super) use history::remember;
+pub(super) use part::Approval;
+pub(super) use place::{Place, Position, Turns};
+pub(super) use turn::Turn;
+
+use flovyn_core::client::Following;
+use flovyn_core::model::StreamEvent;
+use part::TurnPart;
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// A protocol of others, with what its writer keeps.
+#[derive(Debug)]
+pub(super) enum Writer {
+    /// The UI message stream of the AI SDK.
+    AiSdk(AiSdk),
+    /// The events of AG-UI.
+    AgUi {
+        /// Writes them.
+        writer: AgUi,
+        /// Whether the reader gets the conversation before the turn.
+        with_messages: bool,
+    },
+}
+
+impl Writer {
+    fn opening(&self) -> Vec<Value> {
+        match self {
+            Self::AiSdk(_) => Vec::new(),
+            Self::AgUi { writer, with_messages } => writer.opening(*with_messages),
+        }
+    }
+
+    fn show(&mut self, part: TurnPart) -> Vec<Value> {
+        match self {
+            Self::AiSdk(writer) => writer.chunks(part),
+            Self::AgUi { writer, .. } => writer.events(part),
+        }
+    }
+}
+
+/// The stream of a turn.
+pub(super) struct Projection {
+    /// The events; none where there is nothing to read.
+    following: Option<Following>,
+    turn: Turn,
+    writer: Writer,
+    /// Shown from behind this event on; none once it was read.
+    from: Option<String>,
+    /// The id with which the stream begins.
+    position: Option<String>,
+    /// The pieces that the reader knows and that are not complete.
+    open: HashSet<String>,
+    is_step_shown: bool,
+    is_opened: bool,
+    is_ended: bool,
+}
+
+impl Projection {
+    /// Reads a turn from its place, and writes it.
+    pub(super) fn new(following: Following, place: Place, writer: Writer) -> Self {
+        Self {
+            following: Some(following),
+            turn: place.turn,
+            from: place.from,
+            position: place.position,
+            ..Self::at_rest(writer)
+        }
+    }
+
+    /// A stream in which nothing is under way.
+    pub(super) fn at_rest(writer: Writer) -> Self {
+        Self {
+            following: None,
+            turn: Turn::awaiting(),
+            writer,
+            from: None,
+            position: None,
+            open: HashSet::new(),
+            is_step_shown: false,
+            is_opened: false,
+            is_ended: false,
+        }
+    }
+
+    /// Looks whether the events can be read from where they are to be.
+    pub(super) async fn begin(&mut self) -> flovyn_core::Result<bool> {
+        match &mut self.following {
+            // Of a run that has ended the end is shown.
+            Some(following) => following.begin().await.map(|_| true),
+            None => Ok(true),
+        }
+    }
+
+    /// The next frames; none after the last ones. Whoever drops the future loses nothing.
+    pub(super) async fn next(&mut self) -> flovyn_core::Result<Option<Vec<u8>>> {
+        if !std::mem::replace(&mut self.is_opened, true) {
+            let mut frames = Vec::new();
+            if let Some(position) = &self.position {
+                frames.extend(format!("id: {position}\n\n").into_bytes());
+            }
+            write_all(self.writer.opening(), &mut frames);
+            if !frames.is_empty() {
+                return Ok(Some(frames));
+            }
+        }
+        while !self.is_ended {
+            let mut frames = Vec::new();
+            let event = match &mut self.following {
+                Some(following) => following.next().await?,
+                None => None,
+            };
+            let Some(event) = event else {
+                self.finish(&mut frames);
+                return Ok(Some(frames));
+            };
+            let mut parts = Vec::new();
+            self.turn.take(&event, &mut parts);
+            match &self.from {
+                None => parts.into_iter().for_each(|part| self.show(part, &mut frames)),
+                Some(from) if matches!(event.event, StreamEvent::Durable(_)) && *event.cursor == **from => {
+                    self.from = None;
+                    self.resume(&mut frames);
+                }
+                Some(_) => {}
+            }
+            if self.turn.is_over() && self.from.is_none() {
+                self.finish(&mut frames);
+            }
+            if !frames.is_empty() {
+                return Ok(Some(frames));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Begins to show a turn that is under way.
+    fn resume(&mut self, frames: &mut Vec<u8>) {
+        if let Some(id) = self.turn.begun() {
+            let began = TurnPart::Began { id: id.to_owned(), position: String::new() };
+            self.show(began, frames);
+        }
+    }
+
+    /// Shows a part, as far as the reader knows what it is about.
+    fn show(&mut self, mut part: TurnPart, frames: &mut Vec<u8>) {
+        match &mut part {
+            TurnPart::Began { position, .. } if !position.is_empty() => {
+                frames.extend(format!("id: {position}\n\n").into_bytes());
+            }
+            TurnPart::StepBegan => self.is_step_shown = true,
+            TurnPart::StepEnded if !std::mem::take(&mut self.is_step_shown) => return,
+            TurnPart::Opened(piece) => drop(self.open.insert(piece.id.clone())),
+            TurnPart::Grew(piece, _) if self.open.insert(piece.id.clone()) => {
+                write_all(self.writer.show(TurnPart::Opened(piece.clone())), frames);
+            }
+            TurnPart::Closed(piece) if !self.open.remove(&piece.id) => return,
+            TurnPart::Voided(pieces) => {
+                pieces.iter_mut().for_each(|(piece, is_open)| *is_open = self.open.remove(&piece.id))
+            }
+            _ => {}
+        }
+        write_all(self.writer.show(part), frames);
+    }
+
+    fn finish(&mut self, frames: &mut Vec<u8>) {
+        self.is_ended = true;
+        match &self.writer {
+            Writer::AiSdk(_) => frames.extend(b"data: [DONE]\n\n"),
+            Writer::AgUi { writer, .. } if !self.turn.is_over() => write_all(vec![writer.finished()], frames),
+            Writer::AgUi { .. } => {}
+        }
+    }
+}
+
+fn write_all(values: Vec<Value>, frames: &mut Vec<u8>) {
+    for value in values {
+        frames.extend(b"data: ");
+        frames.extend(value.to_string().into_bytes());
+        frames.extend(b"\n\n");
+    }
+}

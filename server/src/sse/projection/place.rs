@@ -1,0 +1,203 @@
+//! Where a turn is among the events of a run: they are searched back to the last message of the user.
+
+use super::idle::{Idle, ends_answer, is_user_message};
+use super::turn::Turn;
+use flovyn_core::client::Following;
+use flovyn_core::error::{Code, Error, Result};
+use flovyn_core::id::{ExecutionId, OrgId};
+use flovyn_core::model::{Event, EventKind};
+use flovyn_core::storage::Storage;
+use std::collections::VecDeque;
+
+/// Events that are read at a time.
+const PAGE: u64 = 256;
+/// Events that are searched. In a longer turn what is shown begins there.
+const SEARCHED: usize = 50_000;
+/// Stands behind a position from which on a message of the user is awaited.
+const AWAITS: char = '+';
+
+/// What a stream of a turn is read again from: its first id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Position {
+    cursor: String,
+    awaits_message: bool,
+}
+
+impl Position {
+    /// Reads it.
+    pub(crate) fn parse(text: &str) -> Self {
+        let awaits_message = text.ends_with(AWAITS);
+        let cursor = text.trim_end_matches(AWAITS);
+        // Before the first event.
+        Self { cursor: if cursor == "0" { "" } else { cursor }.to_owned(), awaits_message }
+    }
+}
+
+/// Where a turn is read from, and how.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The event behind which it is read.
+    pub(crate) after: String,
+    /// Reads it.
+    pub(crate) turn: Turn,
+    /// The event behind which it is shown, where that is another one.
+    pub(crate) from: Option<String>,
+    /// The first id of the stream.
+    pub(crate) position: Option<String>,
+}
+
+/// The last turn up to an event.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The event behind which it begins.
+    after: String,
+    /// The entry of its message.
+    pub(crate) message: Option<String>,
+    /// Whether the agent waits for its user at that event, so that the turn is over.
+    pub(crate) is_over: bool,
+}
+
+/// The turns of a run.
+pub(crate) struct Turns<'a> {
+    /// Where its events are.
+    pub(crate) storage: &'a dyn Storage,
+    /// Its org.
+    pub(crate) org: OrgId,
+    /// The run.
+    pub(crate) run: ExecutionId,
+}
+
+impl Turns<'_> {
+    /// The position behind all that has happened.
+    pub(crate) async fn latest(&self) -> Result<String> {
+        Following::latest(self.storage, self.org, self.run).await
+    }
+
+    /// The first turn.
+    pub(crate) fn first() -> Place {
+        Place { after: String::new(), turn: Turn::awaiting(), from: None, position: None }
+    }
+
+    /// The last turn, to be read whole.
+    pub(crate) fn whole(found: &Found) -> Place {
+        Place { after: found.after.clone(), turn: Turn::awaiting(), from: None, position: None }
+    }
+
+    /// The turn that answers a message which was sent at a position. `text` is what the message says; one that waits for it
+    /// alone can also begin without it.
+    pub(crate) fn answer(at: String, text: Option<String>, is_waited_for: bool) -> Place {
+        let turn = if is_waited_for { Turn::awaiting() } else { Turn::awaiting_message(text) };
+        let position = Some(format!("{at}{AWAITS}"));
+        Place { after: at, turn: turn.before_its_signal(), from: None, position }
+    }
+
+    /// The rest of a turn behind a position in it.
+    pub(crate) fn rest(found: &Found, at: String) -> Place {
+        let from = (found.after != at).then(|| at.clone());
+        Place { after: found.after.clone(), turn: Turn::awaiting(), from, position: Some(at) }
+    }
+
+    /// What is shown behind a position that a stream has given.
+    pub(crate) async fn again(&self, position: Position) -> Result<Place> {
+        let Position { cursor, awaits_message } = position;
+        let found = self.find(&cursor).await?;
+        if awaits_message {
+            return Ok(Self::answer(cursor, None, found.is_over));
+        }
+        let (_, run, number) = self.links(&cursor).await?.pop().unwrap_or((String::new(), self.run, 0));
+        let next = self.storage.events(self.org, run, number, 1).await?;
+        if found.is_over || next.first().is_some_and(is_user_message) {
+            return Ok(Place { after: cursor.clone(), turn: Turn::awaiting(), from: None, position: Some(cursor) });
+        }
+        Ok(Self::rest(&found, cursor))
+    }
+
+    /// Finds the last turn up to a position.
+    ///
+    /// Errors: `InvalidArgument` where the run has no event there.
+    pub(crate) async fn find(&self, cursor: &str) -> Result<Found> {
+        let mut links = self.links(cursor).await?;
+        let mut events = VecDeque::new();
+        'search: while let Some((prefix, run, upto)) = links.pop() {
+            let mut before = upto;
+            while before > 0 {
+                let from = before.saturating_sub(PAGE);
+                let page = self.storage.events(self.org, run, from, (before - from) as usize).await?;
+                if before == upto && page.last().is_none_or(|last| last.number != upto) {
+                    let message = format!("the run has no event {cursor}; resume after an id that its own stream gave");
+                    return Err(Error::new(Code::InvalidArgument, message));
+                }
+                for event in page.into_iter().rev() {
+                    let is_first = is_user_message(&event);
+                    events.push_front((prefix.clone(), event));
+                    if is_first || events.len() >= SEARCHED {
+                        break 'search;
+                    }
+                }
+                before = from;
+            }
+        }
+        Ok(last_turn(&events))
+    }
+
+    /// The runs that a position leads over, each with what stands before its number.
+    async fn links(&self, cursor: &str) -> Result<Vec<(String, ExecutionId, u64)>> {
+        let (mut links, mut run, mut prefix) = (Vec::new(), self.run, String::new());
+        let mut numbers = cursor.split('>').peekable();
+        while let Some(text) = numbers.next() {
+            let wrong =
+                || Error::new(Code::InvalidArgument, format!("{cursor:?} is no id that a stream of this run gave"));
+            let number: u64 = match text {
+                "" if cursor.is_empty() => 0,
+                text => text.parse().map_err(|_| wrong())?,
+            };
+            links.push((prefix.clone(), run, number));
+            if numbers.peek().is_some() {
+                let events = self.storage.events(self.org, run, number.saturating_sub(1), 1).await?;
+                let to = events.first().filter(|event| event.kind == EventKind::HandedOff);
+                run =
+                    to.and_then(|event| event.data["to"].as_str()?.parse().ok()).map(ExecutionId).ok_or_else(wrong)?;
+                prefix = format!("{prefix}{text}>");
+            }
+        }
+        Ok(links)
+    }
+}
+
+/// The last turn of events that begin with a message of the user, or with the run.
+fn last_turn(events: &VecDeque<(String, Event)>) -> Found {
+    let message = events.front().filter(|(_, event)| is_user_message(event));
+    let mut found = Found {
+        after: message
+            .map_or_else(String::new, |(prefix, event)| format!("{prefix}{}", event.number.saturating_sub(1))),
+        message: message.and_then(|(_, event)| event.data["entry"].as_str().map(str::to_owned)),
+        is_over: false,
+    };
+    if message.is_none() && events.len() >= SEARCHED {
+        found.after =
+            events.front().map_or_else(String::new, |(prefix, event)| format!("{prefix}{}", event.number - 1));
+    }
+    let (mut idle, mut rest) = (Idle::default(), String::new());
+    for (prefix, event) in events {
+        let is_idle = idle.waits_after(event) && !asks(event);
+        match event.kind {
+            _ if is_idle || ends_answer(event) => {
+                (rest, found.is_over) = (format!("{prefix}{}", event.number), true);
+            }
+            // The agent goes on without a message that it would have appended.
+            EventKind::Woken | EventKind::Resumed if found.is_over => {
+                found = Found { after: std::mem::take(&mut rest), message: None, is_over: false };
+            }
+            kind if kind.is_terminal() || kind == EventKind::Paused => found.is_over = true,
+            EventKind::Continued => found.is_over = false,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether a wait is for the answer to something that was asked in the turn, which goes on behind it.
+fn asks(event: &Event) -> bool {
+    let signals = event.data["signals"].as_array();
+    signals.is_some_and(|names| names.iter().any(|name| name == "approval" || name == "input"))
+}
