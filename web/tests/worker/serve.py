@@ -47,6 +47,7 @@ SCRIPT = [
     .slowly(first_ms=150, chunk_ms=15, chunk_chars=12)
     .when(last_user_contains="survey"),
     turn(PROSE * 12).slowly(chunk_ms=16, chunk_chars=6).when(last_user_contains="long story"),
+    turn(PROSE * 3).slowly(chunk_ms=16, chunk_chars=6).when(last_user_contains="short story"),
     turn(HOSTILE).when(last_user_contains="hostile", turn=2),
     tool_call("hostile_tool", {"name": "<script>alert(1)</script>"}).when(last_user_contains="hostile", turn=1),
     tool_call("grep", {"pattern": "def add"})
@@ -73,6 +74,7 @@ SCRIPT = [
     .and_call("scout", {"task": "publish rivers"})
     .when(last_user_contains="delegate", turn=1),
     turn("Both scouts are back: rivers hold otters.").when(last_user_contains="delegate"),
+    turn("Never.").failing(status(400, message="the model refuses")).when(last_user_contains="break down"),
     turn("An answer after a fault.").failing(status(529), cut()).when(last_user_contains="fault"),
 ]
 
