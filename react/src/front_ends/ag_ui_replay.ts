@@ -2,8 +2,14 @@
 // from before it first, so that nothing stands twice.
 import type { Replay } from "./unbroken.js";
 
+interface Message {
+  readonly id: string;
+  readonly role: string;
+}
+
 interface AgUiEvent {
   readonly type: string;
+  readonly messages?: readonly Message[];
   readonly messageId?: string;
   readonly stepName?: string;
 }
@@ -22,13 +28,16 @@ const CLOSES: ReadonlySet<string> = new Set(Object.values(PAIRS));
 export class AgUiReplay implements Replay {
   private open: AgUiEvent[] = [];
   private hasStarted = false;
+  private isAgain = false;
+  private before: readonly Message[] | null;
   private readonly run: { readonly threadId: string; readonly runId: string };
 
-  /** `run` names the turn as its reader does, and `messages` are those that it had before; without them the stream tells them. */
+  /** `run` names the turn as its reader does, and `before` are the messages that it had; without them the stream tells them first. */
   constructor(
     run: { readonly threadId: string; readonly runId: string },
-    private readonly messages: readonly unknown[] | null,
+    before: readonly Message[] | null,
   ) {
+    this.before = before;
     this.run = { threadId: run.threadId, runId: run.runId };
   }
 
@@ -39,7 +48,8 @@ export class AgUiReplay implements Replay {
   rewind(): readonly string[] {
     const ends = this.open.reverse().map(({ type, messageId, stepName }) => ({ type: PAIRS[type], ...(messageId === undefined ? { stepName } : { messageId }) }));
     this.open = [];
-    const before = this.messages ? [{ type: "MESSAGES_SNAPSHOT", messages: this.messages }] : [];
+    this.isAgain = true;
+    const before = this.before ? [{ type: "MESSAGES_SNAPSHOT", messages: this.before }] : [];
     return [...ends, ...before].map((event) => JSON.stringify(event));
   }
 
@@ -50,11 +60,22 @@ export class AgUiReplay implements Replay {
       this.hasStarted = true;
       return isKnown ? [] : [JSON.stringify({ ...event, ...this.run })];
     }
+    if (event.type === "MESSAGES_SNAPSHOT" && event.messages) {
+      this.before ??= event.messages;
+      return this.isAgain ? [JSON.stringify({ ...event, messages: this.withBefore(event.messages) })] : [data];
+    }
     if (event.type in PAIRS) this.open.push(event);
     else if (CLOSES.has(event.type)) {
       const isIt = (each: AgUiEvent) => PAIRS[each.type] === event.type && each.messageId === event.messageId && each.stepName === event.stepName;
       this.open = this.open.filter((each) => !isIt(each));
     }
     return [data];
+  }
+
+  /** The messages of a turn behind those that its reader had, who knows messages of the user by other ids. */
+  private withBefore(messages: readonly Message[]): readonly Message[] {
+    const known = new Set(this.before?.map((message) => message.id));
+    const turn = messages.slice(messages.findLastIndex((message) => message.role === "user") + 1);
+    return [...(this.before ?? []), ...turn.filter((message) => !known.has(message.id))];
   }
 }

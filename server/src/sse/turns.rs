@@ -133,25 +133,25 @@ pub(super) async fn current(caller: Caller, format: Format, after: String, reset
     let run = caller.run().await?;
     let id = run.new.id;
     let turns = turns(&caller, id);
-    let place = match &after[..] {
+    let (place, message) = match &after[..] {
         "" => {
-            let found = turns.find(&turns.latest().await?).await?;
+            let latest = turns.latest().await?;
+            let found = turns.find(&latest).await?;
             let is_over = found.is_over || run.status.is_terminal() || run.status == Status::Paused;
-            if format == Format::AgUi {
-                let writer = with_history(&caller, &run, found.message.as_deref().filter(|_| !is_over)).await?;
-                let place = (!is_over).then(|| Turns::whole(&found));
-                return project(caller, id, place, writer).await;
-            }
-            (!is_over).then(|| Turns::whole(&found))
+            let place = (!is_over).then(|| Turns::whole(&found, latest));
+            (place, found.message.filter(|_| !is_over))
         }
-        after => Some(turns.again(Position::parse(after)).await?),
+        after => {
+            let (place, message) = turns.again(Position::parse(after)).await?;
+            (Some(place), message)
+        }
     };
     match format {
         Format::AiSdk if place.is_none() => Ok(StatusCode::NO_CONTENT.into_response()),
         Format::AiSdk => project(caller, id, place, Writer::AiSdk(AiSdk { resets })).await,
         Format::AgUi => {
-            let writer = AgUi::new(caller.named("id").to_owned(), "again".to_owned(), Vec::new());
-            project(caller, id, place, Writer::AgUi { writer, with_messages: false }).await
+            let writer = with_history(&caller, &run, message.as_deref(), after.is_empty()).await?;
+            project(caller, id, place, writer).await
         }
     }
 }
@@ -205,18 +205,19 @@ async fn send(caller: &Caller, run: ExecutionId, sent: Sent) -> Result<Place, Pr
             let delivery = delivery(&message)?;
             let value = Payload::of(&message.value())?;
             let stored = signal(caller, run, USER_MESSAGE, value, delivery, &message.id).await?;
+            let latest = turns.latest().await?;
             if stored.repeated {
-                return Ok(Turns::whole(&turns.find(&turns.latest().await?).await?));
+                return Ok(Turns::whole(&turns.find(&latest).await?, latest));
             }
             let text = Some(message.text).filter(|text| !text.is_empty());
-            Ok(Turns::answer(at, text, stored.resumed || found.is_over))
+            Ok(Turns::answer(at, latest, text, stored.resumed || found.is_over))
         }
         Sent::Answers(answers) => {
             for answer in answers {
                 let value = Payload::of(&answer.value())?;
                 signal(caller, run, APPROVAL, value, Delivery::NextStep, &answer.id).await?;
             }
-            Ok(Turns::rest(&found, at))
+            Ok(Turns::rest(&found, at, turns.latest().await?))
         }
     }
 }
@@ -287,7 +288,8 @@ async fn start_or_send(caller: &Caller, id: &str, sent: Sent) -> Result<(Executi
         // It has started the run.
         Sent::Message(message) if metadata.get(FIRST_MESSAGE) == Some(&message.id) => {
             let turns = turns(caller, run);
-            Ok((run, Turns::whole(&turns.find(&turns.latest().await?).await?)))
+            let latest = turns.latest().await?;
+            Ok((run, Turns::whole(&turns.find(&latest).await?, latest)))
         }
         _ => Ok((run, send(caller, run, sent).await?)),
     }
@@ -316,8 +318,13 @@ async fn start(caller: &Caller, id: &str, message: &UserMessage) -> Result<(), P
     Ok(())
 }
 
-/// A writer of AG-UI that knows the conversation before the entry of a message, or all of it.
-async fn with_history(caller: &Caller, run: &Execution, upto: Option<&str>) -> Result<Writer, Problem> {
+/// A writer of AG-UI that knows the conversation up to the entry of a message, or all of it.
+async fn with_history(
+    caller: &Caller,
+    run: &Execution,
+    upto: Option<&str>,
+    with_messages: bool,
+) -> Result<Writer, Problem> {
     let name = upto.unwrap_or("at-rest").to_owned();
     let mut writer = AgUi::new(caller.named("id").to_owned(), name, Vec::new());
     let storage = &caller.service.storage;
@@ -326,7 +333,7 @@ async fn with_history(caller: &Caller, run: &Execution, upto: Option<&str>) -> R
         None => Vec::new(),
     };
     if let Some(place) = branch.iter().position(|entry| upto.is_some_and(|upto| entry.new.id.to_string() == upto)) {
-        branch.truncate(place);
+        branch.truncate(place + 1);
     }
     let (mut entries, mut bytes) = (Vec::new(), 0);
     for entry in branch.iter().rev().take(HISTORY) {
@@ -338,7 +345,7 @@ async fn with_history(caller: &Caller, run: &Execution, upto: Option<&str>) -> R
     }
     entries.reverse();
     remember(&mut writer, &entries);
-    Ok(Writer::AgUi { writer, with_messages: true })
+    Ok(Writer::AgUi { writer, with_messages })
 }
 
 /// An entry as its event has it.

@@ -2,6 +2,7 @@
 
 use super::part::{Approval, Ending, Piece, Prose, TurnPart};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 /// Writes a turn for AG-UI.
 #[derive(Debug)]
@@ -125,7 +126,10 @@ impl AgUi {
 
     /// The messages that the reader has, or is to have.
     fn snapshot(&self) -> Value {
-        let messages: Vec<_> = self.before.iter().chain(&self.own).collect();
+        let mut known = HashSet::new();
+        let all = self.before.iter().chain(&self.own);
+        // One that goes on with a turn may have its beginning from its reader, too.
+        let messages: Vec<_> = all.filter(|message| known.insert(message["id"].as_str())).collect();
         json!({ "type": "MESSAGES_SNAPSHOT", "messages": messages })
     }
 

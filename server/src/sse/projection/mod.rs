@@ -51,6 +51,13 @@ impl Writer {
         }
     }
 
+    /// Takes a part that the reader has.
+    fn skip(&mut self, part: TurnPart) {
+        if let Self::AgUi { writer, .. } = self {
+            writer.remember(None, vec![part]);
+        }
+    }
+
     fn show(&mut self, part: TurnPart) -> Vec<Value> {
         match self {
             Self::AiSdk(writer) => writer.chunks(part),
@@ -67,6 +74,8 @@ pub(super) struct Projection {
     writer: Writer,
     /// Shown from behind this event on; none once it was read.
     from: Option<String>,
+    /// The last event that there was as it began; none once it was read.
+    until: Option<String>,
     /// The id with which the stream begins.
     position: Option<String>,
     /// The pieces that the reader knows and that are not complete.
@@ -79,10 +88,12 @@ pub(super) struct Projection {
 impl Projection {
     /// Reads a turn from its place, and writes it.
     pub(super) fn new(following: Following, place: Place, writer: Writer) -> Self {
+        let until = Some(place.until).filter(|until| !until.is_empty() && *until != place.after);
         Self {
             following: Some(following),
             turn: place.turn,
             from: place.from,
+            until,
             position: place.position,
             ..Self::at_rest(writer)
         }
@@ -95,6 +106,7 @@ impl Projection {
             turn: Turn::awaiting(),
             writer,
             from: None,
+            until: None,
             position: None,
             open: HashSet::new(),
             is_step_shown: false,
@@ -136,13 +148,25 @@ impl Projection {
             };
             let mut parts = Vec::new();
             self.turn.take(&event, &mut parts);
+            let is_at = |place: &Option<String>| {
+                matches!(event.event, StreamEvent::Durable(_)) && place.as_deref() == Some(&*event.cursor)
+            };
+            if is_at(&self.until) {
+                self.until = None;
+            }
+            if self.until.is_none() {
+                self.turn.ask(&mut parts);
+            }
             match &self.from {
                 None => parts.into_iter().for_each(|part| self.show(part, &mut frames)),
-                Some(from) if matches!(event.event, StreamEvent::Durable(_)) && *event.cursor == **from => {
-                    self.from = None;
-                    self.resume(&mut frames);
+                from => {
+                    let is_next = is_at(from);
+                    parts.into_iter().for_each(|part| self.writer.skip(part));
+                    if is_next {
+                        self.from = None;
+                        self.resume(&mut frames);
+                    }
                 }
-                Some(_) => {}
             }
             if self.turn.is_over() && self.from.is_none() {
                 self.finish(&mut frames);

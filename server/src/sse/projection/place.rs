@@ -42,6 +42,8 @@ pub(crate) struct Place {
     pub(crate) turn: Turn,
     /// The event behind which it is shown, where that is another one.
     pub(crate) from: Option<String>,
+    /// The last event that there was: what was waited for before it is over.
+    pub(crate) until: String,
     /// The first id of the stream.
     pub(crate) position: Option<String>,
 }
@@ -75,41 +77,45 @@ impl Turns<'_> {
 
     /// The first turn.
     pub(crate) fn first() -> Place {
-        Place { after: String::new(), turn: Turn::awaiting(), from: None, position: None }
+        Place { after: String::new(), turn: Turn::awaiting(), from: None, until: String::new(), position: None }
     }
 
-    /// The last turn, to be read whole.
-    pub(crate) fn whole(found: &Found) -> Place {
-        Place { after: found.after.clone(), turn: Turn::awaiting(), from: None, position: None }
+    /// The last turn, to be read whole. `until` is the last event that there is.
+    pub(crate) fn whole(found: &Found, until: String) -> Place {
+        Place { after: found.after.clone(), turn: Turn::awaiting(), from: None, until, position: None }
     }
 
     /// The turn that answers a message which was sent at a position. `text` is what the message says; one that waits for it
     /// alone can also begin without it.
-    pub(crate) fn answer(at: String, text: Option<String>, is_waited_for: bool) -> Place {
+    pub(crate) fn answer(at: String, until: String, text: Option<String>, is_waited_for: bool) -> Place {
         let turn = if is_waited_for { Turn::awaiting() } else { Turn::awaiting_message(text) };
         let position = Some(format!("{at}{AWAITS}"));
-        Place { after: at, turn: turn.before_its_signal(), from: None, position }
+        Place { after: at, turn: turn.before_its_signal(), from: None, until, position }
     }
 
     /// The rest of a turn behind a position in it.
-    pub(crate) fn rest(found: &Found, at: String) -> Place {
+    pub(crate) fn rest(found: &Found, at: String, until: String) -> Place {
         let from = (found.after != at).then(|| at.clone());
-        Place { after: found.after.clone(), turn: Turn::awaiting(), from, position: Some(at) }
+        Place { after: found.after.clone(), turn: Turn::awaiting(), from, until, position: Some(at) }
     }
 
-    /// What is shown behind a position that a stream has given.
-    pub(crate) async fn again(&self, position: Position) -> Result<Place> {
+    /// What is shown behind a position that a stream has given, and the entry of the message that it answers.
+    pub(crate) async fn again(&self, position: Position) -> Result<(Place, Option<String>)> {
         let Position { cursor, awaits_message } = position;
-        let found = self.find(&cursor).await?;
-        if awaits_message {
-            return Ok(Self::answer(cursor, None, found.is_over));
-        }
+        let (found, until) = (self.find(&cursor).await?, self.latest().await?);
         let (_, run, number) = self.links(&cursor).await?.pop().unwrap_or((String::new(), self.run, 0));
-        let next = self.storage.events(self.org, run, number, 1).await?;
-        if found.is_over || next.first().is_some_and(is_user_message) {
-            return Ok(Place { after: cursor.clone(), turn: Turn::awaiting(), from: None, position: Some(cursor) });
+        let next = self.storage.events(self.org, run, number, PAGE as usize).await?;
+        let message = next.iter().find(|event| is_user_message(event));
+        let message = message.and_then(|event| event.data["entry"].as_str()).map(str::to_owned);
+        if awaits_message {
+            return Ok((Self::answer(cursor, until, None, found.is_over), message));
         }
-        Ok(Self::rest(&found, cursor))
+        if found.is_over || next.first().is_some_and(is_user_message) {
+            let position = Some(cursor.clone());
+            return Ok((Place { after: cursor, turn: Turn::awaiting(), from: None, until, position }, message));
+        }
+        let message = found.message.clone();
+        Ok((Self::rest(&found, cursor, until), message))
     }
 
     /// Finds the last turn up to a position.

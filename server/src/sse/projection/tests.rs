@@ -85,7 +85,10 @@ impl Tale {
 
     fn parts(&self) -> Vec<TurnPart> {
         let (mut turn, mut parts) = (Turn::awaiting(), Vec::new());
-        self.events.iter().for_each(|event| turn.take(event, &mut parts));
+        for event in &self.events {
+            turn.take(event, &mut parts);
+            turn.ask(&mut parts);
+        }
         parts
     }
 

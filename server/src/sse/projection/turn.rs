@@ -56,6 +56,8 @@ pub(crate) struct Turn {
     calls: Vec<String>,
     denied: Vec<String>,
     approvals: Vec<Approval>,
+    /// Whether the agent waits for decisions and for nothing else.
+    is_asking: bool,
     has_failed: bool,
 }
 
@@ -83,6 +85,7 @@ impl Turn {
             calls: Vec::new(),
             denied: Vec::new(),
             approvals: Vec::new(),
+            is_asking: false,
             has_failed: false,
         }
     }
@@ -105,6 +108,14 @@ impl Turn {
     /// Whether it has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.stage == Stage::Over
+    }
+
+    /// Ends the turn if the agent waits for decisions. Whoever reads what happened before asks this at the last event: an earlier wait
+    /// is over.
+    pub(crate) fn ask(&mut self, parts: &mut Vec<TurnPart>) {
+        if std::mem::take(&mut self.is_asking) && !self.is_over() {
+            self.end(Ending::Asks(self.approvals.clone()), parts);
+        }
     }
 
     /// Takes the next event, and adds what it shows.
@@ -183,6 +194,7 @@ impl Turn {
                 }
             }
             EventKind::Signal => self.is_sent = true,
+            EventKind::Woken | EventKind::Resumed => self.is_asking = false,
             EventKind::Waiting if is_idle && self.is_sent => self.waiting(parts),
             EventKind::NoWorker => {
                 let value = json!({ "text": "No worker serves this run." });
@@ -409,8 +421,7 @@ impl Turn {
         // A call that no approval is awaited for runs, as that of another agent does, or its server asks for input.
         match self.approvals.is_empty() {
             true => self.end(Ending::Done("end".into()), parts),
-            false if self.calls.iter().all(is_asked) => self.end(Ending::Asks(self.approvals.clone()), parts),
-            false => {}
+            false => self.is_asking = self.calls.iter().all(is_asked),
         }
     }
 
