@@ -15,7 +15,7 @@ struct Layered {
 const FRONT_ENDS: &[Layered] = &[
     Layered {
         root: "react/src/",
-        folders: &[(0, "transcript"), (1, "client"), (2, "hooks"), (3, "chat")],
+        folders: &[(0, "transcript"), (1, "client"), (2, "front_ends"), (2, "hooks"), (3, "chat")],
         beside: &[(4, "index.ts")],
     },
     // What an address says is read by screens; the other files stand on everything.

@@ -75,7 +75,7 @@ export class AgUiReplay implements Replay {
   /** The messages of a turn behind those that its reader had, who knows messages of the user by other ids. */
   private withBefore(messages: readonly Message[]): readonly Message[] {
     const known = new Set(this.before?.map((message) => message.id));
-    const turn = messages.slice(messages.findLastIndex((message) => message.role === "user") + 1);
+    const turn = messages.slice(messages.map((message) => message.role).lastIndexOf("user") + 1);
     return [...(this.before ?? []), ...turn.filter((message) => !known.has(message.id))];
   }
 }

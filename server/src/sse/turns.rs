@@ -1,6 +1,6 @@
 //! The endpoints that front ends of others speak to: a message of the user in, the stream of the turn that answers it out.
 
-use super::projection::{AgUi, AiSdk, Place, Position, Projection, Turns, Writer, remember};
+use super::projection::{AgUi, AiSdk, Position, Projection, TurnLocation, Turns, Writer, remember};
 use super::sent::{AgUiRequest, AiSdkRequest, Sent, UserMessage};
 use super::{Reader, stream};
 use crate::limits::Rate;
@@ -68,8 +68,8 @@ pub(super) async fn ai_sdk(
 ) -> Result<Response, Problem> {
     let (run, writer) = (caller.execution(), ai_sdk_writer(query)?);
     let sent = body.sent()?;
-    let place = send(&caller, run, sent).await?;
-    answer(caller, run, place, writer).await
+    let location = send(&caller, run, sent).await?;
+    answer(caller, run, location, writer).await
 }
 
 /// Takes a run of AG-UI's `HttpAgent` and streams its events.
@@ -88,8 +88,8 @@ pub(super) async fn ag_ui(
     query.reject_unknown()?;
     let run = caller.execution();
     let sent = body.sent()?;
-    let place = send(&caller, run, sent).await?;
-    answer(caller, run, place, ag_ui_writer(body)).await
+    let location = send(&caller, run, sent).await?;
+    answer(caller, run, location, ag_ui_writer(body)).await
 }
 
 /// As the endpoint of a run, for a predefined agent: `id` names the run, which the first message starts.
@@ -107,8 +107,8 @@ pub(super) async fn ai_sdk_of_definition(
     let writer = ai_sdk_writer(query)?;
     let id = body.id.clone().ok_or_else(|| Problem::invalid("there is no id; it names the run of the chat"))?;
     let sent = body.sent()?;
-    let (run, place) = start_or_send(&caller, &id, sent).await?;
-    answer(caller, run, place, writer).await
+    let (run, location) = start_or_send(&caller, &id, sent).await?;
+    answer(caller, run, location, writer).await
 }
 
 /// As the endpoint of a run, for a predefined agent: `threadId` names the run, which the first message starts.
@@ -124,8 +124,8 @@ pub(super) async fn ag_ui_of_definition(
 ) -> Result<Response, Problem> {
     query.reject_unknown()?;
     let sent = body.sent()?;
-    let (run, place) = start_or_send(&caller, &body.thread_id, sent).await?;
-    answer(caller, run, place, ag_ui_writer(body)).await
+    let (run, location) = start_or_send(&caller, &body.thread_id, sent).await?;
+    answer(caller, run, location, ag_ui_writer(body)).await
 }
 
 /// The stream of the turn that is under way, or of what is behind a position that such a stream has given.
@@ -133,25 +133,25 @@ pub(super) async fn current(caller: Caller, format: Format, after: String, reset
     let run = caller.run().await?;
     let id = run.new.id;
     let turns = turns(&caller, id);
-    let (place, message) = match &after[..] {
+    let (location, message) = match &after[..] {
         "" => {
             let latest = turns.latest().await?;
             let found = turns.find(&latest).await?;
             let is_over = found.is_over || run.status.is_terminal() || run.status == Status::Paused;
-            let place = (!is_over).then(|| Turns::whole(&found, latest));
-            (place, found.message.filter(|_| !is_over))
+            let location = (!is_over).then(|| Turns::whole(&found, latest));
+            (location, found.message.filter(|_| !is_over))
         }
         after => {
-            let (place, message) = turns.again(Position::parse(after)).await?;
-            (Some(place), message)
+            let (location, message) = turns.again(Position::parse(after)).await?;
+            (Some(location), message)
         }
     };
     match format {
-        Format::AiSdk if place.is_none() => Ok(StatusCode::NO_CONTENT.into_response()),
-        Format::AiSdk => project(caller, id, place, Writer::AiSdk(AiSdk { resets })).await,
+        Format::AiSdk if location.is_none() => Ok(StatusCode::NO_CONTENT.into_response()),
+        Format::AiSdk => project(caller, id, location, Writer::AiSdk(AiSdk { resets })).await,
         Format::AgUi => {
             let writer = with_history(&caller, &run, message.as_deref(), after.is_empty()).await?;
-            project(caller, id, place, writer).await
+            project(caller, id, location, writer).await
         }
     }
 }
@@ -175,16 +175,21 @@ fn ag_ui_writer(body: AgUiRequest) -> Writer {
     Writer::AgUi { writer: AgUi::new(body.thread_id, body.run_id, body.messages), with_messages: false }
 }
 
-async fn answer(caller: Caller, run: ExecutionId, place: Place, writer: Writer) -> Result<Response, Problem> {
-    project(caller, run, Some(place), writer).await
+async fn answer(caller: Caller, run: ExecutionId, location: TurnLocation, writer: Writer) -> Result<Response, Problem> {
+    project(caller, run, Some(location), writer).await
 }
 
-async fn project(caller: Caller, run: ExecutionId, place: Option<Place>, writer: Writer) -> Result<Response, Problem> {
+async fn project(
+    caller: Caller,
+    run: ExecutionId,
+    location: Option<TurnLocation>,
+    writer: Writer,
+) -> Result<Response, Problem> {
     let is_ai_sdk = matches!(writer, Writer::AiSdk(_));
-    let projection = match place {
-        Some(place) => {
-            let following = caller.service.follow(caller.org(), run, &place.after).with_content_up_to(CONTENT);
-            Projection::new(following, place, writer)
+    let projection = match location {
+        Some(location) => {
+            let following = caller.service.follow(caller.org(), run, &location.after).with_content_up_to(CONTENT);
+            Projection::new(following, location, writer)
         }
         None => Projection::at_rest(writer),
     };
@@ -196,7 +201,7 @@ async fn project(caller: Caller, run: ExecutionId, place: Option<Place>, writer:
 }
 
 /// Sends what was sent to a run; where the turn is that answers it.
-async fn send(caller: &Caller, run: ExecutionId, sent: Sent) -> Result<Place, Problem> {
+async fn send(caller: &Caller, run: ExecutionId, sent: Sent) -> Result<TurnLocation, Problem> {
     let turns = turns(caller, run);
     let at = turns.latest().await.map_err(|error| no_such_run(caller, error))?;
     let found = turns.find(&at).await?;
@@ -262,7 +267,7 @@ fn no_such_run(caller: &Caller, error: Error) -> Problem {
 }
 
 /// Starts a run of a predefined agent with its first message, or sends to the one that is there.
-async fn start_or_send(caller: &Caller, id: &str, sent: Sent) -> Result<(ExecutionId, Place), Problem> {
+async fn start_or_send(caller: &Caller, id: &str, sent: Sent) -> Result<(ExecutionId, TurnLocation), Problem> {
     if !(1..=MAX_ID).contains(&id.len()) {
         return Err(Problem::invalid(format!("the id of the chat has {} bytes; give it 1 to {MAX_ID}", id.len())));
     }
@@ -332,8 +337,8 @@ async fn with_history(
         Some(leaf) => storage.branch(caller.org(), leaf, None).await?,
         None => Vec::new(),
     };
-    if let Some(place) = branch.iter().position(|entry| upto.is_some_and(|upto| entry.new.id.to_string() == upto)) {
-        branch.truncate(place + 1);
+    if let Some(location) = branch.iter().position(|entry| upto.is_some_and(|upto| entry.new.id.to_string() == upto)) {
+        branch.truncate(location + 1);
     }
     let (mut entries, mut bytes) = (Vec::new(), 0);
     for entry in branch.iter().rev().take(HISTORY) {

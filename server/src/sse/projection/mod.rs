@@ -8,8 +8,8 @@ mod ai_sdk;
 mod content;
 mod history;
 mod idle;
+mod location;
 mod part;
-mod place;
 mod prose;
 mod turn;
 
@@ -19,8 +19,8 @@ mod tests;
 pub(super) use ag_ui::AgUi;
 pub(super) use ai_sdk::AiSdk;
 pub(super) use history::remember;
+pub(super) use location::{Position, TurnLocation, Turns};
 pub(super) use part::Approval;
-pub(super) use place::{Place, Position, Turns};
 pub(super) use turn::Turn;
 
 use flovyn_core::client::Following;
@@ -87,14 +87,14 @@ pub(super) struct Projection {
 
 impl Projection {
     /// Reads a turn from its place, and writes it.
-    pub(super) fn new(following: Following, place: Place, writer: Writer) -> Self {
-        let until = Some(place.until).filter(|until| !until.is_empty() && *until != place.after);
+    pub(super) fn new(following: Following, location: TurnLocation, writer: Writer) -> Self {
+        let until = Some(location.until).filter(|until| !until.is_empty() && *until != location.after);
         Self {
             following: Some(following),
-            turn: place.turn,
-            from: place.from,
+            turn: location.turn,
+            from: location.from,
             until,
-            position: place.position,
+            position: location.position,
             ..Self::at_rest(writer)
         }
     }

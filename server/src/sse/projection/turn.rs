@@ -20,7 +20,7 @@ const DATA_NAME: usize = 64;
 
 /// Where in a conversation the events are that are read.
 #[derive(Debug, PartialEq, Eq)]
-enum Stage {
+enum Phase {
     /// Before the turn. It begins with the next message of the user, with the one that says a text, or with whatever is shown.
     Before(Beginning),
     /// In it.
@@ -41,7 +41,7 @@ enum Beginning {
 /// Reads a turn.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    stage: Stage,
+    phase: Phase,
     id: String,
     idle: Idle,
     /// Whether the message that the turn answers was sent, so that a wait for people means that nothing answers it.
@@ -64,17 +64,17 @@ pub(crate) struct Turn {
 impl Turn {
     /// Waits for the next message of the user, or for what an agent writes that appends no such messages.
     pub(crate) fn awaiting() -> Self {
-        Self::of_stage(Stage::Before(Beginning::Anything))
+        Self::of_stage(Phase::Before(Beginning::Anything))
     }
 
     /// Waits for a message of the user: any, or the one that says a text.
     pub(crate) fn awaiting_message(text: Option<String>) -> Self {
-        Self::of_stage(Stage::Before(Beginning::Message(text)))
+        Self::of_stage(Phase::Before(Beginning::Message(text)))
     }
 
-    fn of_stage(stage: Stage) -> Self {
+    fn of_stage(phase: Phase) -> Self {
         Self {
-            stage,
+            phase,
             id: String::new(),
             idle: Idle::default(),
             is_sent: true,
@@ -92,7 +92,7 @@ impl Turn {
 
     /// Begins a turn whose message is known by the id of its entry.
     pub(crate) fn of_message(id: String) -> Self {
-        Self { id, ..Self::of_stage(Stage::Under) }
+        Self { id, ..Self::of_stage(Phase::Under) }
     }
 
     /// It is read from before the signal on that brings the message.
@@ -102,12 +102,12 @@ impl Turn {
 
     /// The id of the turn, while it is under way.
     pub(crate) fn begun(&self) -> Option<&str> {
-        (self.stage == Stage::Under).then_some(&self.id)
+        (self.phase == Phase::Under).then_some(&self.id)
     }
 
     /// Whether it has ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.phase == Phase::Over
     }
 
     /// Ends the turn if the agent waits for decisions. Whoever reads what happened before asks this at the last event: an earlier wait
@@ -172,7 +172,7 @@ impl Turn {
         let op = event.sequence.map(|sequence| (event.execution, (event.segment, sequence)));
         match event.kind {
             EventKind::Entry if is_user_message(event) => self.user_message(event, cursor, parts),
-            EventKind::Entry if matches!(self.stage, Stage::Before(_)) => {
+            EventKind::Entry if matches!(self.phase, Phase::Before(_)) => {
                 let is_answer = event.data["role"] == "assistant" && event.data["entry_type"] == "message";
                 if !is_answer || !self.begin_without_message(event.number, cursor, parts) {
                     return;
@@ -209,12 +209,12 @@ impl Turn {
     }
 
     fn user_message(&mut self, event: &Event, cursor: &str, parts: &mut Vec<TurnPart>) {
-        let is_ours = match &self.stage {
-            Stage::Under => return self.end(Ending::Steered, parts),
-            Stage::Over => return,
-            Stage::Before(Beginning::Anything | Beginning::Message(None)) => true,
+        let is_ours = match &self.phase {
+            Phase::Under => return self.end(Ending::Steered, parts),
+            Phase::Over => return,
+            Phase::Before(Beginning::Anything | Beginning::Message(None)) => true,
             // The text of a large message is not read.
-            Stage::Before(Beginning::Message(Some(text))) => {
+            Phase::Before(Beginning::Message(Some(text))) => {
                 event.data.get("content").is_none_or(|content| first_text(content) == text.as_str())
             }
         };
@@ -226,18 +226,18 @@ impl Turn {
 
     /// Begins a turn of an agent that appends no messages of its user; false while one is awaited by its text.
     fn begin_without_message(&mut self, number: u64, cursor: &str, parts: &mut Vec<TurnPart>) -> bool {
-        match self.stage {
-            Stage::Under => true,
-            Stage::Before(Beginning::Anything) => {
+        match self.phase {
+            Phase::Under => true,
+            Phase::Before(Beginning::Anything) => {
                 self.begin(format!("turn-{number}"), before(number, cursor), parts);
                 true
             }
-            Stage::Before(Beginning::Message(_)) | Stage::Over => false,
+            Phase::Before(Beginning::Message(_)) | Phase::Over => false,
         }
     }
 
     fn begin(&mut self, id: String, position: String, parts: &mut Vec<TurnPart>) {
-        (self.stage, self.id) = (Stage::Under, id.clone());
+        (self.phase, self.id) = (Phase::Under, id.clone());
         parts.push(TurnPart::Began { id, position });
     }
 
@@ -426,7 +426,7 @@ impl Turn {
     }
 
     fn data(&mut self, name: &str, value: Value, parts: &mut Vec<TurnPart>) {
-        if self.stage == Stage::Under {
+        if self.phase == Phase::Under {
             parts.push(TurnPart::Data { name: name.into(), id: None, value });
         }
     }
@@ -451,7 +451,7 @@ impl Turn {
             draft.close(&self.id, parts);
         }
         self.end_step(parts);
-        self.stage = Stage::Over;
+        self.phase = Phase::Over;
         parts.push(TurnPart::Ended(if self.has_failed { Ending::Failed } else { ending }));
     }
 }

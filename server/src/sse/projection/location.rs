@@ -35,7 +35,7 @@ impl Position {
 
 /// Where a turn is read from, and how.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TurnLocation {
     /// The event behind which it is read.
     pub(crate) after: String,
     /// Reads it.
@@ -76,31 +76,31 @@ impl Turns<'_> {
     }
 
     /// The first turn.
-    pub(crate) fn first() -> Place {
-        Place { after: String::new(), turn: Turn::awaiting(), from: None, until: String::new(), position: None }
+    pub(crate) fn first() -> TurnLocation {
+        TurnLocation { after: String::new(), turn: Turn::awaiting(), from: None, until: String::new(), position: None }
     }
 
     /// The last turn, to be read whole. `until` is the last event that there is.
-    pub(crate) fn whole(found: &Found, until: String) -> Place {
-        Place { after: found.after.clone(), turn: Turn::awaiting(), from: None, until, position: None }
+    pub(crate) fn whole(found: &Found, until: String) -> TurnLocation {
+        TurnLocation { after: found.after.clone(), turn: Turn::awaiting(), from: None, until, position: None }
     }
 
     /// The turn that answers a message which was sent at a position. `text` is what the message says; one that waits for it
     /// alone can also begin without it.
-    pub(crate) fn answer(at: String, until: String, text: Option<String>, is_waited_for: bool) -> Place {
+    pub(crate) fn answer(at: String, until: String, text: Option<String>, is_waited_for: bool) -> TurnLocation {
         let turn = if is_waited_for { Turn::awaiting() } else { Turn::awaiting_message(text) };
         let position = Some(format!("{at}{AWAITS}"));
-        Place { after: at, turn: turn.before_its_signal(), from: None, until, position }
+        TurnLocation { after: at, turn: turn.before_its_signal(), from: None, until, position }
     }
 
     /// The rest of a turn behind a position in it.
-    pub(crate) fn rest(found: &Found, at: String, until: String) -> Place {
+    pub(crate) fn rest(found: &Found, at: String, until: String) -> TurnLocation {
         let from = (found.after != at).then(|| at.clone());
-        Place { after: found.after.clone(), turn: Turn::awaiting(), from, until, position: Some(at) }
+        TurnLocation { after: found.after.clone(), turn: Turn::awaiting(), from, until, position: Some(at) }
     }
 
     /// What is shown behind a position that a stream has given, and the entry of the message that it answers.
-    pub(crate) async fn again(&self, position: Position) -> Result<(Place, Option<String>)> {
+    pub(crate) async fn again(&self, position: Position) -> Result<(TurnLocation, Option<String>)> {
         let Position { cursor, awaits_message } = position;
         let (found, until) = (self.find(&cursor).await?, self.latest().await?);
         let (_, run, number) = self.links(&cursor).await?.pop().unwrap_or((String::new(), self.run, 0));
@@ -112,7 +112,7 @@ impl Turns<'_> {
         }
         if found.is_over || next.first().is_some_and(is_user_message) {
             let position = Some(cursor.clone());
-            return Ok((Place { after: cursor, turn: Turn::awaiting(), from: None, until, position }, message));
+            return Ok((TurnLocation { after: cursor, turn: Turn::awaiting(), from: None, until, position }, message));
         }
         let message = found.message.clone();
         Ok((Self::rest(&found, cursor, until), message))
