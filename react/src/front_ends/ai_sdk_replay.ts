@@ -55,12 +55,16 @@ export class AiSdkReplay implements Replay {
       case "finish":
       case "abort":
       case "error":
-        return [...this.withdrawn(), data];
+        return [...this.withdrawn(), ...this.once(data)];
       default:
-        if (this.single.has(data)) return [];
-        this.single.add(data);
-        return [data];
+        return this.once(data);
     }
+  }
+
+  private once(data: string): readonly string[] {
+    if (this.single.has(data)) return [];
+    this.single.add(data);
+    return [data];
   }
 
   private prose(chunk: Chunk, id: string, prose: string, what: string, data: string): readonly string[] {

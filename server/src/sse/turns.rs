@@ -204,6 +204,10 @@ async fn project(
 async fn send(caller: &Caller, run: ExecutionId, sent: Sent) -> Result<TurnLocation, Problem> {
     let turns = turns(caller, run);
     let at = turns.latest().await.map_err(|error| no_such_run(caller, error))?;
+    if caller.service.storage.execution(caller.org(), run).await?.status == Status::Paused {
+        let message = "the run is paused, and answers nothing; POST /agent-executions/{id}/resume lets it go on";
+        return Err(Error::new(Code::InvalidTransition, message).with("id", run).into());
+    }
     let found = turns.find(&at).await?;
     match sent {
         Sent::Message(message) => {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 /// Events that are read at a time.
 const PAGE: u64 = 256;
 /// Events that are searched. In a longer turn what is shown begins there.
-const SEARCHED: usize = 50_000;
+const SEARCHED: usize = 20_000;
 /// Stands behind a position from which on a message of the user is awaited.
 const AWAITS: char = '+';
 

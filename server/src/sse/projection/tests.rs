@@ -371,6 +371,31 @@ fn a_message_in_between_ends_the_answer_before_it() {
 }
 
 #[test]
+fn previews_that_come_before_their_message_are_shown_behind_it() {
+    let scheduled = |tale: Tale| tale.durable(EventKind::TaskScheduled, Some(OP), json!({ "kind": "say" }));
+    let user = |tale: Tale| tale.entry("user", "message", json!("hi"));
+    // A task begins beside the commit that has the message.
+    let beside = scheduled(user(Tale::default().token("a"))).token("b").done().answer(json!([text("abc")])).rests();
+    assert_eq!(types(&beside.ai_sdk())[..2], ["start", "start-step"]);
+    assert_eq!(beside.ai_sdk()[0]["messageId"], "e1-answer");
+    assert_eq!(ai_sdk_texts(&beside.ai_sdk()), ["abc"]);
+    // An agent that appends none is shown as soon as its task is durable.
+    let without = scheduled(Tale::default().token("a")).token("b").done().waits(&["go"]);
+    assert_eq!(ai_sdk_texts(&without.ai_sdk()), ["ab"]);
+    // One that streams by itself has no task that could tell.
+    let itself = user(Tale::default().chunk(ChunkKind::Token, 0, "a")).chunk(ChunkKind::Token, 0, "b").rests();
+    assert_eq!(ai_sdk_texts(&itself.ai_sdk()), ["ab"]);
+    // What answers an earlier message is none of it.
+    let earlier = user(Tale::default().token("old").done().answer(json!([text("old")])));
+    let mut turn = Turn::awaiting_message(Some("hi".into())).before_its_signal();
+    let mut parts = Vec::new();
+    let earlier = earlier.answer(json!([text("new")])).rests();
+    earlier.events.iter().for_each(|event| turn.take(event, &mut parts));
+    let writer = AiSdk { resets: false };
+    assert_eq!(ai_sdk_texts(&parts.into_iter().flat_map(|part| writer.chunks(part)).collect::<Vec<_>>()), ["new"]);
+}
+
+#[test]
 fn an_agent_of_ones_own_is_shown_as_far_as_it_is_known() {
     let streams = Tale::default().durable(EventKind::Resumed, None, json!({ "epoch": 1 }));
     let streams =

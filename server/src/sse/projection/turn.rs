@@ -9,12 +9,15 @@ use super::part::{Approval, Ending, Prose, TurnPart};
 use super::prose::{Draft, OpKey, Standing};
 use flovyn_core::model::{Chunk, ChunkKind, Event, EventKind, FamilyEvent, StreamEvent};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// What is streamed that something durable says as well, or that is shown in another way.
 const SHOWN_OTHERWISE: &[&str] =
     &["thinking_delta", "tool_call_delta", "tool_call_start", "tool_call_end", "approval_request", "input_request"];
 /// Entries that are shown as data.
 const NOTES: &[&str] = &["compaction", "warning", "budget_low"];
+/// Previews that are kept until it is known whose they are.
+const EARLY: usize = 10_000;
 /// The longest name that data of an agent may give itself.
 const DATA_NAME: usize = 64;
 
@@ -46,6 +49,10 @@ pub(crate) struct Turn {
     idle: Idle,
     /// Whether the message that the turn answers was sent, so that a wait for people means that nothing answers it.
     is_sent: bool,
+    /// Previews of tasks that came before what tells whose they are: a task may begin beside the commit that has the message.
+    early: Vec<(Arc<Chunk>, Arc<str>)>,
+    /// Whether it has begun without a message, which may still come.
+    lacks_message: bool,
     drafts: Vec<Draft>,
     /// How many drafts have been replaced by what is durable.
     settled: usize,
@@ -78,6 +85,8 @@ impl Turn {
             id: String::new(),
             idle: Idle::default(),
             is_sent: true,
+            early: Vec::new(),
+            lacks_message: false,
             drafts: Vec::new(),
             settled: 0,
             is_in_step: false,
@@ -124,8 +133,12 @@ impl Turn {
             return;
         }
         match &event.event {
-            StreamEvent::Chunk(_, chunk) => self.chunk(chunk, &event.cursor, parts),
-            StreamEvent::Retract { op, .. } => self.void((event.execution, *op), parts),
+            StreamEvent::Chunk(_, chunk) => self.preview(chunk, &event.cursor, parts),
+            StreamEvent::Retract { op, .. } => {
+                let op = (event.execution, *op);
+                self.early.retain(|(chunk, _)| op_of(chunk) != op);
+                self.void(op, parts);
+            }
             // What was shown and still counts comes again; that is known by its numbers. What was lost is in the entry.
             StreamEvent::Gap(_) => {}
             StreamEvent::Durable(durable) => self.durable(durable, &event.cursor, parts),
@@ -170,6 +183,9 @@ impl Turn {
     fn durable(&mut self, event: &Event, cursor: &str, parts: &mut Vec<TurnPart>) {
         let is_idle = self.idle.waits_after(event);
         let op = event.sequence.map(|sequence| (event.execution, (event.segment, sequence)));
+        if let Some(op) = op.filter(|_| is_of_task(event.kind)) {
+            self.task(op, event, cursor, parts);
+        }
         match event.kind {
             EventKind::Entry if is_user_message(event) => self.user_message(event, cursor, parts),
             EventKind::Entry if matches!(self.phase, Phase::Before(_)) => {
@@ -210,6 +226,10 @@ impl Turn {
 
     fn user_message(&mut self, event: &Event, cursor: &str, parts: &mut Vec<TurnPart>) {
         let is_ours = match &self.phase {
+            Phase::Under if self.lacks_message && self.settled == 0 => {
+                self.lacks_message = false;
+                return;
+            }
             Phase::Under => return self.end(Ending::Steered, parts),
             Phase::Over => return,
             Phase::Before(Beginning::Anything | Beginning::Message(None)) => true,
@@ -230,6 +250,7 @@ impl Turn {
             Phase::Under => true,
             Phase::Before(Beginning::Anything) => {
                 self.begin(format!("turn-{number}"), before(number, cursor), parts);
+                self.lacks_message = true;
                 true
             }
             Phase::Before(Beginning::Message(_)) | Phase::Over => false,
@@ -239,6 +260,49 @@ impl Turn {
     fn begin(&mut self, id: String, position: String, parts: &mut Vec<TurnPart>) {
         (self.phase, self.id) = (Phase::Under, id.clone());
         parts.push(TurnPart::Began { id, position });
+    }
+
+    /// Takes a preview, or keeps it until it is known whose it is.
+    fn preview(&mut self, chunk: &Arc<Chunk>, cursor: &Arc<str>, parts: &mut Vec<TurnPart>) {
+        match self.phase {
+            Phase::Before(_) if chunk.attempt != Chunk::OF_AN_AGENT => {
+                if self.early.len() < EARLY {
+                    self.early.push((chunk.clone(), cursor.clone()));
+                }
+            }
+            _ => {
+                self.release(op_of(chunk), parts);
+                self.chunk(chunk, cursor, parts);
+            }
+        }
+    }
+
+    /// A durable event of a task tells whose its previews are: what its commit has appended came before it.
+    fn task(&mut self, op: OpKey, event: &Event, cursor: &str, parts: &mut Vec<TurnPart>) {
+        if !self.early.iter().any(|(chunk, _)| op_of(chunk) == op) {
+            return;
+        }
+        match self.phase {
+            // It answers an earlier message.
+            Phase::Before(Beginning::Message(_)) => self.early.retain(|(chunk, _)| op_of(chunk) != op),
+            Phase::Before(Beginning::Anything) => {
+                self.begin_without_message(event.number, cursor, parts);
+                self.release(op, parts);
+            }
+            Phase::Under => self.release(op, parts),
+            Phase::Over => {}
+        }
+    }
+
+    /// Shows the previews of an op that were kept.
+    fn release(&mut self, op: OpKey, parts: &mut Vec<TurnPart>) {
+        if self.early.is_empty() {
+            return;
+        }
+        let (of_op, others) = std::mem::take(&mut self.early).into_iter().partition(|(chunk, _)| op_of(chunk) == op);
+        self.early = others;
+        let of_op: Vec<(Arc<Chunk>, Arc<str>)> = of_op;
+        of_op.iter().for_each(|(chunk, cursor)| self.chunk(chunk, cursor, parts));
     }
 
     fn chunk(&mut self, chunk: &Chunk, cursor: &str, parts: &mut Vec<TurnPart>) {
@@ -458,6 +522,11 @@ impl Turn {
 
 fn op_of(chunk: &Chunk) -> OpKey {
     (chunk.execution, (chunk.segment, chunk.sequence))
+}
+
+fn is_of_task(kind: EventKind) -> bool {
+    use EventKind::{TaskCancelled, TaskCompleted, TaskFailed, TaskRetry, TaskScheduled, TaskStarted};
+    matches!(kind, TaskScheduled | TaskStarted | TaskRetry | TaskCompleted | TaskFailed | TaskCancelled)
 }
 
 /// The handoffs that a cursor leads over.
