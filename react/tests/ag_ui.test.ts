@@ -64,6 +64,17 @@ describe("AG-UI", () => {
     expect([rolesOf(agent), rolesOf(second)]).toEqual([["user", "assistant"], ["user", "assistant"]]);
   });
 
+  it("takes back what a worker has written that is killed in the middle", async () => {
+    const agent = theirs("worker-killed");
+    const running = say(agent, "A short story, please.");
+    await until("the story has begun", () => said(agent).length > 200);
+    await world.killWorker();
+    await world.startWorker();
+    await running;
+    expect(rolesOf(agent)).toEqual(["user", "assistant"]);
+    expect(said(agent)).toBe(said(await shown("worker-killed")));
+  });
+
   it("interrupts for an approval and resumes with the answer", async () => {
     for (const [approved, outcome] of [[true, "Otters is published with 120 words."], [false, "The user did not allow this call. They said: Not now."]] as const) {
       const agent = theirs(`publish-${approved}`);

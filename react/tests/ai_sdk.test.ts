@@ -88,6 +88,19 @@ describe("useChat's machinery", () => {
     expect(rolesOf(chat)).toEqual(["user", "assistant"]);
   });
 
+  it("takes back what a worker has written that is killed in the middle", async () => {
+    const chat = chatOf("worker-killed");
+    const sending = chat.sendMessage({ text: "A short story, please." });
+    await until("the story has begun", () => said(chat).length > 200);
+    await world.killWorker();
+    await world.startWorker();
+    await sending;
+    expect(chat.error).toBeUndefined();
+    expect(said(chat)).toBe(await saidIn("worker-killed"));
+    const retracted = chat.lastMessage?.parts.filter(isRetracted) ?? [];
+    expect(retracted.map((part) => part.type === "text" && part.text.length > 200)).toEqual([true]);
+  });
+
   it("shows what is under way on a page that is loaded in the middle", async () => {
     const first = chatOf("reloaded");
     const sending = first.sendMessage({ text: "A short story, please." });
