@@ -36,7 +36,7 @@ try {
   run(home, "npm", "run", "--silent", "build");
   const [packed] = JSON.parse(run(home, "npm", "pack", "--json", "--pack-destination", project));
   const names = packed.files.map((file) => file.path);
-  for (const name of ["LICENSE", "README.md", "styles.css", "dist/index.js", "dist/index.d.ts", "dist/client/index.js", "dist/transcript/index.d.ts"]) expect(names.includes(name), `it lacks ${name}`);
+  for (const name of ["LICENSE", "README.md", "styles.css", "dist/index.js", "dist/index.d.ts", "dist/client/index.js", "dist/transcript/index.d.ts", "dist/front_ends/ai_sdk.js", "dist/front_ends/ag_ui.d.ts"]) expect(names.includes(name), `it lacks ${name}`);
   const odd = names.filter((name) => !/^(dist\/|LICENSE$|README\.md$|package\.json$|styles\.css$)/.test(name));
   expect(odd.length === 0, `it has ${odd.join(", ")}`);
 

@@ -71,7 +71,7 @@ impl AgUi {
                 vec![json!({ "type": kind, "messageId": id, "delta": delta })]
             }
             TurnPart::Closed(piece) => closed(&piece),
-            TurnPart::Voided(pieces) => {
+            TurnPart::Voided { pieces, .. } => {
                 let open = pieces.iter().filter(|(_, is_open)| *is_open);
                 open.flat_map(|(piece, _)| closed(piece)).chain([self.snapshot()]).collect()
             }
@@ -151,7 +151,7 @@ impl AgUi {
                     text.push_str(delta);
                 }
             }
-            TurnPart::Voided(pieces) => {
+            TurnPart::Voided { pieces, .. } => {
                 let is_void = |message: &Value| pieces.iter().any(|(piece, _)| message["id"] == piece.id.as_str());
                 self.own.retain(|message| !is_void(message));
             }

@@ -22,8 +22,8 @@ impl AiSdk {
                 json!({ "type": word(prose, "delta"), "id": id, "delta": text })
             }
             TurnPart::Closed(Piece { id, prose }) => json!({ "type": word(prose, "end"), "id": id }),
-            TurnPart::Voided(_) if self.resets => json!({ "type": "reset-step" }),
-            TurnPart::Voided(pieces) => {
+            TurnPart::Voided { is_all: true, .. } if self.resets => json!({ "type": "reset-step" }),
+            TurnPart::Voided { pieces, .. } => {
                 let mark = json!({ "flovyn": { "retracted": true } });
                 let open = pieces.into_iter().filter(|(_, is_open)| *is_open);
                 return open

@@ -25,7 +25,7 @@ pub(super) fn parts_of(content: &Value) -> Vec<Part<'_>> {
     match (content, parts) {
         (Value::Null, _) => Vec::new(),
         (Value::String(text), _) | (_, Some(Value::String(text))) => vec![Part::Text(text)],
-        (_, Some(Value::Array(parts))) => parts.iter().filter_map(part_of).collect(),
+        (Value::Array(parts), _) | (_, Some(Value::Array(parts))) => parts.iter().filter_map(part_of).collect(),
         _ => match content["text"].as_str() {
             Some(text) => vec![Part::Text(text)],
             None => vec![Part::Other(content)],
@@ -66,7 +66,6 @@ fn part_of(part: &Value) -> Option<Part<'_>> {
         },
         Some("toolResult") => {
             let inner = parts_of(&part["content"]);
-            let inner = if part["content"].is_array() { array(&part["content"]) } else { inner };
             let texts = inner.iter().filter_map(|part| match part {
                 Part::Text(text) => Some(*text),
                 _ => None,
@@ -80,10 +79,6 @@ fn part_of(part: &Value) -> Option<Part<'_>> {
         Some("custom") => return None,
         _ => Part::Other(part),
     })
-}
-
-fn array(parts: &Value) -> Vec<Part<'_>> {
-    parts.as_array().into_iter().flatten().filter_map(part_of).collect()
 }
 
 #[cfg(test)]

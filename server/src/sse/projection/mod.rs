@@ -199,7 +199,7 @@ impl Projection {
                 write_all(self.writer.show(TurnPart::Opened(piece.clone())), frames);
             }
             TurnPart::Closed(piece) if !self.open.remove(&piece.id) => return,
-            TurnPart::Voided(pieces) => {
+            TurnPart::Voided { pieces, .. } => {
                 pieces.iter_mut().for_each(|(piece, is_open)| *is_open = self.open.remove(&piece.id))
             }
             _ => {}

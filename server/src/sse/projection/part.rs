@@ -74,8 +74,8 @@ pub(crate) enum TurnPart {
     Grew(Piece, String),
     /// It is complete.
     Closed(Piece),
-    /// What was written in this step does not count: its pieces, with whether they are still open.
-    Voided(Vec<(Piece, bool)>),
+    /// What was written does not count: its pieces, with whether they are still open, and whether they are all that is in the step.
+    Voided { pieces: Vec<(Piece, bool)>, is_all: bool },
     /// A file of the answer.
     File { mime: String, url: String },
     /// A tool is called. `message` is the piece that the call belongs to, or stands for one if nothing was written before it.

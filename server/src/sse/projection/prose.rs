@@ -87,10 +87,10 @@ impl Draft {
     }
 
     /// Brings it in accord with what is durable. What it lacks is added; if it says something else it is void, and all is said
-    /// anew.
-    pub(super) fn settle(&mut self, turn: &str, written: &[(Prose, String)], parts: &mut Vec<TurnPart>) {
+    /// anew. `is_all` says whether nothing else is in its step.
+    pub(super) fn settle(&mut self, turn: &str, written: &[(Prose, String)], is_all: bool, parts: &mut Vec<TurnPart>) {
         if !self.begins(written) {
-            parts.push(TurnPart::Voided(self.empty(turn)));
+            parts.push(TurnPart::Voided { pieces: self.empty(turn), is_all });
         }
         let (last, known) = (self.segments.len().saturating_sub(1), self.segments.len());
         for (index, (prose, text)) in written.iter().enumerate().skip(last) {
@@ -132,7 +132,7 @@ impl Draft {
     }
 
     /// Whether it is the beginning of what is durable.
-    fn begins(&self, written: &[(Prose, String)]) -> bool {
+    pub(super) fn begins(&self, written: &[(Prose, String)]) -> bool {
         let last = self.segments.len().saturating_sub(1);
         self.segments.len() <= written.len()
             && self.segments.iter().zip(written).enumerate().all(|(index, (segment, (prose, text)))| {

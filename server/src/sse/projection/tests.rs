@@ -271,6 +271,29 @@ fn what_an_attempt_wrote_that_failed_is_taken_back() {
 }
 
 #[test]
+fn what_a_tool_streams_is_taken_back_for_its_result() {
+    let tool = |tale: Tale, text: &str, seq: u64| {
+        let (execution, id) = (ExecutionId::default(), EventId { number: tale.number });
+        let (kind, data) = (ChunkKind::Token, text.into());
+        let chunk = Chunk { execution, segment: 0, sequence: 7, epoch: 1, attempt: 1, seq, kind, data };
+        tale.push(StreamEvent::Chunk(id, chunk.into()))
+    };
+    let tale = Tale::new().token("I look.").done().answer(json!([text("I look."), call("c")]));
+    let tale = tool(tale, "half", 1).durable(EventKind::TaskCompleted, Some((0, 7)), json!({ "kind": "tool.x" }));
+    let found = tale.entry("tool_result", "message", result("c", "found", false)).token("It");
+    let found = found.done().answer(json!([text("It is there.")])).rests();
+    assert_eq!(ai_sdk_texts(&found.ai_sdk()), ["I look.", "It is there."]);
+    assert_eq!(ag_ui_texts(&found.ag_ui()), ["I look.", "It is there."]);
+
+    // While something else is in the step, it is not reset.
+    let beside = tool(Tale::new().token("Let"), "half", 1).token(" me").done().answer(json!([text("Let me.")]));
+    let beside = beside.durable(EventKind::TaskFailed, Some((0, 7)), json!({})).rests();
+    let chunks = beside.shown(Writer::AiSdk(AiSdk { resets: true }));
+    assert!(!types(&chunks).contains(&"reset-step".into()), "{chunks:#?}");
+    assert_eq!(ai_sdk_texts(&chunks), ["Let me."]);
+}
+
+#[test]
 fn what_comes_twice_is_shown_once_and_what_is_lost_comes_with_the_entry() {
     let mut tale = Tale::new().token("a").token("b");
     let gap = StreamEvent::Gap(EventId { number: tale.number });
@@ -471,7 +494,7 @@ fn a_draft_knows_what_it_has() {
     let mut draft = Draft::new((ExecutionId::default(), OP), 0);
     assert!(draft.is_empty());
     let mut parts = Vec::new();
-    draft.settle("t", &[], &mut parts);
+    draft.settle("t", &[], true, &mut parts);
     assert_eq!(parts, []);
     assert_eq!(draft.piece_of_calls("t"), "t-0");
 }

@@ -59,6 +59,8 @@ pub(crate) struct Turn {
     is_in_step: bool,
     /// Whether the step has nothing in it that counts.
     is_step_empty: bool,
+    /// Whether the step has something in it that is durable.
+    is_step_settled: bool,
     /// Calls without a result.
     calls: Vec<String>,
     denied: Vec<String>,
@@ -91,6 +93,7 @@ impl Turn {
             settled: 0,
             is_in_step: false,
             is_step_empty: true,
+            is_step_settled: false,
             calls: Vec::new(),
             denied: Vec::new(),
             approvals: Vec::new(),
@@ -364,7 +367,7 @@ impl Turn {
         if self.drafts.is_empty() && !(self.is_in_step && self.is_step_empty) {
             self.end_step(parts);
             parts.push(TurnPart::StepBegan);
-            (self.is_in_step, self.is_step_empty) = (true, true);
+            (self.is_in_step, self.is_step_empty, self.is_step_settled) = (true, true, false);
         }
         let is_taken = |place: usize| self.drafts.iter().any(|draft| draft.place == place);
         let place = (self.settled..).find(|place| !is_taken(*place)).unwrap_or(self.settled);
@@ -383,9 +386,22 @@ impl Turn {
         let Some(place) = self.drafts.iter().position(|draft| draft.op == op) else { return };
         let mut draft = self.drafts.remove(place);
         if !draft.is_empty() {
-            parts.push(TurnPart::Voided(draft.empty(&self.id)));
+            let is_all = self.is_all_of_step();
+            parts.push(TurnPart::Voided { pieces: draft.empty(&self.id), is_all });
         }
-        self.is_step_empty = self.drafts.is_empty();
+        self.is_step_empty = self.drafts.is_empty() && !self.is_step_settled;
+    }
+
+    /// Whether nothing but a draft that was taken out is in the step.
+    fn is_all_of_step(&self) -> bool {
+        self.drafts.is_empty() && !self.is_step_settled
+    }
+
+    /// What ended tasks have written and no entry has taken up does not count: it is in what they have come to.
+    fn void_done(&mut self, parts: &mut Vec<TurnPart>) {
+        while let Some(op) = self.drafts.iter().find(|draft| draft.is_done).map(|draft| draft.op) {
+            self.void(op, parts);
+        }
     }
 
     /// An answer is durable: it replaces what was streamed of it.
@@ -412,8 +428,9 @@ impl Turn {
             }
             is_cut = false;
         }
+        let done = |fits: &dyn Fn(&Draft) -> bool| self.drafts.iter().rposition(|draft| draft.is_done && fits(draft));
         let own = self.drafts.iter().position(|draft| Some(draft.op) == op);
-        let known = own.or_else(|| self.drafts.iter().position(|draft| draft.is_done));
+        let known = own.or_else(|| done(&|draft| draft.begins(&written))).or_else(|| done(&|_| true));
         let shows =
             !written.is_empty() || read.iter().any(|part| matches!(part, Part::Call { .. } | Part::File { .. }));
         let draft = match known {
@@ -423,11 +440,13 @@ impl Turn {
         };
         if let Some(draft) = draft {
             let mut draft = self.drafts.remove(draft);
-            draft.settle(&self.id, &written, parts);
+            draft.settle(&self.id, &written, self.is_all_of_step(), parts);
             if shows {
                 self.settled += 1;
+                self.is_step_settled = true;
             }
-            self.is_step_empty = self.drafts.is_empty() && !shows;
+            self.void_done(parts);
+            self.is_step_empty = self.is_all_of_step();
             self.calls_and_files(&read, &draft.piece_of_calls(&self.id), parts);
         }
         let failure = &content["assistant"]["error"];
@@ -467,6 +486,7 @@ impl Turn {
     }
 
     fn results(&mut self, content: &Value, parts: &mut Vec<TurnPart>) {
+        self.void_done(parts);
         for part in parts_of(content) {
             let Part::Outcome { call, text, is_error } = part else { continue };
             let call = call.to_owned();
