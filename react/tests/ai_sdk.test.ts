@@ -137,6 +137,11 @@ describe("useChat's machinery", () => {
       const parts = chat.lastMessage?.parts.filter((part) => part.type === "tool-publish");
       expect(parts).toHaveLength(1);
       expect(parts?.[0]).toMatchObject(approved ? { state: "output-available", output: "Otters is published with 120 words." } : { state: "output-denied" });
+      // Sent again, the decision is answered with what followed it.
+      const part = { ...(asked as object), state: "approval-responded", approval: { id, approved, reason: "I say so." } };
+      const again = { method: "POST", headers: { Authorization: `Bearer ${world.token()}`, "Content-Type": "application/json" }, body: JSON.stringify({ message: { id: "a", role: "assistant", parts: [part] } }) };
+      const answer = await (await fetch(`${world.url}/api/orgs/default/agent-executions/publish-${approved}/ai-sdk`, again)).text();
+      expect([answer.includes("That is done."), answer.includes("tool-input-available")]).toEqual([true, false]);
       const loaded = await loadMessages(`publish-${approved}`, where());
       expect(loaded.at(-1)?.parts.map((part) => part.type)).toEqual(chat.lastMessage?.parts.map((part) => part.type));
     }

@@ -222,10 +222,13 @@ async fn send(caller: &Caller, run: ExecutionId, sent: Sent) -> Result<TurnLocat
             Ok(Turns::answer(at, latest, text, stored.resumed || found.is_over))
         }
         Sent::Answers(answers) => {
+            let mut is_news = false;
             for answer in answers {
                 let value = Payload::of(&answer.value())?;
-                signal(caller, run, APPROVAL, value, Delivery::NextStep, &answer.id).await?;
+                is_news |= !signal(caller, run, APPROVAL, value, Delivery::NextStep, &answer.id).await?.repeated;
             }
+            // Sent again, they are answered with what followed them.
+            let at = found.asked.clone().filter(|_| !is_news).unwrap_or(at);
             Ok(Turns::rest(&found, at, turns.latest().await?))
         }
     }

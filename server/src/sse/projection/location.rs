@@ -57,6 +57,8 @@ pub(crate) struct Found {
     pub(crate) message: Option<String>,
     /// Whether the agent waits for its user at that event, so that the turn is over.
     pub(crate) is_over: bool,
+    /// The last event at which it waited for the answer to something that it had asked.
+    pub(crate) asked: Option<String>,
 }
 
 /// The turns of a run.
@@ -178,6 +180,7 @@ fn last_turn(events: &VecDeque<(String, Event)>) -> Found {
             .map_or_else(String::new, |(prefix, event)| format!("{prefix}{}", event.number.saturating_sub(1))),
         message: message.and_then(|(_, event)| event.data["entry"].as_str().map(str::to_owned)),
         is_over: false,
+        asked: None,
     };
     if message.is_none() && events.len() >= SEARCHED {
         found.after =
@@ -185,14 +188,16 @@ fn last_turn(events: &VecDeque<(String, Event)>) -> Found {
     }
     let (mut idle, mut rest) = (Idle::default(), String::new());
     for (prefix, event) in events {
-        let is_idle = idle.waits_after(event) && !asks(event);
+        let waits = idle.waits_after(event);
+        let is_idle = waits && !asks(event);
         match event.kind {
+            _ if waits && !is_idle => found.asked = Some(format!("{prefix}{}", event.number)),
             _ if is_idle || ends_answer(event) => {
                 (rest, found.is_over) = (format!("{prefix}{}", event.number), true);
             }
             // The agent goes on without a message that it would have appended.
             EventKind::Woken | EventKind::Resumed if found.is_over => {
-                found = Found { after: std::mem::take(&mut rest), message: None, is_over: false };
+                found = Found { after: std::mem::take(&mut rest), message: None, is_over: false, asked: None };
             }
             kind if kind.is_terminal() || kind == EventKind::Paused => found.is_over = true,
             EventKind::Continued => found.is_over = false,
