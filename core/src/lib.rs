@@ -67,6 +67,7 @@ pub mod clock;
 pub mod context;
 pub mod error;
 mod forks;
+mod heap;
 #[doc(hidden)]
 pub mod host;
 pub mod id;

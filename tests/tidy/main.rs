@@ -79,7 +79,7 @@ fn no_file_is_too_long() {
 
 /// The layers of core, lowest first. A module imports lower layers and its own.
 const LAYERS: &[(u8, &[&str])] = &[
-    (0, &["error", "id", "clock", "canonical", "payload", "forks", "spawn", "sync"]),
+    (0, &["error", "id", "clock", "canonical", "payload", "forks", "heap", "spawn", "sync"]),
     (1, &["model"]),
     (2, &["journal"]),
     (3, &["streaming", "storage", "tracer", "view"]),

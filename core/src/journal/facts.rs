@@ -72,14 +72,14 @@ impl Machine {
         for index in flight.marks {
             let op = &mut self.segment.ops[index];
             let outcome = match std::mem::replace(&mut op.detail, Detail::None) {
-                Detail::Once(value) => Outcome::Value(value),
+                Detail::Once(value) => Outcome::Value(*value),
                 other => {
                     op.detail = other;
                     Outcome::Done
                 }
             };
             // A message may have been refused by a fact of this answer.
-            op.outcome.get_or_insert((order, outcome));
+            op.outcome.get_or_insert_with(|| Box::new((order, outcome)));
         }
         self.attempts_are_stored(&flight.attempts);
         match answer.committed {

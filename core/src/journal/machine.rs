@@ -212,6 +212,11 @@ impl Machine {
         self.effects.shrink_to_fit();
     }
 
+    /// How many ops of the current segment it holds.
+    pub fn ops(&self) -> usize {
+        self.segment.ops.len()
+    }
+
     /// The current segment.
     pub fn segment(&self) -> u32 {
         self.segment.number

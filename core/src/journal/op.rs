@@ -18,8 +18,9 @@ pub(super) struct Op {
     pub label: Label,
     pub place: Place,
     pub awaiting: Awaiting,
-    /// What is known of its end, with its place among the facts.
-    pub outcome: Option<(u64, Outcome)>,
+    /// What is known of its end, with its place among the facts. Apart from the op: of a large family that is waited for, most ops
+    /// have none.
+    pub outcome: Option<Box<(u64, Outcome)>>,
     pub detail: Detail,
 }
 
@@ -96,7 +97,7 @@ pub(super) enum Detail {
     /// The id of the message it sent.
     Message(SignalId),
     /// The result of a `once`, until it is durable.
-    Once(Payload),
+    Once(Box<Payload>),
 }
 
 /// The timer that the store has for a wait.
@@ -277,7 +278,7 @@ impl Op {
 
     /// The outcome that the store has for it, with its place among the facts.
     pub(super) fn recorded_outcome(&self) -> Option<(u64, Outcome)> {
-        self.outcome.clone().or_else(|| self.timed_out().map(|order| (order, Outcome::TimedOut)))
+        self.outcome.as_deref().cloned().or_else(|| self.timed_out().map(|order| (order, Outcome::TimedOut)))
     }
 
     /// Whether the store knows how it ended.

@@ -71,7 +71,7 @@ impl Machine {
         }
         let told = self.run.open.told;
         for op in &mut self.segment.ops {
-            let was_told = op.outcome.as_ref().is_some_and(|(order, _)| *order <= told);
+            let was_told = op.outcome.as_deref().is_some_and(|(order, _)| *order <= told);
             if was_told && op.task_mut().is_some_and(|task| std::mem::take(&mut task.is_open)) {
                 self.segment.open -= 1;
             }

@@ -167,7 +167,7 @@ impl Machine {
             return true;
         }
         let Some((order, index)) = best else { return false };
-        let outcome = self.segment.ops[index].outcome.clone().map(|(_, outcome)| outcome);
+        let outcome = self.segment.ops[index].outcome.as_deref().map(|(_, outcome)| outcome.clone());
         let Some(outcome) = outcome.or_else(|| transition::end(self, index, order)) else { return false };
         self.hand(index, outcome, order, false);
         true
@@ -176,7 +176,7 @@ impl Machine {
     /// The place among the facts of the outcome that an await would end with now. None if it has none yet.
     pub(super) fn available_at(&self, index: usize) -> Option<u64> {
         let op = &self.segment.ops[index];
-        match &op.outcome {
+        match op.outcome.as_deref() {
             Some((order, _)) => Some(*order),
             None => transition::available(self, op),
         }

@@ -3,6 +3,7 @@
 use super::deferred::{CaughtUp, Taken};
 use super::{Closed, HostEffect, Inner, Session, Tried, traces};
 use crate::error::{Code, Result};
+use crate::heap;
 use crate::id::RequestId;
 use crate::journal::{CommitDraft, Effect, Handed, Machine, OpRef};
 use crate::model::{BatchEnd, CommitRequest, Committed, Fact, FactKind, LocalRun, OpBody};
@@ -18,6 +19,8 @@ use std::time::Duration;
 
 /// How soon a host is asked again whether its code may still make a recorded call.
 const ASK_EVERY: Duration = Duration::from_millis(50);
+/// Behind a run of so many ops in its segment that parks, what its commits have needed is given back.
+const LARGE: usize = 1_000;
 
 impl Session {
     /// Calls the machine, then carries out the effects that come of it. All inputs of the machine go through here or
@@ -138,6 +141,9 @@ impl Session {
                 {
                     let mut inner = self.inner.lock();
                     inner.machine.shrink();
+                    if inner.machine.ops() >= LARGE {
+                        self.runtime.spawn_blocking(heap::give_back);
+                    }
                     inner.effects.shrink_to_fit();
                     inner.running.shrink_to_fit();
                     inner.recent.shrink_to_fit();

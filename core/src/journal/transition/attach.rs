@@ -11,7 +11,7 @@ pub(super) fn label(task: TaskId) -> Label {
 
 pub(super) fn record(machine: &mut Machine, index: usize, task: TaskId) -> OpBody {
     machine.segment.by_task.entry(task).or_default().push(index);
-    machine.segment.ops[index].outcome = machine.run.task_results.get(&task).cloned();
+    machine.segment.ops[index].outcome = machine.run.task_results.get(&task).cloned().map(Box::new);
     OpBody::Attach { task }
 }
 

@@ -147,7 +147,7 @@ pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Option<Out
     let (_, signal) = machine.run.mailbox.remove(at)?;
     machine.draft.consumed.push(Consumed { signal: signal.id, by });
     machine.share_child(order, &signal);
-    machine.segment.ops[index].outcome.take().map(|(_, outcome)| outcome)
+    machine.segment.ops[index].outcome.take().map(|ended| ended.1)
 }
 
 /// What the await of a child ends with.
@@ -222,11 +222,11 @@ impl Machine {
             let is_durable = op.is_durable();
             let Detail::Child { ended, refused, .. } = &mut op.detail else { continue };
             if is_refusal(signal) {
-                (*ended, *refused, op.outcome) = (None, true, Some((order, outcome)));
+                (*ended, *refused, op.outcome) = (None, true, Some(Box::new((order, outcome))));
             } else if !*refused {
                 *ended = None;
                 if is_durable && op.outcome.is_none() {
-                    op.outcome = Some((order, outcome));
+                    op.outcome = Some(Box::new((order, outcome)));
                 }
             }
         }

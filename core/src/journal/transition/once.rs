@@ -19,7 +19,7 @@ pub(crate) fn finished(tail: &[RecordedOp]) -> HashSet<Arc<str>> {
 }
 
 pub(super) fn recover(op: &mut Op, value: &Payload) {
-    op.outcome = Some((0, Outcome::Value(value.clone())));
+    op.outcome = Some(Box::new((0, Outcome::Value(value.clone()))));
 }
 
 impl Machine {
@@ -50,7 +50,7 @@ impl Machine {
                         self.segment.script.note_claim();
                         self.run.first_call.make();
                     }
-                    match &self.segment.ops[index].outcome {
+                    match self.segment.ops[index].outcome.as_deref() {
                         Some((_, Outcome::Value(value))) if self.segment.ops[index].is_settled() => {
                             OnceBegin::Done(value.clone())
                         }
@@ -69,7 +69,7 @@ impl Machine {
         let label = Label { kind: OpKind::Once, name: name.clone(), key: LabelKey::Digest(digest) };
         let index = self.segment.push(label, Some(OnceSlot { name: name.clone(), n: 0 }));
         self.run.once_done.insert(name.clone(), OnceResult { name: name.clone(), digest, value: value.clone() });
-        self.segment.ops[index].detail = Detail::Once(value.clone());
+        self.segment.ops[index].detail = Detail::Once(Box::new(value.clone()));
         self.place(index, OpBody::Once { digest, value }, false);
         Ok(self.reference(index))
     }

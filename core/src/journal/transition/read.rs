@@ -45,7 +45,7 @@ impl Reads {
 }
 
 pub(super) fn recover(machine: &mut Machine, index: usize, op: &mut Op, answer: &Payload, count: u32) {
-    op.outcome = Some((0, Outcome::Value(answer.clone())));
+    op.outcome = Some(Box::new((0, Outcome::Value(answer.clone()))));
     machine.segment.reads.recorded.insert(index, Repeats { left: count, total: count });
 }
 
@@ -160,7 +160,7 @@ impl Machine {
         });
         // Drains are never joined: two that take equally many signals take different ones.
         if !matches!(question, Question::Drain { .. })
-            && let Some((_, Outcome::Value(body))) = &self.segment.ops[index].outcome
+            && let Some((_, Outcome::Value(body))) = self.segment.ops[index].outcome.as_deref()
         {
             let (label, answer) = (self.segment.ops[index].label.clone(), body.clone());
             self.segment.reads.last = Some(LastRead { op: index, label, answer, count: total });
@@ -178,7 +178,7 @@ impl Machine {
                 .map(|taken| taken.iter().map(|(_, signal)| signal.payload.clone()).collect());
             return Answer::Signals(values.unwrap_or_default());
         }
-        match &op.outcome {
+        match op.outcome.as_deref() {
             Some((_, Outcome::Value(value))) if matches!(question, Question::Budget) => Answer::Value(value.clone()),
             Some((_, Outcome::Value(value))) => Answer::Flag(is_yes(value)),
             _ => Answer::Flag(false),

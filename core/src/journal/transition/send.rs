@@ -60,7 +60,7 @@ pub(super) fn record(machine: &mut Machine, index: usize, body: MessageBody) -> 
 
 pub(super) fn recover(op: &mut Op, id: SignalId) {
     op.detail = Detail::Message(id);
-    op.outcome = Some((0, Outcome::Done));
+    op.outcome = Some(Box::new((0, Outcome::Done)));
 }
 
 pub(super) fn size(message: &NewMessage) -> u64 {
@@ -88,7 +88,7 @@ impl Machine {
         let Some(slot) = refused_op(&signal.name) else { return false };
         let index = self.segment.by_sequence.get(&slot.sequence).filter(|_| slot.segment == self.segment.number);
         if let (Some(index), Some(outcome)) = (index, refusal(signal)) {
-            self.segment.ops[*index].outcome = Some((order, outcome));
+            self.segment.ops[*index].outcome = Some(Box::new((order, outcome)));
         }
         self.draft.consumed.push(Consumed { signal: signal.id, by: slot });
         true

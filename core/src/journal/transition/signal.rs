@@ -160,7 +160,7 @@ impl Machine {
                 OpKind::Send => super::send::refusal(&signal),
                 _ => None,
             };
-            op.outcome = outcome.map(|outcome| (order, outcome)).or(op.outcome.take());
+            op.outcome = outcome.map(|outcome| Box::new((order, outcome))).or(op.outcome.take());
         }
         self.share_child(order, &signal);
         self.segment.consumed.entry(slot).or_default().push((order, signal));

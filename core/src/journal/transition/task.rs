@@ -229,7 +229,7 @@ impl Machine {
         let op = &mut self.segment.ops[index];
         let Some(task) = op.task().filter(|_| !op.is_recorded()).map(|task| task.id) else { return };
         let row = RowOf { execution: self.run.execution, slot: op.slot() };
-        for (_, outcome) in self.run.task_results.get_mut(&task).into_iter().chain(&mut op.outcome) {
+        for (_, outcome) in self.run.task_results.get_mut(&task).into_iter().chain(op.outcome.as_deref_mut()) {
             if let Some(value) = outcome.payload_mut() {
                 value.leave_in(row);
             }
@@ -251,7 +251,7 @@ impl Machine {
         for index in self.segment.by_task.get(&task).cloned().unwrap_or_default() {
             let op = &mut self.segment.ops[index];
             if op.outcome.is_none() {
-                op.outcome = Some((order, outcome.clone()));
+                op.outcome = Some(Box::new((order, outcome.clone())));
             }
             if let Some(task) = op.task_mut() {
                 task.ended(status);

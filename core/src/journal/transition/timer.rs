@@ -40,7 +40,7 @@ impl Machine {
                 *alarm = Alarm::Passed(order);
             }
             if op.label.kind == OpKind::Timer {
-                op.outcome = Some((order, Outcome::Fired));
+                op.outcome = Some(Box::new((order, Outcome::Fired)));
             }
         }
     }
