@@ -2,7 +2,7 @@
 //! stops inline attempts), and tells the session when the future has nothing more to do by itself.
 
 use super::AnyAgent;
-use crate::context::{Context, Work};
+use crate::context::{Context, Work, driven};
 use crate::error::{Code, Error};
 use crate::journal::{Ending, Outside, StartTask};
 use crate::model::{AttemptResult, Failure, WaitReason};
@@ -24,6 +24,16 @@ use tracing::Instrument;
 /// Wakes the driver. The session wakes it when there are effects to apply, and the agent's waker wakes it when the
 /// future is to be polled.
 struct DriverWaker(AtomicWaker);
+
+impl Wake for DriverWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.wake();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.wake();
+    }
+}
 
 impl Port for DriverWaker {
     fn ready(&self, _: &Arc<Session>) {
@@ -78,7 +88,7 @@ const TURNS: u32 = 2;
 pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks: Arc<TaskRegistry>) {
     let driver_waker = Arc::new(DriverWaker(AtomicWaker::new()));
     session.connect(driver_waker.clone());
-    let context = Context::new(session.clone(), tasks);
+    let context = Context::new(session.clone(), tasks, driver_waker.clone().into());
     let mut driver = Driver { session: session.clone(), context: context.clone(), running: HashMap::new() };
     let mut future = Some(Box::pin(async move { AssertUnwindSafe(agent.run(&context)).catch_unwind().await }));
     let mut held = AgentWaker::new(&driver_waker);
@@ -108,7 +118,8 @@ pub(super) async fn drive(agent: Arc<dyn AnyAgent>, session: Arc<Session>, tasks
             let span = session.span();
             held = AgentWaker::new(&driver_waker);
             waker = Waker::from(held.clone());
-            match span.in_scope(|| running.as_mut().poll(&mut TaskPoll::from_waker(&waker))) {
+            let mut poll = || running.as_mut().poll(&mut TaskPoll::from_waker(&waker));
+            match span.in_scope(|| driven(session.activation(), &mut poll)) {
                 Poll::Pending if held.woken.load(Ordering::Relaxed) && spins < SPINS => {
                     // The future has woken itself, and with it the driver: it is polled again after the runtime has had
                     // a turn.
@@ -192,6 +203,7 @@ impl Driver {
                 for (_, running) in self.running.drain() {
                     running.abort();
                 }
+                self.context.shared().let_go();
                 Some(why)
             }
         }

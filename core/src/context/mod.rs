@@ -4,11 +4,13 @@
 
 mod child;
 mod combine;
+mod driven;
 mod ext;
 mod step;
 
 pub use child::{Child, ChildNews};
 pub use combine::Selected;
+pub(crate) use driven::driven;
 pub use ext::{AgentContextExt, StepOf};
 pub(crate) use ext::{error_of, value_of};
 pub use step::Step;
@@ -28,6 +30,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 /// A message to append to the conversation.
@@ -193,6 +196,8 @@ pub(crate) struct Shared {
     pub session: Arc<Session>,
     pub tasks: Arc<crate::task::TaskRegistry>,
     pub slots: Mutex<Slots>,
+    /// Wakes the driver of the agent's future.
+    pub driver: Waker,
 }
 
 #[derive(Default)]
@@ -228,8 +233,8 @@ impl Shared {
 }
 
 impl Context {
-    pub(crate) fn new(session: Arc<Session>, tasks: Arc<crate::task::TaskRegistry>) -> Self {
-        let shared = Arc::new(Shared { session, tasks, slots: Mutex::default() });
+    pub(crate) fn new(session: Arc<Session>, tasks: Arc<crate::task::TaskRegistry>, driver: Waker) -> Self {
+        let shared = Arc::new(Shared { session, tasks, slots: Mutex::default(), driver });
         Self { shared, once: None, thread: String::new() }
     }
 
@@ -238,7 +243,9 @@ impl Context {
     }
 
     fn call(&self, call: Call) -> Result<crate::journal::Called> {
-        self.shared.session.call(call, self.once.as_ref())
+        let called = self.shared.session.call(call, self.once.as_ref());
+        self.shared.ring_from_elsewhere();
+        called
     }
 
     fn step_for(&self, call: Call) -> Result<Step> {
@@ -383,6 +390,7 @@ impl AgentContext for Context {
 
     fn checkpoint_raw(&self, state: Payload) -> Result<Step> {
         self.shared.session.checkpoint(state, "{}".into())?;
+        self.shared.ring_from_elsewhere();
         Ok(Step::checkpoint(self.shared.clone()))
     }
 

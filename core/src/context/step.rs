@@ -48,7 +48,7 @@ impl Future for Step {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
         if self.done {
-            return Poll::Ready(Err(Error::new(Code::InvalidArgument, "a step was polled again after its end")));
+            return Poll::Ready(Err(polled_again()));
         }
         let handed = {
             let mut slots = self.shared.slots.lock();
@@ -65,12 +65,19 @@ impl Future for Step {
                 outcome => Ok(outcome),
             });
         }
-        if !self.registered {
-            if let Err(error) = self.shared.session.await_op(self.op) {
-                self.done = true;
-                return Poll::Ready(Err(error));
-            }
-            self.registered = true;
+        // After the session's end nobody polls the agent's own future again; a branch that another task polls is told.
+        let open = match self.registered {
+            true if self.shared.is_polled_here() => Ok(()),
+            true => self.shared.session.still_open(),
+            false => self.shared.session.await_op(self.op),
+        };
+        if let Err(error) = open {
+            self.shared.slots.lock().wakers.remove(&self.op);
+            self.done = true;
+            return Poll::Ready(Err(error));
+        }
+        if !std::mem::replace(&mut self.registered, true) {
+            self.shared.ring_from_elsewhere();
         }
         Poll::Pending
     }
@@ -84,6 +91,11 @@ impl Drop for Step {
         if self.registered && !self.done && self.op != OpRef::CHECKPOINT {
             self.shared.slots.lock().outcomes.remove(&self.op);
             self.shared.session.abandon(self.op);
+            self.shared.ring_from_elsewhere();
         }
     }
+}
+
+pub(super) fn polled_again() -> Error {
+    Error::new(Code::InvalidArgument, "a step was polled again after its end")
 }

@@ -430,6 +430,11 @@ impl Session {
         if inner.machine.is_over() { Err(put_away()) } else { Ok(inner) }
     }
 
+    /// An error once the activation is over: what it has awaited will not end here.
+    pub(crate) fn still_open(&self) -> Result<()> {
+        self.check_open()
+    }
+
     fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) { Err(put_away()) } else { Ok(()) }
     }
