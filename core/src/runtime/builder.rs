@@ -257,7 +257,7 @@ impl PutAway {
     async fn now(mut self, ended: bool) -> Result<()> {
         let Some(worker) = self.0.take() else { return Ok(()) };
         let patience = tokio::time::Instant::now() + SETTLE;
-        while ended && worker.active() > 0 && tokio::time::Instant::now() < patience {
+        while ended && worker.active_runs() > 0 && tokio::time::Instant::now() < patience {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         worker.close(GRACE).await

@@ -216,9 +216,19 @@ impl Worker {
         self.0.id
     }
 
-    /// Runs that advance now.
+    /// What it works on now: runs that advance and tasks that it has claimed. An inline task belongs to its run.
     pub fn active(&self) -> usize {
+        self.active_runs() + self.active_tasks()
+    }
+
+    /// Runs that advance now.
+    pub fn active_runs(&self) -> usize {
         self.0.active.lock().len()
+    }
+
+    /// Claimed tasks whose attempt is under way, or whose end is not stored yet.
+    pub fn active_tasks(&self) -> usize {
+        self.0.tickets.lock().len()
     }
 
     /// Waiting runs kept in memory.
