@@ -68,6 +68,30 @@ impl Listener {
     }
 }
 
+impl Listener {
+    /// Waits until the run waits for signals and nothing else can end that, and returns the error that says so.
+    async fn unanswered(&self) -> Error {
+        let mut news = self.storage.hints().watch(self.handle.org(), self.handle.id());
+        loop {
+            let run = match self.handle.describe().await {
+                Ok(run) => run,
+                Err(error) => return error,
+            };
+            let wait = run.wait.filter(|wait| run.status == Status::Waiting && !wait.signals.is_empty());
+            if let Some(wait) = wait.filter(|wait| !wait.timers && !wait.tasks && !wait.host_timer) {
+                let id = self.handle.key().map_or_else(|| self.handle.id().to_string(), str::to_owned);
+                let message = format!(
+                    "run {id} waits for the signal {}, and standard input is at its end. The run stays as it is: send the \
+                     signal by its handle or by `flovyn runs signal`, and execute it again under this id",
+                    wait.signals.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(" or ")
+                );
+                return Error::new(Code::Waiting, message);
+            }
+            news.changed().await;
+        }
+    }
+}
+
 /// Signals from other code of this process, which sends them through a [`SignalSender`].
 pub struct ChannelSignals(Mutex<mpsc::UnboundedReceiver<Incoming>>);
 
@@ -101,7 +125,8 @@ impl SignalSource for ChannelSignals {
 
 /// Signals from the terminal. Each line is a signal; a line is read only when the run waits for one.
 ///
-/// A line goes to the first name the run waits for, as a JSON string. The name is shown as a prompt on a terminal.
+/// A line goes to the first name the run waits for, as a JSON string. The name is shown as a prompt on a terminal. At the
+/// end of the input a run that waits for a signal alone is left waiting, and its execution fails with `Waiting`.
 #[derive(Default)]
 pub struct StdinSignals {
     /// What the reading thread sends. None before the first read.
@@ -130,8 +155,10 @@ impl SignalSource for StdinSignals {
             Some(lines) => lines,
             none => none.insert(read_lines()?),
         };
-        let line = lines.recv().await;
-        line.map(|line| Incoming::new(name, &line)).transpose()
+        match lines.recv().await {
+            Some(line) => Incoming::new(name, &line).map(Some),
+            None => Err(run.unanswered().await),
+        }
     }
 }
 
