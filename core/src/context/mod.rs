@@ -303,12 +303,16 @@ impl AgentContext for Context {
             && call.queue.is_none()
             && !call.options.as_ref().is_some_and(|options| options.detached);
         let options = call.options.or(registered).unwrap_or_default();
+        let queue = call.queue.unwrap_or_else(|| self.shared.session.execution().new.queue.clone());
+        if !inline && self.shared.tasks.leaves(&call.kind, &queue) {
+            self.shared.session.warn_unless_served(&call.kind, &queue);
+        }
         let called = self.call(Call::Task {
             kind: call.kind.as_str().into(),
             input: call.input.clone(),
             options,
             placement: if inline { Placement::Inline } else { Placement::Queue },
-            queue: call.queue.unwrap_or_else(|| self.shared.session.execution().new.queue.clone()),
+            queue,
             key: call.key.map(Into::into),
             aliases: self.shared.tasks.aliases(&call.kind),
         })?;

@@ -1,8 +1,38 @@
 //! Puts the warnings of a run into words for the log of the process that advances it. Readers of the run get them as
 //! events.
 
+use super::Session;
 use crate::model::{Batch, EventKind, NewEvent};
+use crate::streaming::without_log;
 use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When it is looked whether anybody serves a task that this process does not. By then its commit is written.
+const UNSERVED_AFTER: Duration = Duration::from_millis(300);
+
+impl Session {
+    /// Warns if nobody alive serves a kind of tasks on a queue that the agent has just called for the first time: most often
+    /// it was forgotten where the agent is served, or the queue has another name, and the run would wait in silence.
+    pub(crate) fn warn_unless_served(&self, kind: &str, queue: &str) {
+        let (storage, org, run) = (Arc::downgrade(self.storage()), self.org(), self.execution_id());
+        let (kind, queue) = (kind.to_owned(), queue.to_owned());
+        self.runtime.spawn(async move {
+            tokio::time::sleep(UNSERVED_AFTER).await;
+            let Some(storage) = storage.upgrade() else { return };
+            let Ok(unserved) = storage.unserved(org).await else { return };
+            if unserved.iter().any(|(waiting, at, _)| *waiting == kind && *at == queue) {
+                let line = format!(
+                    "task {kind:?} of run {run} waits: no live worker serves it on the queue {queue:?}. Register it where \
+                     its agent is served, name the queue of those who serve it, or start them"
+                );
+                if !without_log(&line) {
+                    tracing::warn!("{line}");
+                }
+            }
+        });
+    }
+}
 
 /// The warnings of a batch, except those that the process logs elsewhere.
 pub(super) fn warnings(batch: &Batch) -> impl Iterator<Item = String> {

@@ -16,6 +16,7 @@ pub use change_poller::ChangePoller;
 pub use chunks::{Chunks, Delivered, Position};
 pub use hints::{Change, Hints, News};
 pub use hub::Listening;
+pub(crate) use outage::without_log;
 pub use outage::{Outage, Refusal};
 pub use preview::{OpKey, Preview, PreviewRow, PreviewTransport, Progress, ProgressBySource, RunKey, Source};
 pub use rows::{Buffered, RENEW_EVERY, Registration, Superseded, WATCH_TTL};

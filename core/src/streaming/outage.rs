@@ -109,11 +109,18 @@ impl Outage {
 
 /// One line in the log, if that is to tell errors; on stderr where the program has no log, as those of Python and Node.
 fn warn(line: &str) {
-    if tracing::dispatcher::get_default(|log| log.is::<NoSubscriber>()) {
-        let _ = writeln!(std::io::stderr(), "flovyn: {line}");
-    } else {
+    if !without_log(line) {
         tracing::error!("{line}");
     }
+}
+
+/// Writes a line to stderr if the program has no log. False if it has one.
+pub(crate) fn without_log(line: &str) -> bool {
+    let is_without = tracing::dispatcher::get_default(|log| log.is::<NoSubscriber>());
+    if is_without {
+        let _ = writeln!(std::io::stderr(), "flovyn: {line}");
+    }
+    is_without
 }
 
 #[cfg(test)]

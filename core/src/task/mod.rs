@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The work of an attempt.
@@ -212,6 +212,8 @@ pub struct TaskRegistry {
     known: RwLock<HashMap<String, Arc<dyn AnyTask>>>,
     /// The names that a kind had before. Kinds without such names are not in the map.
     aliases: RwLock<HashMap<String, Arc<[Arc<str>]>>>,
+    /// Queues and kinds of calls that were left to whoever polls the queue.
+    left: RwLock<HashSet<(String, String)>>,
 }
 
 impl TaskRegistry {
@@ -226,6 +228,12 @@ impl TaskRegistry {
             self.aliases.write().insert(kind.clone(), aliases);
         }
         self.add_any(kind, task)
+    }
+
+    /// Notes that a call of a kind was left to whoever polls a queue. True for the first time.
+    pub(crate) fn leaves(&self, kind: &str, queue: &str) -> bool {
+        let call = (queue.to_owned(), kind.to_owned());
+        !self.left.read().contains(&call) && self.left.write().insert(call)
     }
 
     /// Adds the tasks that an executor runs.
