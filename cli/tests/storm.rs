@@ -269,7 +269,7 @@ impl Servers {
     async fn client(&self, n: usize) -> Result<Client> {
         let connect = async || {
             let options = RemoteOptions { token: Some(self.token.clone()) };
-            Ok(Runtime::over(Arc::new(RemoteStorage::connect(&self.urls[n], options).await?)))
+            Ok::<_, Error>(Runtime::over(Arc::new(RemoteStorage::connect(&self.urls[n], options).await?)))
         };
         Ok(self.open[n].get_or_try_init(connect).await?.client())
     }

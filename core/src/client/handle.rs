@@ -214,6 +214,7 @@ impl Handle {
                 Code::AgentFailed,
                 format!("run {} failed: {}: {}", self.name(), failure.error_type, failure.message),
             )
+            .with("error_type", &failure.error_type)
             .caused_by(error_of(&failure))),
             Outcome::Cancelled(_) => {
                 Err(Error::new(Code::AgentCancelled, format!("run {} was cancelled", self.name())))

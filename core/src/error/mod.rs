@@ -5,8 +5,10 @@
 //! a transport.
 
 mod catalog;
+mod foreign;
 
 pub use catalog::{Code, Kind};
+pub use foreign::ResultExt;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -62,8 +64,12 @@ impl Error {
 
     /// Keeps the error that caused this one.
     #[must_use]
-    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.0.source = Some(std::sync::Arc::new(source));
+    pub fn caused_by(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.with_source(std::sync::Arc::new(source))
+    }
+
+    fn with_source(mut self, source: std::sync::Arc<dyn std::error::Error + Send + Sync>) -> Self {
+        self.0.source = Some(source);
         self
     }
 

@@ -1,6 +1,6 @@
 //! The number of the step in which something happened. It is counted from the journal, which records where each step begins.
 
-use flovyn_core::error::Result;
+use flovyn_core::error::{Error, Result};
 use flovyn_core::id::{ExecutionId, OrgId, Slot};
 use flovyn_core::model::{RecordedBody, RecordedOp};
 use flovyn_core::storage::Storage;
@@ -38,9 +38,7 @@ impl Steps {
         let cached = u32::try_from(segments.len()).unwrap_or(u32::MAX);
         let read = stream::iter(cached..=last.segment).map(|segment| async move {
             let ops = storage.journal(org, run, segment).await?;
-            flovyn_core::Result::Ok(
-                ops.iter().filter(|op| op.segment == segment).filter_map(begins).collect::<StepStarts>(),
-            )
+            Ok::<_, Error>(ops.iter().filter(|op| op.segment == segment).filter_map(begins).collect::<StepStarts>())
         });
         segments.extend(read.buffered(AT_A_TIME).try_collect::<Vec<_>>().await?);
         // A segment that another one comes after has ended.

@@ -1,7 +1,7 @@
 //! The events of a run with the previews between them, as the server's own reader sees them.
 
 use super::RemoteStorage;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::{ExecutionId, OrgId};
 use crate::model::EventId;
 use crate::storage::{EventStream, FamilyStream};
@@ -44,7 +44,8 @@ impl RemoteStorage {
         let (mut agents, request) = (self.agents(), self.ask(org, request));
         let opened = async move {
             let stream = agents.watch(request).await.map_err(|status| error_of_status(ASKED, &status))?;
-            Ok(stream.into_inner().map(move |event| read(event.map_err(|status| error_of_status(ASKED, &status))?)))
+            let events = stream.into_inner();
+            Ok::<_, Error>(events.map(move |event| read(event.map_err(|status| error_of_status(ASKED, &status))?)))
         };
         futures::stream::once(opened).try_flatten().boxed()
     }
