@@ -1,7 +1,7 @@
 //! Drives one Rust agent: polls its future, applies the effects of its session (it hands outcomes over, starts and
 //! stops inline attempts), and tells the session when the future has nothing more to do by itself.
 
-use super::AnyAgent;
+use super::{AnyAgent, is_of_stored_state};
 use crate::context::{Context, Work, driven};
 use crate::error::{Code, Error};
 use crate::journal::{Ending, Outside, StartTask};
@@ -260,6 +260,7 @@ fn ending(result: Result<crate::Result<crate::Payload>, Box<dyn Any + Send>>) ->
         Ok(Err(error)) if error.code() == Code::NotSerializable && is_of_engine(&error) => {
             Ending::Unfit(failure_of(&error))
         }
+        Ok(Err(error)) if is_of_stored_state(&error) => Ending::Unfit(failure_of(&error)),
         Ok(Err(error)) => Ending::Failed(failure_of(&error)),
         Err(panic) => Ending::Failed(Failure::new(Code::AgentFailed, "panic", words(&*panic))),
     }

@@ -2,7 +2,7 @@
 //! backend does not have the run which scheduled it.
 
 use super::AnyAgent;
-use crate::context::{AgentContext, TaskCall, value_of};
+use crate::context::{AgentContext, Context, TaskCall, value_of};
 use crate::error::Result;
 use crate::journal::{MachineConfig, OnDivergence};
 use crate::model::TaskOptions;
@@ -27,7 +27,7 @@ impl AnyAgent for Forward {
         }
     }
 
-    async fn run(&self, ctx: &dyn AgentContext) -> Result<Payload> {
+    async fn run(&self, ctx: &Context) -> Result<Payload> {
         let call = TaskCall {
             kind: self.task.clone(),
             input: ctx.raw_input().clone(),

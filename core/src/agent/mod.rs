@@ -3,11 +3,13 @@
 mod drive;
 mod forward;
 mod state;
+mod typed;
 
 pub(crate) use forward::Forward;
 pub use state::{AgentState, Append, Merge, Reduce};
+use typed::is_of_stored_state;
 
-use crate::context::AgentContext;
+use crate::context::{AgentContext, Context};
 use crate::error::{Code, Error, Result};
 use crate::journal::{MachineConfig, OnDivergence, OnError, REPLAY_TIMEOUT};
 use crate::model::ClaimedTask;
@@ -20,6 +22,7 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -68,6 +71,13 @@ pub trait AgentDefinition: Send + Sync + 'static {
         REPLAY_TIMEOUT
     }
 
+    /// Makes the present state of one that was stored as another type. It is called with a stored state that cannot be read
+    /// as [`State`](Self::State), before the agent is entered. If it fails, the run pauses with `WrongStateType`, and goes on
+    /// when it is resumed with code that can read the state.
+    fn migrate(&self, _old: Value) -> Result<Self::State> {
+        Err(Error::new(Code::WrongStateType, "the agent has no `migrate` that makes the present state of it"))
+    }
+
     /// Runs the agent. An agent with state is started from the top in every segment: it reads the state of the last
     /// checkpoint and loops from there.
     async fn execute(&self, ctx: &dyn AgentContext, input: Self::Input) -> Result<Self::Output>;
@@ -77,7 +87,7 @@ pub trait AgentDefinition: Send + Sync + 'static {
 #[async_trait]
 pub(crate) trait AnyAgent: Send + Sync {
     fn config(&self) -> MachineConfig;
-    async fn run(&self, ctx: &dyn AgentContext) -> Result<Payload>;
+    async fn run(&self, ctx: &Context) -> Result<Payload>;
 }
 
 #[async_trait]
@@ -93,7 +103,11 @@ impl<A: AgentDefinition> AnyAgent for A {
         }
     }
 
-    async fn run(&self, ctx: &dyn AgentContext) -> Result<Payload> {
+    async fn run(&self, ctx: &Context) -> Result<Payload> {
+        if A::State::DECLARED {
+            let declared = typed::declared(self, ctx.raw_state())?;
+            let _ = ctx.shared().declared.set(declared);
+        }
         let input = ctx.raw_input().parse()?;
         Payload::of(&self.execute(ctx, input).await?)
     }

@@ -29,7 +29,7 @@ use crate::task::TaskFuture;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -198,6 +198,18 @@ pub(crate) struct Shared {
     pub slots: Mutex<Slots>,
     /// Wakes the driver of the agent's future.
     pub driver: Waker,
+    /// What the agent was declared with, for the check of what it saves.
+    pub declared: OnceLock<Declared>,
+}
+
+type Check = Box<dyn Fn(&Payload) -> Result<()> + Send + Sync>;
+
+/// What an activation knows of its agent's state.
+pub(crate) struct Declared {
+    /// Refuses a state of another type.
+    pub check: Check,
+    /// The state to begin with, where it is not the stored one.
+    pub migrated: Option<Payload>,
 }
 
 #[derive(Default)]
@@ -234,7 +246,7 @@ impl Shared {
 
 impl Context {
     pub(crate) fn new(session: Arc<Session>, tasks: Arc<crate::task::TaskRegistry>, driver: Waker) -> Self {
-        let shared = Arc::new(Shared { session, tasks, slots: Mutex::default(), driver });
+        let shared = Arc::new(Shared { session, tasks, slots: Mutex::default(), driver, declared: OnceLock::new() });
         Self { shared, once: None, thread: String::new() }
     }
 
@@ -279,7 +291,8 @@ impl AgentContext for Context {
     }
 
     fn raw_state(&self) -> Option<&Payload> {
-        self.shared.session.state()
+        let migrated = self.shared.declared.get().and_then(|declared| declared.migrated.as_ref());
+        migrated.or_else(|| self.shared.session.state())
     }
 
     fn shared_context(&self) -> Option<&SharedContext> {
@@ -393,6 +406,7 @@ impl AgentContext for Context {
     }
 
     fn checkpoint_raw(&self, state: Payload) -> Result<Step> {
+        self.shared.declared.get().map_or(Ok(()), |declared| (declared.check)(&state))?;
         self.shared.session.checkpoint(state, "{}".into())?;
         self.shared.ring_from_elsewhere();
         Ok(Step::checkpoint(self.shared.clone()))
