@@ -1,5 +1,8 @@
-//! The derive macros of flovyn-core. Owns `derive(AgentState)`: the state of an agent and the type of its updates.
+//! The macros of flovyn-core: `#[agent]` and `#[task]` make definitions of functions, `derive(AgentState)` the state of an
+//! agent and the type of its updates.
 
+mod definition;
+mod settings;
 mod state;
 
 use proc_macro::TokenStream;
@@ -23,4 +26,29 @@ use syn::{DeriveInput, parse_macro_input};
 pub fn agent_state(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     state::expand(&input).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// Makes a task of an async function: see `flovyn_core::task`, where it is re-exported.
+#[proc_macro_attribute]
+pub fn task(settings: TokenStream, function: TokenStream) -> TokenStream {
+    written(definition::task, settings, function)
+}
+
+/// Makes a durable agent of an async function: see `flovyn_core::agent`, where it is re-exported.
+#[proc_macro_attribute]
+pub fn agent(settings: TokenStream, function: TokenStream) -> TokenStream {
+    written(definition::agent, settings, function)
+}
+
+type Expand = fn(proc_macro2::TokenStream, proc_macro2::TokenStream) -> syn::Result<proc_macro2::TokenStream>;
+
+/// What a macro writes. If it refuses the function, the function stays, so that the compiler speaks of nothing else.
+fn written(expand: Expand, settings: TokenStream, function: TokenStream) -> TokenStream {
+    let function = proc_macro2::TokenStream::from(function);
+    expand(settings.into(), function.clone())
+        .unwrap_or_else(|error| {
+            let refused = error.to_compile_error();
+            quote::quote! { #function #refused }
+        })
+        .into()
 }

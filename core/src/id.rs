@@ -83,6 +83,7 @@ impl ExecutionId {
 }
 
 /// The place of an op in its execution's journal.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Slot {
     /// The number of the segment, from 0.

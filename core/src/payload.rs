@@ -34,6 +34,7 @@ pub enum Encoding {
 }
 
 /// The name of stored content: its BLAKE3 hash.
+#[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentHash(pub [u8; 32]);
 
@@ -100,6 +101,7 @@ impl ByteSource for FileSource {
 
 /// Bytes that this process has in memory or can read.
 #[derive(Clone)]
+#[doc(hidden)]
 pub enum Content {
     /// In memory.
     Memory(Bytes),
@@ -424,6 +426,7 @@ impl PartialEq for Payload {
 }
 
 /// 16 bytes of a hash, by which two values are compared.
+#[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Digest(pub [u8; 16]);
 

@@ -5,13 +5,14 @@ mod forward;
 mod state;
 mod typed;
 
+pub use crate::journal::{OnDivergence, OnError};
 pub(crate) use forward::Forward;
 pub use state::{AgentState, Append, Merge, Reduce};
 use typed::is_of_stored_state;
 
 use crate::context::{AgentContext, Context};
 use crate::error::{Code, Error, Result};
-use crate::journal::{MachineConfig, OnDivergence, OnError, REPLAY_TIMEOUT};
+use crate::journal::{MachineConfig, REPLAY_TIMEOUT};
 use crate::model::ClaimedTask;
 use crate::payload::Payload;
 use crate::session::Session;
@@ -29,7 +30,32 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
 
-/// A durable agent: a plain async function over a context.
+/// A durable agent: a plain async function over a context. [`#[agent]`](macro@crate::agent) writes it for an async function;
+/// by hand it is
+///
+/// ```
+/// use flovyn_core::prelude::*;
+///
+/// struct Greeter {
+///     greeting: String,
+/// }
+///
+/// #[async_trait]
+/// impl AgentDefinition for Greeter {
+///     type State = ();
+///     type Input = String;
+///     type Output = String;
+///
+///     fn kind(&self) -> &str {
+///         "greeter"
+///     }
+///
+///     async fn execute(&self, ctx: &dyn AgentContext, name: String) -> Result<String> {
+///         ctx.append_entry("user", &name)?;
+///         Ok(format!("{}, {name}", self.greeting))
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait AgentDefinition: Send + Sync + 'static {
     /// The state that checkpoints save; `()` declares an agent without state.
@@ -71,6 +97,38 @@ pub trait AgentDefinition: Send + Sync + 'static {
         REPLAY_TIMEOUT
     }
 
+    /// What it does, for people and models.
+    fn description(&self) -> Option<&str> {
+        None
+    }
+
+    /// Words to find it by.
+    fn tags(&self) -> &[&str] {
+        &[]
+    }
+
+    /// How long a run may take from its start, unless the start says otherwise. It counts for runs that are started by the
+    /// definition: by `FlovynClient::start` and by an `AgentRunner`.
+    fn timeout(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether its awaits end with `Cancelled` when the run is asked to stop. If not, only
+    /// [`check_cancellation`](AgentContext::check_cancellation) tells of the request.
+    fn cancellable(&self) -> bool {
+        true
+    }
+
+    /// The JSON Schema of its argument.
+    fn input_schema(&self) -> Option<Value> {
+        None
+    }
+
+    /// The JSON Schema of its result.
+    fn output_schema(&self) -> Option<Value> {
+        None
+    }
+
     /// Makes the present state of one that was stored as another type. It is called with a stored state that cannot be read
     /// as [`State`](Self::State), before the agent is entered. If it fails, the run pauses with `WrongStateType`, and goes on
     /// when it is resumed with code that can read the state.
@@ -99,6 +157,7 @@ impl<A: AgentDefinition> AnyAgent for A {
             on_divergence: self.on_divergence(),
             on_error: self.on_error(),
             replay_timeout: self.replay_timeout(),
+            not_cancellable: !self.cancellable(),
             ..MachineConfig::default()
         }
     }

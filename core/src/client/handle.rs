@@ -17,6 +17,8 @@ use crate::storage::Storage;
 use crate::storage::stored::fetch;
 use crate::streaming::Chunks;
 use crate::view::RunMachine;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +34,15 @@ pub enum Outcome {
     Cancelled(Option<Payload>),
 }
 
+/// Where a run stands that goes on no further by itself.
+#[derive(Debug, Clone)]
+pub enum Halted {
+    /// It has ended.
+    Ended(Outcome),
+    /// It, or whoever has its work, waits for a signal or a decision, or is paused.
+    Waits(Box<Execution>),
+}
+
 /// The conversation of a run at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
@@ -43,6 +54,29 @@ pub struct Snapshot {
 }
 
 /// The handle of a run. Clones are handles of the same run.
+///
+/// ```
+/// use flovyn_core::prelude::*;
+///
+/// #[agent]
+/// async fn asking(ctx: Context) -> Result<u32> {
+///     ctx.wait_for_signal("number")?.await
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// # let flovyn = FlovynClient::builder().url("memory:").agent(Asking).build().await?;
+/// # flovyn.worker().await?;
+/// let handle = flovyn.start(&Asking, &(), StartOptions::default()).await?;
+/// match handle.halted().await? {
+///     Halted::Waits(run) => assert_eq!(run.wait.map(|wait| wait.signals), Some(vec!["number".to_owned()])),
+///     Halted::Ended(outcome) => panic!("nobody has sent a number, and yet it ended: {outcome:?}"),
+/// }
+/// handle.send("number", &7).await?;
+/// assert_eq!(handle.result_as::<u32>(Some(Duration::from_secs(10))).await?, 7);
+/// # flovyn.close().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Handle {
     storage: Arc<dyn Storage>,
@@ -173,8 +207,15 @@ impl Handle {
         Ok(run)
     }
 
-    /// Waits until the run ends or cannot go on by itself: it, or whoever has its work, is WAITING for a signal or a
-    /// decision, or PAUSED.
+    /// Waits until the run ends or cannot go on by itself.
+    pub async fn halted(&self) -> Result<Halted> {
+        Ok(match self.outcome_or_wait().await? {
+            Ok(outcome) => Halted::Ended(outcome),
+            Err(execution) => Halted::Waits(execution),
+        })
+    }
+
+    /// As [`halted`](Self::halted): the inner error is the run that waits.
     pub async fn outcome_or_wait(&self) -> Result<Result<Outcome, Box<Execution>>> {
         let watch = |run| self.storage.hints().watch(self.org, run);
         let (mut own, mut held) = (watch(self.id), (self.id, watch(self.id)));
@@ -206,7 +247,13 @@ impl Handle {
         }
     }
 
-    /// As [`outcome`](Self::outcome), but a run without a result is an error: `AgentFailed` or `AgentCancelled`.
+    /// As [`result`](Self::result), read as a `T`.
+    pub async fn result_as<T: DeserializeOwned>(&self, timeout: Option<Duration>) -> Result<T> {
+        self.result(timeout).await?.parse()
+    }
+
+    /// As [`outcome`](Self::outcome), but a run without a result is an error: `AgentFailed`, with the type of the error that
+    /// left the agent as [`Error::error_type`], or `AgentCancelled`.
     pub async fn result(&self, timeout: Option<Duration>) -> Result<Payload> {
         match self.outcome(timeout).await? {
             Outcome::Completed(output) => Ok(output),
@@ -290,6 +337,12 @@ impl Handle {
     /// after the cursor of one of its events, and ends when the run has ended and all is told of those below that have.
     pub fn stream_family(&self, after: Option<&str>) -> FamilyWatching {
         FamilyWatching::new(self.storage.clone(), self.chunks.clone(), self.org, self.id, after.unwrap_or_default())
+    }
+
+    /// Sends a signal with a serialisable value, to be seen by the run's next step. It is durable when this returns. See
+    /// [`signal`](Self::signal) for one that may be sent again without being there twice.
+    pub async fn send<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Result<SignalStored> {
+        self.signal(name, Payload::of(value)?, Delivery::default(), None).await
     }
 
     /// Sends a signal. It is durable when this returns. A repeated idempotency key gets the answer of the first send.

@@ -14,7 +14,7 @@ mod watch;
 pub use crate::model::{FamilyEvent, StreamEvent};
 pub use family::FamilyWatching;
 pub use following::Following;
-pub use handle::{Handle, Outcome, Snapshot};
+pub use handle::{Halted, Handle, Outcome, Snapshot};
 pub use sse::{durable_event, event_kind, is_of_task, server_sent, server_sent_of_family};
 pub use tree::{Tree, with_roll_ups};
 pub use watch::Watching;

@@ -1,7 +1,7 @@
 //! The typed methods of the context, written on top of its methods that take payloads.
 
 use super::combine::mapped;
-use super::{AgentContext, Child, ChildNews, Context, Message, Step, StepOptions, TaskCall};
+use super::{AgentContext, Child, ChildNews, Context, InlineStep, Message, Step, StepOptions, TaskCall, TaskStep};
 use crate::error::{Code, Error, Result};
 use crate::id::{EntryId, ExecutionId};
 use crate::journal::{ChildCall, ChildOptions, Completion, OnceBegin, Outcome};
@@ -86,6 +86,19 @@ pub(crate) fn error_of(failure: &Failure) -> Error {
     }
 }
 
+fn named_call(kind: &str, input: Payload) -> TaskCall {
+    TaskCall { kind: kind.to_owned(), input, options: None, queue: None, key: None }
+}
+
+impl Context {
+    /// The call of a task by its definition, which this process learns of, if it may, so that it can do it.
+    fn typed_call<T: TaskDefinition>(&self, task: &T, input: Payload) -> TaskCall {
+        self.shared().tasks.learn(task);
+        let queue = task.queue().map(str::to_owned);
+        TaskCall { options: Some(task.options()), queue, ..named_call(task.kind(), input) }
+    }
+}
+
 /// Typed calls on any context.
 pub trait AgentContextExt: AgentContext {
     /// Appends an entry of a role with a serialisable content.
@@ -100,23 +113,81 @@ pub trait AgentContextExt: AgentContext {
         })
     }
 
-    /// Schedules a registered task with the options of its definition.
+    /// Calls a task: await it for the result, or set first how it is to be done.
+    ///
+    /// ```
+    /// # use flovyn_core::prelude::*;
+    /// # #[task]
+    /// # async fn fetch(url: String) -> Result<String> {
+    /// #     Ok(url)
+    /// # }
+    /// # #[agent]
+    /// # async fn reader(ctx: Context, url: String) -> Result<String> {
+    /// let page = ctx.task(&Fetch, url).retries(3).timeout(Duration::from_secs(30)).await?;
+    /// # Ok(page)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let agents = AgentBuilder::new().storage("memory:").build().await?;
+    /// # assert_eq!(agents.execute(Reader, "a".into()).await?, "a");
+    /// # agents.close().await
+    /// # }
+    /// ```
+    ///
+    /// A task of [`#[task]`](macro@crate::task) is registered with the worker of this agent by its first call.
+    fn task<T: TaskDefinition>(&self, task: &T, input: T::Input) -> TaskStep<T::Output> {
+        let context = self.owned();
+        let call = Payload::of(&input).map(|input| context.typed_call(task, input));
+        TaskStep::new(context, call)
+    }
+
+    /// As [`task`](Self::task), by the name of a task that may be written in another language.
+    fn task_named<O>(&self, kind: &str, input: &(impl Serialize + ?Sized)) -> TaskStep<O> {
+        TaskStep::new(self.owned(), Payload::of(input).map(|input| named_call(kind, input)))
+    }
+
+    /// Runs work of the agent's own as a durable step of this name. It may borrow from the agent, may be tried again and
+    /// limited in time, and is never done again once its result is recorded:
+    ///
+    /// ```
+    /// # use flovyn_core::prelude::*;
+    /// # #[agent]
+    /// # async fn writer(ctx: Context, words: Vec<String>) -> Result<String> {
+    /// let text = ctx.inline("join", || async { Ok(words.join(" ")) }).retries(2).timeout(Duration::from_secs(5)).await?;
+    /// # Ok(text)
+    /// # }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let agents = AgentBuilder::new().storage("memory:").build().await?;
+    /// # assert_eq!(agents.execute(Writer, vec!["two".into(), "words".into()]).await?, "two words");
+    /// # agents.close().await
+    /// # }
+    /// ```
+    ///
+    /// `work` makes the future of each try, which is polled as a part of the agent's future; what blocks a thread belongs
+    /// into a task.
+    fn inline<'a, O, W, F>(&self, name: &str, mut work: W) -> InlineStep<'a, O>
+    where
+        O: Serialize + DeserializeOwned + 'a,
+        W: FnMut() -> F + Send + 'a,
+        F: Future<Output = Result<O>> + Send + 'a,
+    {
+        InlineStep::new(self.owned(), name, move || {
+            let one = work();
+            Box::pin(async move { Payload::of(&one.await?) })
+        })
+    }
+
+    /// Schedules a task with the options of its definition. It takes its slot at once; see [`task`](Self::task) for a call
+    /// with other options.
     fn schedule_task<T: TaskDefinition>(&self, task: &T, input: &T::Input) -> Result<StepOf<T::Output>> {
-        let call = TaskCall {
-            kind: task.kind().to_owned(),
-            input: Payload::of(input)?,
-            options: Some(task.options()),
-            queue: None,
-            key: None,
-        };
+        let call = self.owned().typed_call(task, Payload::of(input)?);
         self.schedule_raw(call).map(StepOf::new)
     }
 
     /// Schedules a task by name.
     fn schedule<O: DeserializeOwned>(&self, kind: &str, input: &(impl Serialize + ?Sized)) -> Result<StepOf<O>> {
-        let call =
-            TaskCall { kind: kind.to_owned(), input: Payload::of(input)?, options: None, queue: None, key: None };
-        self.schedule_raw(call).map(StepOf::new)
+        self.schedule_raw(named_call(kind, Payload::of(input)?)).map(StepOf::new)
     }
 
     /// Starts a run of another agent as a child of this one, on this run's queue. It is born with the next commit, once,
@@ -216,7 +287,8 @@ pub trait AgentContextExt: AgentContext {
         self.send_raw(MessageBody::Stop { child: child.into(), how }).map(StepOf::new)
     }
 
-    /// Runs a future once as a durable step of this name.
+    /// Runs a future once as a durable step of this name. It runs on the runtime, beside the agent, so it owns what it uses;
+    /// see [`inline`](Self::inline) for one that borrows, and that may be tried again.
     fn run<O, F>(&self, name: &str, work: F) -> Result<StepOf<O>>
     where
         O: Serialize + DeserializeOwned + Send + 'static,

@@ -2,17 +2,21 @@
 //!
 //! [`AgentContext`] is object-safe and speaks in payloads; [`AgentContextExt`] adds the types.
 
+mod call;
 mod child;
 mod combine;
 mod driven;
 mod ext;
+mod inline;
 mod step;
 
+pub use call::TaskStep;
 pub use child::{Child, ChildNews};
 pub use combine::Selected;
 pub(crate) use driven::driven;
 pub use ext::{AgentContextExt, StepOf};
 pub(crate) use ext::{error_of, value_of};
+pub use inline::InlineStep;
 pub use step::Step;
 
 use crate::clock::Timestamp;
@@ -29,6 +33,7 @@ use crate::task::TaskFuture;
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
@@ -166,6 +171,43 @@ pub trait AgentContext: Send + Sync {
     fn stream(&self, kind: ChunkKind, data: &str);
     /// A context that appends its messages to the thread of this name.
     fn thread(&self, name: &str) -> Context;
+    /// The same context as a value of its own, which a spawned task, a struct or a `'static` future may hold.
+    ///
+    /// ```
+    /// use flovyn_core::prelude::*;
+    ///
+    /// #[task]
+    /// async fn square(number: u64) -> Result<u64> {
+    ///     Ok(number * number)
+    /// }
+    ///
+    /// #[agent]
+    /// async fn squares(ctx: Context, numbers: Vec<u64>) -> Result<u64> {
+    ///     let mut branches = tokio::task::JoinSet::new();
+    ///     for number in numbers {
+    ///         let ctx = ctx.owned();
+    ///         branches.spawn(async move { ctx.task(&Square, number).await });
+    ///     }
+    ///     let mut sum = 0;
+    ///     while let Some(ended) = branches.join_next().await {
+    ///         sum += ended??;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<()> {
+    /// # let agents = AgentBuilder::new().storage("memory:").build().await?;
+    /// # assert_eq!(agents.execute(Squares, vec![2, 3]).await?, 13);
+    /// # agents.close().await
+    /// # }
+    /// ```
+    ///
+    /// Branches of other tasks are waited for as anything outside of the context is: while a replay may still need one of
+    /// their calls, nothing is handed over past it. Once the run has ended or was put away, every call and every step of
+    /// such a branch ends with `Suspended`.
+    fn owned(&self) -> Context {
+        self.thread("")
+    }
 }
 
 /// Makes the future of each try of an inline step.
@@ -184,12 +226,25 @@ pub struct StepOptions {
     pub key: Option<String>,
 }
 
-/// The context of one activation, or a scope of it.
-#[derive(Clone)]
-pub struct Context {
+/// The context of one activation, or a scope of it. Clones are the same context.
+///
+/// `Context<Chat>` knows the type of the state that checkpoints save: its `state`, `checkpoint` and `update` take that type
+/// and no other. Functions under `#[agent]` get it so.
+pub struct Context<S = Untyped> {
     shared: Arc<Shared>,
     once: Option<Arc<str>>,
     thread: String,
+    state: PhantomData<fn() -> S>,
+}
+
+/// Stands for the state of a context that does not know its type.
+#[doc(hidden)]
+pub struct Untyped;
+
+impl<S> Clone for Context<S> {
+    fn clone(&self) -> Self {
+        self.with_state()
+    }
 }
 
 pub(crate) struct Shared {
@@ -200,6 +255,8 @@ pub(crate) struct Shared {
     pub driver: Waker,
     /// What the agent was declared with, for the check of what it saves.
     pub declared: OnceLock<Declared>,
+    /// The state that this activation has saved last.
+    pub saved: Mutex<Option<Payload>>,
 }
 
 type Check = Box<dyn Fn(&Payload) -> Result<()> + Send + Sync>;
@@ -246,8 +303,19 @@ impl Shared {
 
 impl Context {
     pub(crate) fn new(session: Arc<Session>, tasks: Arc<crate::task::TaskRegistry>, driver: Waker) -> Self {
-        let shared = Arc::new(Shared { session, tasks, slots: Mutex::default(), driver, declared: OnceLock::new() });
-        Self { shared, once: None, thread: String::new() }
+        let (slots, declared, saved) = (Mutex::default(), OnceLock::new(), Mutex::default());
+        let shared = Arc::new(Shared { session, tasks, slots, driver, declared, saved });
+        Self { shared, once: None, thread: String::new(), state: PhantomData }
+    }
+}
+
+impl<S> Context<S> {
+    /// The same context with the type of the state that its agent declares: a checkpoint with a value of another type is
+    /// refused in any case, by this one while it compiles. For definitions that are written by hand:
+    /// `ctx.owned().with_state::<Self::State>()`.
+    pub fn with_state<T>(&self) -> Context<T> {
+        let Self { shared, once, thread, .. } = self;
+        Context { shared: shared.clone(), once: once.clone(), thread: thread.clone(), state: PhantomData }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -261,11 +329,19 @@ impl Context {
     }
 
     fn step_for(&self, call: Call) -> Result<Step> {
-        self.call(call).map(|called| self.step_of(called.op).with_task(called.task))
+        self.call(call).map(|called| self.opened(called.op).with_task(called.task))
+    }
+
+    fn opened(&self, op: OpRef) -> Step {
+        Step::new(self.shared.clone(), op)
+    }
+
+    fn scope(&self, once: Option<Arc<str>>, thread: String) -> Context {
+        Context { shared: self.shared.clone(), once, thread, state: PhantomData }
     }
 }
 
-impl AgentContext for Context {
+impl<S: 'static> AgentContext for Context<S> {
     fn agent_execution_id(&self) -> ExecutionId {
         self.shared.session.execution_id()
     }
@@ -332,7 +408,7 @@ impl AgentContext for Context {
         if inline {
             self.shared.slots.lock().work.insert(called.op, Work::Task(call.input));
         }
-        Ok(self.step_of(called.op).with_task(called.task))
+        Ok(self.opened(called.op).with_task(called.task))
     }
 
     fn run_raw(&self, name: &str, work: TaskFuture) -> Result<Step> {
@@ -346,7 +422,7 @@ impl AgentContext for Context {
             aliases: Arc::default(),
         })?;
         self.shared.slots.lock().work.insert(called.op, Work::Local(work));
-        Ok(self.step_of(called.op).with_task(called.task))
+        Ok(self.opened(called.op).with_task(called.task))
     }
 
     fn run_again_raw(&self, name: &str, options: StepOptions, work: Tries) -> Result<Step> {
@@ -362,7 +438,7 @@ impl AgentContext for Context {
             aliases: Arc::default(),
         })?;
         self.shared.slots.lock().work.insert(called.op, Work::Again(work));
-        Ok(self.step_of(called.op).with_task(called.task))
+        Ok(self.opened(called.op).with_task(called.task))
     }
 
     fn wait_raw(&self, name: &str, timeout: Option<Duration>) -> Result<Step> {
@@ -382,7 +458,7 @@ impl AgentContext for Context {
     }
 
     fn enable_persistence(&self) -> Result<Step> {
-        Ok(self.step_of(self.shared.session.persist(self.once.as_ref())?))
+        Ok(self.opened(self.shared.session.persist(self.once.as_ref())?))
     }
 
     fn attach(&self, task: TaskId) -> Result<Step> {
@@ -393,7 +469,7 @@ impl AgentContext for Context {
         let shared = call.options.shared_context.take();
         call.options.shared_context = shared.map(|shared| shared.in_thread(&self.thread));
         let called = self.call(Call::Child(Box::new(call)))?;
-        Ok((called.child.unwrap_or_default(), self.step_of(called.op)))
+        Ok((called.child.unwrap_or_default(), self.opened(called.op)))
     }
 
     fn send_raw(&self, body: MessageBody) -> Result<Step> {
@@ -402,12 +478,13 @@ impl AgentContext for Context {
 
     fn request_raw(&self, name: &str, payload: Payload, timeout: Option<Duration>) -> Result<Step> {
         let op = self.shared.session.request(name, payload, timeout, self.once.as_ref())?;
-        Ok(self.step_of(op))
+        Ok(self.opened(op))
     }
 
     fn checkpoint_raw(&self, state: Payload) -> Result<Step> {
         self.shared.declared.get().map_or(Ok(()), |declared| (declared.check)(&state))?;
-        self.shared.session.checkpoint(state, "{}".into())?;
+        self.shared.session.checkpoint(state.clone(), "{}".into())?;
+        *self.shared.saved.lock() = Some(state);
         self.shared.ring_from_elsewhere();
         Ok(Step::checkpoint(self.shared.clone()))
     }
@@ -418,15 +495,15 @@ impl AgentContext for Context {
 
     fn once_end(&self, name: &str, digest: Digest, value: Payload) -> Result<Step> {
         let op = self.shared.session.once_end(&name.into(), digest, value)?;
-        Ok(self.step_of(op))
+        Ok(self.opened(op))
     }
 
     fn scoped(&self, once: &str) -> Context {
-        Context { shared: self.shared.clone(), once: Some(once.into()), thread: self.thread.clone() }
+        self.scope(Some(once.into()), self.thread.clone())
     }
 
     fn step_of(&self, op: OpRef) -> Step {
-        Step::new(self.shared.clone(), op)
+        self.opened(op)
     }
 
     fn has_signal(&self, name: &str) -> Result<bool> {
@@ -489,6 +566,10 @@ impl AgentContext for Context {
 
     fn thread(&self, name: &str) -> Context {
         self.shared.session.open_thread(name);
-        Context { shared: self.shared.clone(), once: self.once.clone(), thread: name.to_owned() }
+        self.scope(self.once.clone(), name.to_owned())
+    }
+
+    fn owned(&self) -> Context {
+        self.with_state()
     }
 }

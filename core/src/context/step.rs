@@ -27,6 +27,10 @@ impl Step {
         Self { shared, op: OpRef::CHECKPOINT, task: None, registered: true, done: false }
     }
 
+    pub(super) fn op(&self) -> OpRef {
+        self.op
+    }
+
     pub(super) fn with_task(mut self, task: Option<TaskId>) -> Self {
         self.task = task;
         self

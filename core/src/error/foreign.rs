@@ -10,6 +10,25 @@ impl Error {
     /// Makes an error of any other: of a library, a boxed one, one of `anyhow`, or a text. What a task or an agent returns of
     /// it fails as the engine's own errors do; [`error_type`](Self::error_type) is the name of its type, and the message has
     /// those of its causes. An [`Error`] stays as it is.
+    ///
+    /// ```
+    /// use flovyn_core::prelude::*;
+    ///
+    /// #[derive(Debug)]
+    /// struct OutOfStock(u32);
+    ///
+    /// impl std::fmt::Display for OutOfStock {
+    ///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    ///         write!(f, "only {} left", self.0)
+    ///     }
+    /// }
+    ///
+    /// impl std::error::Error for OutOfStock {}
+    ///
+    /// let error = Error::other(OutOfStock(2));
+    /// assert_eq!((error.error_type(), error.message()), ("OutOfStock", "only 2 left"));
+    /// assert_eq!(Error::other("the shop is closed").message(), "the shop is closed");
+    /// ```
     pub fn other<E: Into<Boxed> + 'static>(error: E) -> Self {
         let mut given = Some(error);
         let any: &mut dyn Any = &mut given;
@@ -49,6 +68,14 @@ impl Error {
     }
 
     /// Makes the error of a task final: it is not tried again, whatever its retry policy says.
+    ///
+    /// ```
+    /// # use flovyn_core::prelude::*;
+    /// #[task(retries = 5)]
+    /// async fn number(text: String) -> Result<u64> {
+    ///     text.parse().terminal()
+    /// }
+    /// ```
     #[must_use]
     pub fn terminal(self) -> Self {
         self.coded(Code::NonRetryable)
@@ -70,6 +97,20 @@ impl Error {
 }
 
 /// Says of the error of a result whether a task that returns it is tried again.
+///
+/// ```
+/// use flovyn_core::prelude::*;
+///
+/// #[task(retries = 5)]
+/// async fn settings(path: String) -> Result<serde_json::Value> {
+///     let text = std::fs::read_to_string(path)?; // may be there a moment later
+///     serde_json::from_str(&text).terminal() // what is no JSON stays so
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// assert_eq!(settings("Cargo.toml".into()).await.unwrap_err().code(), Code::NonRetryable);
+/// # }
+/// ```
 pub trait ResultExt<T> {
     /// Makes the error final, as [`Error::terminal`].
     fn terminal(self) -> Result<T>;

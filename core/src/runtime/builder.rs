@@ -186,8 +186,9 @@ impl AgentRunner {
         &self,
         agent: A,
         input: &A::Input,
-        options: StartOptions,
+        mut options: StartOptions,
     ) -> Result<A::Output> {
+        options.limits.timeout = options.limits.timeout.or(agent.timeout());
         let queue = options.queue.clone().unwrap_or_else(|| "default".into());
         let handle = self.client().start(agent.kind(), Payload::of(input)?, options).await?;
         if handle.status().await?.is_terminal() {

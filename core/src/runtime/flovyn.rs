@@ -101,6 +101,26 @@ impl FlovynClientBuilder {
 }
 
 /// A backend with the agents and tasks this process serves. Clones share them.
+///
+/// ```
+/// use flovyn_core::prelude::*;
+///
+/// #[agent]
+/// async fn mailer(ctx: Context, subject: String) -> Result<String> {
+///     let answer: String = ctx.wait_for_signal("approval")?.await?;
+///     Ok(format!("{subject}: {answer}"))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// let flovyn = FlovynClient::builder().url("memory:").agent(Mailer).build().await?; // or "sqlite:agents.db", "http://…"
+/// flovyn.worker().await?;
+/// let handle = flovyn.start(&Mailer, &"the build".into(), StartOptions::with_id("mail-1")).await?;
+/// handle.send("approval", "yes").await?; // may come before the agent waits for it
+/// assert_eq!(handle.result_as::<String>(None).await?, "the build: yes");
+/// flovyn.close().await
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct FlovynClient {
     runtime: Runtime,
@@ -133,6 +153,7 @@ impl FlovynClient {
         mut options: StartOptions,
     ) -> Result<Handle> {
         options.queue.get_or_insert_with(|| self.options.queue.clone());
+        options.limits.timeout = options.limits.timeout.or(agent.timeout());
         self.client.start(agent.kind(), Payload::of(input)?, options).await
     }
 

@@ -18,6 +18,12 @@ pub trait TaskExecutor: Send + Sync + 'static {
         TaskOptions::default()
     }
 
+    /// Whether a task that an agent calls by its definition is registered with this process on its first use, where the
+    /// definition allows it ([`TaskDefinition::on_use`]). Without that it goes to its queue.
+    fn registers_on_use(&self) -> bool {
+        true
+    }
+
     /// Runs one attempt. The engine has recorded that it begins, and records its result. [`TaskContext::task_id`]
     /// serves as idempotency key.
     async fn execute(&self, ctx: &TaskContext, kind: &str, input: Payload) -> Result<Payload>;
@@ -79,6 +85,10 @@ pub struct QueueTaskExecutor;
 impl TaskExecutor for QueueTaskExecutor {
     fn kinds(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn registers_on_use(&self) -> bool {
+        false
     }
 
     async fn execute(&self, _ctx: &TaskContext, kind: &str, _input: Payload) -> Result<Payload> {

@@ -17,13 +17,38 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The work of an attempt.
+#[doc(hidden)]
 pub type TaskFuture = BoxFuture<'static, Result<Payload>>;
 
-/// A unit of side-effecting work.
+/// A unit of side-effecting work. [`#[task]`](macro@crate::task) writes it for an async function; by hand it is
+///
+/// ```
+/// use flovyn_core::prelude::*;
+///
+/// struct Fetch {
+///     base: String,
+/// }
+///
+/// #[async_trait]
+/// impl TaskDefinition for Fetch {
+///     type Input = String;
+///     type Output = String;
+///
+///     fn kind(&self) -> &str {
+///         "fetch"
+///     }
+///
+///     async fn execute(&self, _ctx: &TaskContext, path: String) -> Result<String> {
+///         Ok(format!("{}/{path}", self.base))
+///     }
+/// }
+/// ```
 #[async_trait]
 pub trait TaskDefinition: Send + Sync + 'static {
     /// The argument.
@@ -44,6 +69,35 @@ pub trait TaskDefinition: Send + Sync + 'static {
         TaskOptions::default()
     }
 
+    /// The queue whose workers do it, where that is not the process that runs the agent.
+    fn queue(&self) -> Option<&str> {
+        None
+    }
+
+    /// What it does, for people and models.
+    fn description(&self) -> Option<&str> {
+        None
+    }
+
+    /// The JSON Schema of its argument.
+    fn input_schema(&self) -> Option<Value> {
+        None
+    }
+
+    /// The JSON Schema of its result.
+    fn output_schema(&self) -> Option<Value> {
+        None
+    }
+
+    /// Another value of it, so that a call in an agent registers it with the worker that runs the agent. A definition
+    /// without fields, such as one of `#[task]`, has one; others are registered by hand.
+    fn on_use(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// Does the work. An error of code `NonRetryable` is final at once.
     async fn execute(&self, ctx: &TaskContext, input: Self::Input) -> Result<Self::Output>;
 
@@ -54,7 +108,20 @@ pub trait TaskDefinition: Send + Sync + 'static {
     }
 }
 
-/// What a running attempt may use.
+/// What a running attempt may use. A function under [`#[task]`](macro@crate::task) gets it as its first argument if it asks.
+///
+/// ```
+/// use flovyn_core::prelude::*;
+///
+/// #[task(retries = 2)]
+/// async fn charge(ctx: TaskContext, cents: u64) -> Result<String> {
+///     ctx.report_progress(0.5, "asking the bank");
+///     if ctx.attempt() == 1 {
+///         return Err(Error::other("the bank did not answer"));
+///     }
+///     Ok(format!("{cents} under {}", ctx.task_id())) // the same id in every attempt: the bank's idempotency key
+/// }
+/// ```
 #[derive(Clone)]
 pub struct TaskContext {
     id: TaskId,
@@ -208,12 +275,15 @@ pub(crate) fn failed(error: &Error) -> AttemptResult {
 
 /// The tasks a process can run, by kind.
 #[derive(Default)]
+#[doc(hidden)]
 pub struct TaskRegistry {
     known: RwLock<HashMap<String, Arc<dyn AnyTask>>>,
     /// The names that a kind had before. Kinds without such names are not in the map.
     aliases: RwLock<HashMap<String, Arc<[Arc<str>]>>>,
     /// Queues and kinds of calls that were left to whoever polls the queue.
     left: RwLock<HashSet<(String, String)>>,
+    /// Tasks go to their queues unless they were registered before.
+    fixed: AtomicBool,
 }
 
 impl TaskRegistry {
@@ -230,6 +300,17 @@ impl TaskRegistry {
         self.add_any(kind, task)
     }
 
+    /// Adds a task that an agent calls, unless one of its kind is there or the executor takes none in this way.
+    pub(crate) fn learn<T: TaskDefinition>(&self, task: &T) {
+        if self.fixed.load(Ordering::Relaxed) || self.known.read().contains_key(task.kind()) {
+            return;
+        }
+        if let Some(task) = task.on_use() {
+            // Somebody else may have been quicker with the same one.
+            let _ = self.add(task);
+        }
+    }
+
     /// Notes that a call of a kind was left to whoever polls a queue. True for the first time.
     pub(crate) fn leaves(&self, kind: &str, queue: &str) -> bool {
         let call = (queue.to_owned(), kind.to_owned());
@@ -238,6 +319,7 @@ impl TaskRegistry {
 
     /// Adds the tasks that an executor runs.
     pub fn add_executor(&self, executor: &Arc<dyn TaskExecutor>) -> Result<()> {
+        self.fixed.fetch_or(!executor.registers_on_use(), Ordering::Relaxed);
         executor.kinds().into_iter().try_for_each(|kind| {
             let task = executor::Executed::new(executor.clone(), &kind);
             self.add_any(kind, Arc::new(task))

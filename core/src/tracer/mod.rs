@@ -50,6 +50,7 @@ impl<T: AgentTracer + ?Sized> AgentTracer for Arc<T> {
 }
 
 /// The tracer of a worker, if it has one. Clones share it.
+#[doc(hidden)]
 #[derive(Clone, Default)]
 pub struct Tracer(Option<Arc<dyn AgentTracer>>);
 
