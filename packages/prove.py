@@ -128,7 +128,7 @@ def crates(folder: Path) -> None:
     # The workspace's own profiles, features and compiler: what others have written is not built again.
     profiles = re.findall(r"^\[profile\.dev.*?(?=^\[|\Z)", (REPOSITORY / "Cargo.toml").read_text(), re.M | re.S)
     (folder / "Cargo.toml").write_text(
-        '[package]\nname = "hello"\nedition = "2024"\n\n[dependencies]\nasync-trait = "0.1"\n'
+        '[package]\nname = "hello"\nedition = "2024"\n\n[dependencies]\n'
         f'flovyn-cli = {{ version = "{version()}", features = ["as-tested"] }}\nflovyn-core = "{version()}"\n'
         'tokio = { version = "1", features = ["macros", "rt-multi-thread"] }\n\n'
         f"[workspace]\n\n[patch.crates-io]\n{patches}\n{''.join(profiles)}"

@@ -60,19 +60,16 @@ fn host(made: Result<NativeHost>) -> NativeHost {
 
 #[tokio::test(start_paused = true)]
 async fn hello_holds() {
-    use hello::{Greet, Hello};
-    let served = || host(NativeHost::default().agent(Hello).and_then(|host| host.task(Greet)));
+    use hello::Hello;
+    let served = || host(NativeHost::default().agent(Hello));
     let (greeting, observed) = holds::<String>(Harness::new("hello", input("world"), served)).await;
     assert_eq!((greeting.as_str(), observed.entries.len()), ("Hello, world!", 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn tools_with_retries_hold() {
-    use tools::{Flaky, Hopeless, Slow, Toolbox};
-    let served = || {
-        let agent = NativeHost::default().agent(Toolbox);
-        host(agent.and_then(|host| host.task(Flaky)?.task(Slow)?.task(Hopeless)))
-    };
+    use tools::Toolbox;
+    let served = || host(NativeHost::default().agent(Toolbox));
     let harness = Harness::new("toolbox", input(()), served).concurrent().by_attempt();
     let ((squares, errors), _) = holds::<(Vec<u64>, Vec<String>)>(harness).await;
     assert_eq!((squares, errors.len()), (vec![0, 1, 4], 2));
@@ -80,9 +77,9 @@ async fn tools_with_retries_hold() {
 
 #[tokio::test(start_paused = true)]
 async fn human_approval_holds() {
-    use approval::{Mailer, Send};
+    use approval::Mailer;
     for (word, expected) in [("yes", "sent: Dear all, it is green."), ("no", "not sent")] {
-        let served = || host(NativeHost::default().agent(Mailer).and_then(|host| host.task(Send)));
+        let served = || host(NativeHost::default().agent(Mailer));
         let harness = Harness::new("mailer", input("it is green"), served)
             .outside(move |handle| async move { answer(&handle, "approval", word).await });
         assert_eq!(holds::<String>(harness).await.0, expected);
@@ -91,16 +88,16 @@ async fn human_approval_holds() {
 
 #[tokio::test(start_paused = true)]
 async fn streaming_holds() {
-    use streaming::{Say, Speaker, WORDS};
-    let served = || host(NativeHost::default().agent(Speaker).and_then(|host| host.task(Say)));
+    use streaming::{Speaker, WORDS};
+    let served = || host(NativeHost::default().agent(Speaker));
     let (said, observed) = holds::<String>(Harness::new("speaker", input(()), served)).await;
     assert_eq!((said.as_str(), observed.entries.len()), (WORDS, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn branching_conversation_holds() {
-    use branching::{Answer, Chat};
-    let served = || host(NativeHost::default().agent(Chat).and_then(|host| host.task(Answer)));
+    use branching::Chat;
+    let served = || host(NativeHost::default().agent(Chat));
     let harness = Harness::new("chat", input(2), served).outside(|handle| async move {
         answer(&handle, "userMessage", "trees").await;
         answer(&handle, "userMessage", "oaks").await;
@@ -111,18 +108,18 @@ async fn branching_conversation_holds() {
 
 #[tokio::test(start_paused = true)]
 async fn crash_and_resume_holds() {
-    use crash::{Count, Counter};
+    use crash::Counter;
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("count.log").display().to_string();
-    let served = || host(NativeHost::default().agent(Counter).and_then(|host| host.task(Count)));
+    let served = || host(NativeHost::default().agent(Counter));
     let (total, _) = holds::<u32>(Harness::new("counter", input(&log), served)).await;
     assert_eq!(total, (0..20).sum::<u32>());
 }
 
 #[tokio::test(start_paused = true)]
 async fn three_languages_hold() {
-    use relay::{Relay, Step};
-    let served = || host(NativeHost::default().agent(Relay).and_then(|host| host.task(Step)));
+    use relay::Relay;
+    let served = || host(NativeHost::default().agent(Relay));
     let (ran, _) = holds::<Vec<(u32, String)>>(Harness::new("relay", input(2), served)).await;
     assert_eq!(ran, [(0, "Rust".to_owned()), (1, "Rust".to_owned())]);
 }

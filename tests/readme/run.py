@@ -1,10 +1,12 @@
-"""Runs the programs of the README as they stand there, in Python and in TypeScript: each is killed while it waits.
+"""Runs the programs of the README as they stand there, in Python, TypeScript and Rust: each is killed while it waits.
 
-A program is the first block of its language; the command that answers it is the README's too. Needs the packages built.
+A program is the first block of its language; the command that answers it is the README's too. Needs the packages built,
+and cargo: the program in Rust is one of the crate of these tests.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -16,6 +18,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NODE = REPOSITORY / "bindings-node"
+QUICKSTART = Path(__file__).with_name("quickstart.rs")
+# What the tests of Rust are built with, so that nothing is built a second time. With a test come its crate's programs.
+FEATURES = "--workspace --exclude flovyn-python --exclude flovyn-node --features flovyn-core/testing"
 PATIENCE_S = 30.0
 EXPECTED = "three pages about otters"
 TRANSPILE = (
@@ -51,6 +56,17 @@ def typescript(readme: str, _: Path) -> list[str]:
     return ["node", str(program)]
 
 
+def rust(readme: str, _: Path) -> list[str]:
+    """Look that the program in Rust is the README's, build it, and return how it is run."""
+    _, program = QUICKSTART.read_text(encoding="utf-8").split("\n\n", 1)
+    if block(readme, "rust\n") != program:
+        raise SystemExit(f"the README's program in Rust is not that of {QUICKSTART.relative_to(REPOSITORY)}")
+    build = ["cargo", "test", "--quiet", "--no-run", *FEATURES.split(), "--test", "tidy"]
+    subprocess.run(build, cwd=REPOSITORY, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+    return [str(target / "debug" / "quickstart")]
+
+
 def waits(answer: list[str], folder: Path) -> bool:
     """Tell whether the run waits for its approval."""
     shown = subprocess.run(
@@ -75,11 +91,11 @@ def prove(command: list[str], answer: list[str], folder: Path) -> None:
 
 
 def main() -> None:
-    """Prove both."""
+    """Prove all three."""
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     words = shlex.split(block(readme, "\nflovyn runs signal"))
     answer = [str(Path(sys.executable).with_name("flovyn")), "runs", "signal", *words]
-    for language in (python, typescript):
+    for language in (python, typescript, rust):
         with tempfile.TemporaryDirectory(prefix="flovyn-readme-") as name:
             folder = Path(name)
             prove(language(readme, folder), answer, folder)

@@ -4,68 +4,36 @@
 //! cargo run -p flovyn-examples --bin approval -- answer yes [DATABASE]
 //! cargo run -p flovyn-examples --bin approval -- both [DATABASE]        shows the two, each in a process of its own
 
-use async_trait::async_trait;
-use flovyn_core::agent::AgentDefinition;
-use flovyn_core::client::{Outcome, StartOptions};
-use flovyn_core::context::{AgentContext, AgentContextExt};
-use flovyn_core::model::{Delivery, SideEffects, Status, TaskOptions};
-use flovyn_core::runtime::{FlovynClient, Runtime};
-use flovyn_core::task::{TaskContext, TaskDefinition};
-use flovyn_core::{Payload, Result};
+use flovyn_core::model::{Delivery, Status};
+use flovyn_core::prelude::*;
+use flovyn_core::runtime::Runtime;
 use std::process::Command;
 
 /// A mail must not go out twice, whatever happens.
-pub struct Send;
-
-#[async_trait]
-impl TaskDefinition for Send {
-    type Input = String;
-    type Output = String;
-
-    fn kind(&self) -> &str {
-        "send"
-    }
-
-    fn options(&self) -> TaskOptions {
-        TaskOptions { side_effects: SideEffects::AtMostOnce, ..TaskOptions::default() }
-    }
-
-    async fn execute(&self, _ctx: &TaskContext, text: String) -> Result<String> {
-        Ok(format!("sent: {text}"))
-    }
+#[task(name = "send", at_most_once)]
+pub async fn send_mail(text: String) -> Result<String> {
+    Ok(format!("sent: {text}"))
 }
 
 /// Drafts, asks, and sends only what was approved.
-pub struct Mailer;
-
-#[async_trait]
-impl AgentDefinition for Mailer {
-    type State = ();
-    type Input = String;
-    type Output = String;
-
-    fn kind(&self) -> &str {
-        "mailer"
-    }
-
-    async fn execute(&self, ctx: &dyn AgentContext, subject: String) -> Result<String> {
-        let draft = ctx.run("draft", async move { Ok(format!("Dear all, {subject}.")) })?.await?;
-        ctx.append_entry("assistant", &draft)?;
-        let answer: String = ctx.wait_for_signal("approval")?.await?;
-        ctx.append_entry("user", &answer)?;
-        if answer == "yes" { ctx.schedule_task(&Send, &draft)?.await } else { Ok("not sent".into()) }
-    }
+#[agent]
+pub async fn mailer(ctx: Context, subject: String) -> Result<String> {
+    let draft = ctx.inline("draft", || async { Ok(format!("Dear all, {subject}.")) }).await?;
+    ctx.append_entry("assistant", &draft)?;
+    let answer: String = ctx.wait_for_signal("approval")?.await?;
+    ctx.append_entry("user", &answer)?;
+    if answer == "yes" { ctx.task(&SendMail, draft).await } else { Ok("not sent".into()) }
 }
 
 /// Runs the agent until it ends or waits for a person.
 async fn ask(url: &str) -> Result<()> {
-    let flovyn = FlovynClient::builder().url(url).agent(Mailer).task(Send).build().await?;
+    let flovyn = FlovynClient::builder().url(url).agent(Mailer).build().await?;
     flovyn.worker().await?;
     let handle = flovyn.start(&Mailer, &"the build is green".into(), StartOptions::with_id("mail-1")).await?;
-    match handle.outcome_or_wait().await? {
-        Ok(Outcome::Completed(output)) => println!("{}", output.parse::<String>()?),
-        Ok(ended) => panic!("the agent should not end so: {ended:?}"),
-        Err(_) => println!("waiting for approval; run again after the answer"),
+    match handle.halted().await? {
+        Halted::Ended(Outcome::Completed(output)) => println!("{}", output.parse::<String>()?),
+        Halted::Ended(ended) => panic!("the agent should not end so: {ended:?}"),
+        Halted::Waits(_) => println!("waiting for approval; run again after the answer"),
     }
     flovyn.close().await
 }

@@ -2,65 +2,36 @@
 //!
 //! cargo run -p flovyn-examples --bin streaming -- [DATABASE]
 
-use async_trait::async_trait;
-use flovyn_core::Result;
-use flovyn_core::agent::AgentDefinition;
-use flovyn_core::client::{StartOptions, StreamEvent};
-use flovyn_core::context::{AgentContext, AgentContextExt};
+use flovyn_core::client::StreamEvent;
 use flovyn_core::model::{ChunkKind, EventKind};
-use flovyn_core::runtime::FlovynClient;
-use flovyn_core::task::{TaskContext, TaskDefinition};
+use flovyn_core::prelude::*;
 use std::io::Write;
-use std::time::Duration;
 
 /// What is said.
 pub const WORDS: &str = "durable agents survive kill -9";
 
 /// Stands for a model: one word at a time.
-pub struct Say;
-
-#[async_trait]
-impl TaskDefinition for Say {
-    type Input = String;
-    type Output = String;
-
-    fn kind(&self) -> &str {
-        "say"
+#[task]
+pub async fn say(ctx: TaskContext, text: String) -> Result<String> {
+    for word in text.split_inclusive(' ') {
+        ctx.stream_token(word);
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
-
-    async fn execute(&self, ctx: &TaskContext, text: String) -> Result<String> {
-        for word in text.split_inclusive(' ') {
-            ctx.stream_token(word);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(text)
-    }
+    Ok(text)
 }
 
 /// Says it, then keeps it as an entry.
-pub struct Speaker;
-
-#[async_trait]
-impl AgentDefinition for Speaker {
-    type State = ();
-    type Input = ();
-    type Output = String;
-
-    fn kind(&self) -> &str {
-        "speaker"
-    }
-
-    async fn execute(&self, ctx: &dyn AgentContext, (): ()) -> Result<String> {
-        let text = ctx.schedule_task(&Say, &WORDS.to_owned())?.await?;
-        ctx.append_entry("assistant", &text)?;
-        Ok(text)
-    }
+#[agent]
+pub async fn speaker(ctx: Context) -> Result<String> {
+    let text = ctx.task(&Say, WORDS.to_owned()).await?;
+    ctx.append_entry("assistant", &text)?;
+    Ok(text)
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let database = std::env::args().nth(1).unwrap_or_else(|| "streaming.db".into());
-    let flovyn = FlovynClient::builder().url(&format!("sqlite:{database}")).agent(Speaker).task(Say).build().await?;
+    let flovyn = FlovynClient::builder().url(&format!("sqlite:{database}")).agent(Speaker).build().await?;
     flovyn.worker().await?;
     let handle = flovyn.start(&Speaker, &(), StartOptions::with_id("speech-1")).await?;
     let (mut tokens, mut entries, mut last) = (String::new(), 0, None);
@@ -81,7 +52,7 @@ async fn main() -> Result<()> {
     assert_eq!(entries, 1);
     // Previews are for those who look on while the words are made: a run that ended before has none.
     assert!(tokens.is_empty() || tokens == WORDS, "{tokens:?}");
-    assert_eq!(handle.result(None).await?.parse::<String>()?, WORDS);
+    assert_eq!(handle.result_as::<String>(None).await?, WORDS);
     // Resuming after the last event: nothing comes twice, and the stream ends at once.
     assert_eq!(handle.stream(last).next().await?, None);
     flovyn.close().await

@@ -2,32 +2,13 @@
 //!
 //! cargo run -p flovyn-examples --bin branching -- [DATABASE]
 
-use async_trait::async_trait;
-use flovyn_core::agent::{AgentDefinition, AgentState, Reduce};
-use flovyn_core::client::{Handle, StartOptions};
-use flovyn_core::context::{AgentContext, AgentContextExt};
 use flovyn_core::model::{Delivery, ForkFrom, PageRequest};
-use flovyn_core::runtime::FlovynClient;
-use flovyn_core::task::{TaskContext, TaskDefinition};
-use flovyn_core::{Payload, Result};
-use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use flovyn_core::prelude::*;
 
 /// Stands for a model.
-pub struct Answer;
-
-#[async_trait]
-impl TaskDefinition for Answer {
-    type Input = String;
-    type Output = String;
-
-    fn kind(&self) -> &str {
-        "answer"
-    }
-
-    async fn execute(&self, _ctx: &TaskContext, question: String) -> Result<String> {
-        Ok(format!("About {question}: it depends."))
-    }
+#[task]
+pub async fn answer(question: String) -> Result<String> {
+    Ok(format!("About {question}: it depends."))
 }
 
 /// What a checkpoint saves. The conversation is not in it: it is a tree of its own.
@@ -39,30 +20,17 @@ pub struct Talk {
 }
 
 /// Answers so many questions, one segment each.
-pub struct Chat;
-
-#[async_trait]
-impl AgentDefinition for Chat {
-    type State = Talk;
-    type Input = u32;
-    type Output = Vec<String>;
-
-    fn kind(&self) -> &str {
-        "chat"
+#[agent]
+pub async fn chat(ctx: Context<Talk>, turns: u32) -> Result<Vec<String>> {
+    while ctx.state()?.turn < turns {
+        let question: String = ctx.wait_for_signal("userMessage")?.await?;
+        ctx.append_entry("user", &question)?;
+        let answer = ctx.task(&Answer, question.clone()).await?;
+        ctx.append_entry("assistant", &answer)?;
+        let turn = ctx.state()?.turn + 1;
+        ctx.update(TalkUpdate::new().turn(turn).topics([question]))?.await?;
     }
-
-    async fn execute(&self, ctx: &dyn AgentContext, turns: u32) -> Result<Vec<String>> {
-        let mut state: Talk = ctx.state()?;
-        while state.turn < turns {
-            let question: String = ctx.wait_for_signal("userMessage")?.await?;
-            ctx.append_entry("user", &question)?;
-            let answer = ctx.schedule_task(&Answer, &question)?.await?;
-            ctx.append_entry("assistant", &answer)?;
-            state.reduce(TalkUpdate::new().turn(state.turn + 1).topics([question]));
-            ctx.checkpoint(&state)?.await?;
-        }
-        ctx.messages().await?.iter().map(|entry| entry.new.content.parse()).collect()
-    }
+    ctx.messages().await?.iter().map(|entry| entry.new.content.parse()).collect()
 }
 
 async fn ask(handle: &Handle, question: &str) -> Result<()> {
@@ -72,13 +40,13 @@ async fn ask(handle: &Handle, question: &str) -> Result<()> {
 }
 
 async fn said(handle: &Handle) -> Result<Vec<String>> {
-    handle.result(Some(Duration::from_secs(10))).await?.parse()
+    handle.result_as(Some(Duration::from_secs(10))).await
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let database = std::env::args().nth(1).unwrap_or_else(|| "branching.db".into());
-    let flovyn = FlovynClient::builder().url(&format!("sqlite:{database}")).agent(Chat).task(Answer).build().await?;
+    let flovyn = FlovynClient::builder().url(&format!("sqlite:{database}")).agent(Chat).build().await?;
     flovyn.worker().await?;
     let trunk = flovyn.start(&Chat, &2, StartOptions::with_id("trunk")).await?;
     ask(&trunk, "trees").await?;

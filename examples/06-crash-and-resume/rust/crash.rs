@@ -2,68 +2,35 @@
 //!
 //! cargo run -p flovyn-examples --bin crash -- [DATABASE]
 
-use async_trait::async_trait;
-use flovyn_core::agent::AgentDefinition;
-use flovyn_core::client::StartOptions;
-use flovyn_core::context::{AgentContext, AgentContextExt};
-use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::runtime::AgentBuilder;
-use flovyn_core::task::{LocalTaskExecutor, TaskContext, TaskDefinition};
+use flovyn_core::prelude::*;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Child, Command};
-use std::time::Duration;
 
 const STEPS: u32 = 20;
 
 /// Leaves a trace outside of the database, so that every start can be counted.
-pub struct Count;
-
-#[async_trait]
-impl TaskDefinition for Count {
-    type Input = (String, u32);
-    type Output = u32;
-
-    fn kind(&self) -> &str {
-        "count"
-    }
-
-    async fn execute(&self, _ctx: &TaskContext, (log, number): (String, u32)) -> Result<u32> {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
-        file.and_then(|mut file| writeln!(file, "{number}"))
-            .map_err(|error| Error::new(Code::InvalidArgument, format!("the log cannot be written: {error}")))?;
-        Ok(number)
-    }
+#[task]
+pub async fn count((log, number): (String, u32)) -> Result<u32> {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    writeln!(std::fs::OpenOptions::new().create(true).append(true).open(log)?, "{number}")?;
+    Ok(number)
 }
 
 /// One step after the other.
-pub struct Counter;
-
-#[async_trait]
-impl AgentDefinition for Counter {
-    type State = ();
-    type Input = String;
-    type Output = u32;
-
-    fn kind(&self) -> &str {
-        "counter"
+#[agent]
+pub async fn counter(ctx: Context, log: String) -> Result<u32> {
+    let mut total = 0;
+    for number in 0..STEPS {
+        total += ctx.task(&Count, (log.clone(), number)).await?;
     }
-
-    async fn execute(&self, ctx: &dyn AgentContext, log: String) -> Result<u32> {
-        let mut total = 0;
-        for number in 0..STEPS {
-            total += ctx.schedule_task(&Count, &(log.clone(), number))?.await?;
-        }
-        Ok(total)
-    }
+    Ok(total)
 }
 
 /// What both processes do: start the run, or go on with it.
 #[tokio::main]
 async fn child(database: &str, log: &str) -> Result<()> {
-    let tasks = LocalTaskExecutor::new().register(Count)?;
-    let agents = AgentBuilder::new().storage(format!("sqlite:{database}")).task_executor(tasks).build().await?;
+    let agents = AgentBuilder::new().storage(format!("sqlite:{database}")).build().await?;
     let total = agents.execute_with(Counter, &log.to_owned(), StartOptions::with_id("count-1")).await?;
     assert_eq!(total, (0..STEPS).sum::<u32>());
     agents.close().await

@@ -2,79 +2,36 @@
 //!
 //! relay-worker URL [STEPS]: with STEPS it is killed once it has done so many.
 
-use async_trait::async_trait;
-use flovyn_core::Result;
-use flovyn_core::agent::AgentDefinition;
-use flovyn_core::context::{AgentContext, AgentContextExt};
-use flovyn_core::runtime::FlovynClient;
-use flovyn_core::task::{TaskContext, TaskDefinition};
+use flovyn_core::prelude::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 static DONE: AtomicU32 = AtomicU32::new(0);
 static LAST: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Tells who did it.
-pub struct Step;
-
-#[async_trait]
-impl TaskDefinition for Step {
-    type Input = u32;
-    type Output = (u32, String);
-
-    fn kind(&self) -> &str {
-        "step"
+#[task]
+pub async fn step(number: u32) -> Result<(u32, String)> {
+    if DONE.fetch_add(1, Ordering::Relaxed) == LAST.load(Ordering::Relaxed) {
+        let me = std::process::id().to_string();
+        let _ = std::process::Command::new("kill").args(["-9", &me]).status();
     }
-
-    async fn execute(&self, _ctx: &TaskContext, number: u32) -> Result<(u32, String)> {
-        if DONE.fetch_add(1, Ordering::Relaxed) == LAST.load(Ordering::Relaxed) {
-            let me = std::process::id().to_string();
-            let _ = std::process::Command::new("kill").args(["-9", &me]).status();
-        }
-        Ok((number, "Rust".into()))
-    }
+    Ok((number, "Rust".into()))
 }
 
 /// The same steps as in the other languages.
-pub struct Relay;
-
-#[async_trait]
-impl AgentDefinition for Relay {
-    type State = ();
-    type Input = u32;
-    type Output = Vec<(u32, String)>;
-
-    fn kind(&self) -> &str {
-        "relay"
+#[agent(version = "1")]
+pub async fn relay(ctx: Context, steps: u32) -> Result<Vec<(u32, String)>> {
+    let mut ran = Vec::new();
+    for number in 0..steps {
+        ran.push(ctx.task(&Step, number).await?);
     }
-
-    fn version(&self) -> Option<String> {
-        Some("1".into())
-    }
-
-    async fn execute(&self, ctx: &dyn AgentContext, steps: u32) -> Result<Self::Output> {
-        let mut ran = Vec::new();
-        for number in 0..steps {
-            ran.push(ctx.schedule_task(&Step, &number)?.await?);
-        }
-        Ok(ran)
-    }
+    Ok(ran)
 }
 
 /// A part of the Python team's work.
-pub struct CountLetters;
-
-#[async_trait]
-impl TaskDefinition for CountLetters {
-    type Input = String;
-    type Output = usize;
-
-    fn kind(&self) -> &str {
-        "count_letters"
-    }
-
-    async fn execute(&self, _ctx: &TaskContext, text: String) -> Result<usize> {
-        Ok(text.chars().filter(|letter| letter.is_alphabetic()).count())
-    }
+#[task]
+pub async fn count_letters(text: String) -> Result<usize> {
+    Ok(text.chars().filter(|letter| letter.is_alphabetic()).count())
 }
 
 #[tokio::main]
