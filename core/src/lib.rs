@@ -108,18 +108,18 @@ pub mod worker;
 /// ```
 ///
 /// Beside the function stands a type of the same name in upper camel case, here `Talker`, that implements
-/// [`AgentDefinition`](agent::AgentDefinition): it is what runners, workers and clients take. Its name in the journal is that of the function: it is
-/// recorded, so a function that is renamed keeps it by `name = "…"` or `aliases = ["…"]`.
+/// [`AgentDefinition`](agent::AgentDefinition): it is what runners, workers and clients take. Its name in the journal is
+/// that of the function: it is recorded, so a function that is renamed keeps it by `name = "…"` or `aliases = ["…"]`.
 ///
 /// The function takes its context first: `Context` for an agent without state, whose recovery replays the recorded run;
-/// `Context<Talk>` for one that is entered at its top with the state of the last checkpoint. `Talk` is its [`State`](agent::AgentDefinition::State) then. One
-/// input may follow. It returns a `Result`, this crate's or any other whose error is a [`std::error::Error`] or
-/// `anyhow::Error`.
+/// `Context<Talk>` for one that is entered at its top with the state of the last checkpoint: `Talk` is its
+/// [`State`](agent::AgentDefinition::State) then. One input may follow. It returns a `Result`, this crate's or any other
+/// whose error is a [`std::error::Error`] or `anyhow::Error`.
 ///
 /// | setting | meaning |
 /// | --- | --- |
 /// | `name = "…"`, `aliases = ["…"]` | the recorded name, and names that it had before |
-/// | `definition = Name` | the name of the type |
+/// | `definition = Name` | the name of the type, where the other is taken, as by a state `Chat` of a function `chat` |
 /// | `description = "…"`, `tags = ["…"]` | what it does (the function's doc comment otherwise), and words to find it by |
 /// | `state = Talk` | its state, where the context does not name it |
 /// | `migrate = function` | makes the present state of a stored one that cannot be read: `fn(serde_json::Value) -> Result<Talk>` |
@@ -138,6 +138,7 @@ pub mod worker;
 ///     Ok(name)
 /// }
 /// ```
+#[doc(inline)]
 pub use flovyn_core_macros::agent;
 /// Makes a task of an async function.
 ///
@@ -164,17 +165,17 @@ pub use flovyn_core_macros::agent;
 /// ```
 ///
 /// The function stays as it is, for tests and other code to call. Beside it stands a type of the same name in upper camel
-/// case, here `FetchPage`, that implements [`TaskDefinition`](task::TaskDefinition). Its name in the journal is that of the function, `fetch_page`:
-/// it is recorded, so a function that is renamed keeps it by `name = "…"` or `aliases = ["…"]`.
+/// case, here `FetchPage`, that implements [`TaskDefinition`](task::TaskDefinition). Its name in the journal is that of the
+/// function, `fetch_page`: it is recorded, so a function that is renamed keeps it by `name = "…"` or `aliases = ["…"]`.
 ///
-/// The function takes one input or none, in front of it a [`TaskContext`](task::TaskContext) if it likes, by value or by reference, and returns
-/// a `Result`, this crate's or any other whose error is a [`std::error::Error`] or `anyhow::Error`. Input and output are what
-/// serde can write and read.
+/// The function takes one input or none, in front of it a [`TaskContext`](task::TaskContext) if it likes, by value or by
+/// reference, and returns a `Result`, this crate's or any other whose error is a [`std::error::Error`] or `anyhow::Error`.
+/// Input and output are what serde can write and read.
 ///
 /// | setting | meaning |
 /// | --- | --- |
 /// | `name = "…"`, `aliases = ["…"]` | the recorded name, and names that it had before |
-/// | `definition = Name` | the name of the type |
+/// | `definition = Name` | the name of the type, where the other is taken: `Send` beside a function `send` hides the trait |
 /// | `description = "…"` | what it does; the function's doc comment otherwise |
 /// | `queue = "gpu"` | done by the workers of this queue |
 /// | `retries = 3`, `no_retry = ["ParseIntError"]` | attempts after the first, and types of errors that end them |
@@ -193,6 +194,7 @@ pub use flovyn_core_macros::agent;
 ///     Ok(text.len())
 /// }
 /// ```
+#[doc(inline)]
 pub use flovyn_core_macros::task;
 
 pub use error::{Error, Result};
@@ -200,16 +202,27 @@ pub use payload::Payload;
 
 /// What most programs use: `use flovyn_core::prelude::*;`.
 pub mod prelude {
+    #[doc(no_inline)]
     pub use crate::agent::{AgentDefinition, AgentState, Reduce};
+    #[doc(no_inline)]
     pub use crate::client::{Halted, Handle, Outcome, StartOptions};
+    #[doc(no_inline)]
     pub use crate::context::{AgentContext, AgentContextExt, Context};
+    #[doc(no_inline)]
     pub use crate::error::{Code, Error, Result, ResultExt};
+    #[doc(no_inline)]
     pub use crate::payload::Payload;
+    #[doc(no_inline)]
     pub use crate::runtime::{AgentBuilder, FlovynClient};
+    #[doc(no_inline)]
     pub use crate::task::{LocalTaskExecutor, TaskContext, TaskDefinition};
+    #[doc(no_inline)]
     pub use async_trait::async_trait;
+    #[doc(no_inline)]
     pub use flovyn_core_macros::{agent, task};
+    #[doc(no_inline)]
     pub use serde::{Deserialize, Serialize};
+    #[doc(no_inline)]
     pub use std::time::Duration;
 }
 
