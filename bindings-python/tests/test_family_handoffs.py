@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import flovyn
@@ -122,6 +123,10 @@ def test_an_immediate_handoff_names_its_successor() -> None:
         assert client.handle(to).result(timeout=30) == "done"
         facts = handle.describe()
         assert (facts.status, str(facts.handed_to)) == ("COMPLETED", to)
+        # Its code is told of the handoff once that is durable: others may know of it first.
+        until = time.monotonic() + 30
+        while not log and time.monotonic() < until:
+            time.sleep(0.01)
     assert log == ["unwound"]
 
 
