@@ -30,9 +30,9 @@ pub(in crate::journal) struct Tie {
     ops: Vec<usize>,
     /// The child's end, with its place among the facts, once it is out of the mailbox. Later ops for the same child end
     /// with it too.
-    end: Option<(u64, Payload)>,
+    end: Option<Box<(u64, Payload)>>,
     /// Why there is no child, with the place of that among the facts.
-    refusal: Option<(u64, Payload)>,
+    refusal: Option<Box<(u64, Payload)>>,
 }
 
 pub(super) fn check(call: &ChildCall) -> Result<()> {
@@ -132,7 +132,7 @@ pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
     if !op.is_durable() {
         return None;
     }
-    let end = || machine.segment.by_child.get(&id).and_then(|tie| tie.end.as_ref()).map(|(order, _)| *order);
+    let end = || machine.segment.by_child.get(&id).and_then(|tie| tie.end.as_deref()).map(|(order, _)| *order);
     ended.or_else(|| if refused { None } else { end() })
 }
 
@@ -140,7 +140,7 @@ pub(super) fn available(machine: &Machine, op: &Op) -> Option<u64> {
 pub(super) fn end(machine: &mut Machine, index: usize, order: u64) -> Option<Outcome> {
     let op = &machine.segment.ops[index];
     let Ok(at) = machine.run.mailbox.binary_search_by_key(&order, |(place, _)| *place) else {
-        let (_, end) = machine.segment.by_child.get(&op.child()?)?.end.as_ref()?;
+        let (_, end) = machine.segment.by_child.get(&op.child()?)?.end.as_deref()?;
         return Some(outcome(op, end));
     };
     let by = op.slot();
@@ -194,7 +194,7 @@ impl Machine {
         if let Some((child, Some(_))) = told_of(&signal.name)
             && let Some(tie) = self.segment.by_child.get_mut(&child)
         {
-            tie.refusal.get_or_insert_with(|| (order, signal.payload.clone()));
+            tie.refusal.get_or_insert_with(|| Box::new((order, signal.payload.clone())));
         }
     }
 
@@ -232,7 +232,7 @@ impl Machine {
         }
         if let Some((child, None)) = told_of(&signal.name) {
             let tie = self.segment.by_child.entry(child).or_default();
-            tie.end.get_or_insert_with(|| (order, signal.payload.clone()));
+            tie.end.get_or_insert_with(|| Box::new((order, signal.payload.clone())));
         }
     }
 
@@ -240,14 +240,14 @@ impl Machine {
     pub(super) fn known_refusal(&self, child: ExecutionId) -> Option<(u64, Outcome)> {
         let tie = self.segment.by_child.get(&child)?;
         let is_refused = |index: &usize| matches!(self.segment.ops[*index].detail, Detail::Child { refused: true, .. });
-        let (order, refusal) = tie.refusal.as_ref().filter(|_| tie.ops.iter().all(is_refused))?;
+        let (order, refusal) = tie.refusal.as_deref().filter(|_| tie.ops.iter().all(is_refused))?;
         let index = tie.ops.first()?;
         Some((*order, outcome(&self.segment.ops[*index], refusal)))
     }
 
     /// The end of a child that is out of the mailbox, with its place among the facts.
     pub(super) fn known_end(&self, child: ExecutionId) -> Option<(u64, Payload)> {
-        self.segment.by_child.get(&child)?.end.clone()
+        self.segment.by_child.get(&child)?.end.as_deref().cloned()
     }
 
     /// The code is told of the end of a child: if the child had the conversation of this run, the thread of its id stands
