@@ -143,6 +143,7 @@ pub(crate) fn rate_of_route(method: &Method, path: &str) -> Option<Rate> {
         ("POST", "agent-executions/{id}/signal") => Some(Rate::Signal),
         // Of a predefined agent a message that starts a run counts as a start, too.
         ("POST", "agent-executions/{id}/ai-sdk" | "agent-executions/{id}/ag-ui") => Some(Rate::Signal),
+        ("POST", "agent-executions/{id}/turns" | "agent-executions/{id}/turns/stream") => Some(Rate::Signal),
         ("POST", "agent-definitions/{definition}/ai-sdk" | "agent-definitions/{definition}/ag-ui") => {
             Some(Rate::Signal)
         }
@@ -187,6 +188,9 @@ const ROUTES: &[(&str, &str, Need)] = &[
     ("GET", "agent-executions/{id}/usage", Need::ReadRun),
     ("GET", "agent-executions/{id}/stream", Need::ReadRun),
     ("GET", "agent-executions/{id}/stream/consolidated", Need::ReadRun),
+    ("POST", "agent-executions/{id}/turns", Need::SignalRun),
+    ("POST", "agent-executions/{id}/turns/stream", Need::SignalRun),
+    ("GET", "agent-executions/{id}/turns/{turnId}", Need::ReadRun),
     ("POST", "agent-executions/{id}/ai-sdk", Need::SignalRun),
     ("POST", "agent-executions/{id}/ag-ui", Need::SignalRun),
     ("GET", "usage", Need::Read),
@@ -268,7 +272,7 @@ mod tests {
         let counted = |row: &&(&str, &str, Need)| {
             rate_of_route(&row.0.parse().unwrap(), &format!("/api/orgs/{{org}}/{}", row.1)).is_some()
         };
-        assert_eq!(ROUTES.iter().filter(counted).count(), 7);
+        assert_eq!(ROUTES.iter().filter(counted).count(), 9);
     }
 
     #[test]

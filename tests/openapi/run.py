@@ -2,7 +2,7 @@
 
 The document is held against the specification, then the server against the document, by Schemathesis over a server
 of its own. No answer may be a 5xx, and status, headers and body of every answer are as the document says. Streams of
-events are left out: they go on (server/tests/sse.rs has them). Run it with the Python that has `flovyn` and
+events and turns are left out: they go on (server/tests/sse.rs and server/tests/turns.rs have them). Run it with the Python that has `flovyn` and
 requirements.txt.
 
 Usage: run.py [EXAMPLES]      so many generated requests per route and phase (15)
@@ -95,7 +95,7 @@ def main(examples: str = "15") -> int:
         known = asyncio.run(_furnish(server.grpc))
         command = [sys.executable, "-m", "schemathesis.cli", "run", f"{server.http}/openapi.json"]
         command += ["--header", f"Authorization: Bearer {server.token}", "--checks", ",".join(CHECKS)]
-        command += ["--exclude-path-regex", "/stream|/ai-sdk$|/ag-ui$", "--phases", "examples,coverage,fuzzing"]
+        command += ["--exclude-path-regex", "/stream|/turns$|/ai-sdk$|/ag-ui$", "--phases", "examples,coverage,fuzzing"]
         command += ["--max-examples", examples, "--generation-deterministic", "--request-timeout", "10"]
         environment = os.environ | {
             "OPENAPI_KNOWN": json.dumps(known),

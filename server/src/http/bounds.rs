@@ -37,6 +37,7 @@ const FIELDS: &[(&str, &str, Bound)] = &[
     ("Start", "delaySeconds", From(0.0)),
     ("Signal", "signalName", MAYBE_EMPTY),
     ("Signal", "idempotencyKey", MAYBE_EMPTY),
+    ("TurnRequest", "idempotencyKey", ID),
     ("ForkPoint", "id", ID),
     ("Cancel", "timeoutSeconds", From(0.0)),
     ("CreateBrowserToken", "user", ID),

@@ -27,7 +27,8 @@ mod value;
 mod version;
 
 pub(crate) use problem::{Problem, ProblemBody, contain_http};
-pub(crate) use request::{Caller, Json, MAX_BODY, QueryParams, refused};
+pub(crate) use request::{Caller, Json, MAX_BODY, QueryParams, idempotency_key, refused};
+pub(crate) use usage::UsageView;
 pub(crate) use version::Version;
 
 use crate::service::Service;

@@ -52,13 +52,27 @@ impl Problem {
     }
 
     /// Something that is named and not there.
-    pub(super) fn not_found(detail: impl Into<String>) -> Self {
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::from(Error::new(Code::NotFound, detail))
     }
 
     /// Something that the caller may not do.
     pub(crate) fn denied(detail: impl Into<String>) -> Self {
         Self::from(Error::new(Code::PermissionDenied, detail))
+    }
+
+    /// What its answer says.
+    pub(crate) fn body(&self) -> ProblemBody {
+        let error = &self.error;
+        ProblemBody {
+            r#type: format!("urn:flovyn:error:{}", error.code()),
+            title: error.code().title().into(),
+            status: self.status.as_u16(),
+            detail: error.message_outside().into(),
+            code: error.code().as_str().into(),
+            retryable: error.is_retryable(),
+            context: error.context().iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
+        }
     }
 
     /// A body over its limit.
@@ -93,16 +107,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let error = &self.error;
         faults::log_hidden(error);
-        let body = ProblemBody {
-            r#type: format!("urn:flovyn:error:{}", error.code()),
-            title: error.code().title().into(),
-            status: self.status.as_u16(),
-            detail: error.message_outside().into(),
-            code: error.code().as_str().into(),
-            retryable: error.is_retryable(),
-            context: error.context().iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
-        };
-        let mut response = (self.status, Json(body)).into_response();
+        let mut response = (self.status, Json(self.body())).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::UNAUTHORIZED {

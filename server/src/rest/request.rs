@@ -122,7 +122,7 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
 }
 
 /// The key under which a caller may repeat a request.
-pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     match key.to_str() {
         Ok(key) if (1..=MAX_ID).contains(&key.len()) => Ok(Some(key.to_owned())),

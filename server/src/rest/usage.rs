@@ -17,16 +17,17 @@ const LONGEST: Duration = Duration::from_secs(31 * 86_400);
 const PAGE: usize = 1_000;
 
 /// What model calls cost, in all and by model.
-#[derive(Serialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Usage)]
-pub(super) struct UsageView {
+pub(crate) struct UsageView {
     total: ModelUsage,
     models: BTreeMap<String, ModelUsage>,
 }
 
 impl UsageView {
-    pub(super) fn of(models: &BTreeMap<String, Usage>) -> Self {
+    /// The sum of what is given by model.
+    pub(crate) fn of(models: &BTreeMap<String, Usage>) -> Self {
         let mut total = Usage::default();
         models.values().for_each(|usage| total.add(usage));
         Self {

@@ -3,10 +3,14 @@
 //! Names and bodies are core's (`client::server_sent`). A subscriber holds a position, the events it has not sent, and at
 //! most [`BLOCKS`] blocks that the network has not taken; what a run streams is held once for all of them.
 
+mod answers;
 mod projection;
 mod sent;
+mod turn_request;
+mod turn_routes;
 mod turns;
 
+use self::answers::AnsweredTurn;
 use self::projection::Projection;
 use self::turns::Format;
 use crate::rest::{Caller, Problem, QueryParams};
@@ -43,6 +47,9 @@ pub(crate) fn of_run() -> OpenApiRouter<Service> {
     OpenApiRouter::default()
         .routes(routes!(agent))
         .routes(routes!(consolidated))
+        .routes(routes!(turn_routes::turn))
+        .routes(routes!(turn_routes::stream_turn))
+        .routes(routes!(turn_routes::turn_of_id))
         .routes(routes!(turns::ai_sdk))
         .routes(routes!(turns::ag_ui))
         .routes(routes!(turns::ai_sdk_of_definition))
@@ -131,6 +138,8 @@ enum Reader {
     Family(Box<FamilyWatching>),
     /// A turn, in a protocol of others.
     Turn(Box<Projection>),
+    /// A turn with its answer behind it.
+    Answered(Box<AnsweredTurn>),
 }
 
 impl Reader {
@@ -139,12 +148,13 @@ impl Reader {
             Self::Agent(watching) => watching.begin().await,
             Self::Family(watching) => watching.begin().await,
             Self::Turn(turn) => turn.begin().await,
+            Self::Answered(turn) => turn.begin().await,
         }
     }
 
     /// Whether its readers take the end of the stream for that of the answer, so that a stream which is cut has to break.
     fn breaks(&self) -> bool {
-        matches!(self, Self::Turn(_))
+        matches!(self, Self::Turn(_) | Self::Answered(_))
     }
 
     /// The next event as it is sent; none after the last one.
@@ -158,6 +168,7 @@ impl Reader {
             },
             Self::Family(watching) => Ok(watching.next().await?.as_ref().map(server_sent_of_family)),
             Self::Turn(turn) => turn.next().await,
+            Self::Answered(turn) => turn.next().await,
         }
     }
 }

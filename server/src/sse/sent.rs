@@ -83,6 +83,8 @@ pub(super) struct UserMessage {
     pub(super) parts: Vec<Value>,
     /// When it is read.
     pub(super) delivery: Option<String>,
+    /// The model that is asked from here on.
+    pub(super) model: Option<Value>,
 }
 
 /// Whether a call may run.
@@ -106,13 +108,16 @@ impl UserMessage {
         if let Some(delivery) = &self.delivery {
             value["delivery"] = delivery.clone().into();
         }
+        if let Some(model) = &self.model {
+            value["model"] = model.clone();
+        }
         value
     }
 
     fn new(id: Option<&str>, delivery: Option<String>) -> Result<Self, Problem> {
         let id = id.filter(|id| !id.is_empty());
         let id = id.ok_or_else(|| Problem::invalid("the last message has no id; give it one of its own"))?;
-        Ok(Self { id: id.to_owned(), text: String::new(), parts: Vec::new(), delivery })
+        Ok(Self { id: id.to_owned(), text: String::new(), parts: Vec::new(), delivery, model: None })
     }
 
     fn add_text(&mut self, text: &str) {
@@ -122,7 +127,7 @@ impl UserMessage {
         }
     }
 
-    fn add_file(&mut self, mime: &str, url: &str, name: Option<&str>) -> Result<(), Problem> {
+    pub(super) fn add_file(&mut self, mime: &str, url: &str, name: Option<&str>) -> Result<(), Problem> {
         let source = match url.strip_prefix("data:").map(|data| data.split_once(";base64,")) {
             Some(Some((_, base64))) => json!({ "base64": base64 }),
             None if url.starts_with("https://") || url.starts_with("http://") => json!({ "url": url }),

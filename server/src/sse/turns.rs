@@ -18,13 +18,14 @@ use serde_json::{Value, json};
 use std::str::FromStr;
 
 /// The signals that the built-in agent waits for.
-const USER_MESSAGE: &str = "userMessage";
-const APPROVAL: &str = "approval";
+pub(super) const USER_MESSAGE: &str = "userMessage";
+pub(super) const APPROVAL: &str = "approval";
+pub(super) const INPUT: &str = "input";
 /// The metadata of a run that a message has started: the id of the message.
 const FIRST_MESSAGE: &str = "firstMessage";
 
 /// Entries with larger content are shown as far as they were streamed.
-const CONTENT: u64 = 4 << 20;
+pub(super) const CONTENT: u64 = 4 << 20;
 /// Of the conversation before a turn a reader gets so many entries, with so much in them together.
 const HISTORY: usize = 2_000;
 const HISTORY_BYTES: u64 = 4 << 20;
@@ -156,7 +157,7 @@ pub(super) async fn current(caller: Caller, format: Format, after: String, reset
     }
 }
 
-fn turns(caller: &Caller, run: ExecutionId) -> Turns<'_> {
+pub(super) fn turns(caller: &Caller, run: ExecutionId) -> Turns<'_> {
     Turns { storage: &*caller.service.storage, org: caller.org(), run }
 }
 
@@ -254,14 +255,14 @@ async fn signal(
     caller.service.signal(&caller.by, signal).await.map_err(|error| no_such_run(caller, error))
 }
 
-fn delivery(message: &UserMessage) -> Result<Delivery, Problem> {
+pub(super) fn delivery(message: &UserMessage) -> Result<Delivery, Problem> {
     let Some(word) = &message.delivery else { return Ok(Delivery::NextStep) };
     let read = serde_json::from_value(json!(word));
     read.map_err(|_| Problem::invalid(format!("the delivery {word:?} is none; there are next_step, next_turn and now")))
 }
 
 /// Says how a run comes to be, where there is none.
-fn no_such_run(caller: &Caller, error: Error) -> Problem {
+pub(super) fn no_such_run(caller: &Caller, error: Error) -> Problem {
     if error.code() != Code::ExecutionNotFound {
         return error.into();
     }

@@ -24,7 +24,7 @@ const PAYLOAD: (&str, &str) = ("get", "/payloads/{hash}");
 
 fn is_open(method: &str, route: &str, speaks: bool) -> bool {
     let of_run = route.starts_with("/agent-executions/{id}");
-    let says = ["/signal", "/ai-sdk", "/ag-ui"].iter().any(|end| route.ends_with(end));
+    let says = ["/signal", "/turns", "/turns/stream", "/ai-sdk", "/ag-ui"].iter().any(|end| route.ends_with(end));
     (method, route) == PAYLOAD || of_run && (method == "get" || (speaks && method == "post" && says))
 }
 

@@ -49,6 +49,11 @@ pub(super) const ROUTES: &[(&str, &str, &[&str], u16)] = &[
     ("get", "/agent-executions/{id}/usage", LOOK, 200),
     ("get", "/agent-executions/{id}/stream", LOOK, 200),
     ("get", "/agent-executions/{id}/stream/consolidated", LOOK, 200),
+    // Nobody answers it, and the request does not wait.
+    ("post", "/agent-executions/{id}/turns", SIGNAL, 202),
+    ("post", "/agent-executions/{id}/turns/stream", SIGNAL, 200),
+    // No world has one yet.
+    ("get", "/agent-executions/{id}/turns/{turnId}", LOOK, 404),
     ("post", "/agent-executions/{id}/ai-sdk", SIGNAL, 200),
     ("post", "/agent-executions/{id}/ag-ui", SIGNAL, 200),
     ("get", "/usage", LOOK, 200),
@@ -99,6 +104,7 @@ pub(super) fn path(org: &str, route: &str, world: &World) -> String {
         ("{schedule}", world.schedule.clone()),
         ("{machine}", world.machine.clone()),
         ("{code}", "BCDF-GHJK".to_owned()),
+        ("{turnId}", Uuid::nil().to_string()),
     ];
     let route = names.iter().fold(route.to_owned(), |route, (name, id)| route.replace(name, id));
     assert!(!route.contains('{'), "{route} names what no world has");
@@ -116,6 +122,7 @@ pub(super) fn body(method: &str, route: &str, world: &World) -> Value {
         ("post" | "put", "/agent-definitions" | "/agent-definitions/{definition}") => {
             json!({ "slug": format!("d-{fresh}"), "kind": "agent" })
         }
+        ("post", route) if route.contains("/turns") => json!({ "message": "hi" }),
         ("post", route) if route.ends_with("/ai-sdk") => {
             let text = json!({ "type": "text", "text": "hi" });
             json!({ "id": fresh, "messages": [{ "id": fresh, "role": "user", "parts": [text] }] })
@@ -138,7 +145,7 @@ impl Matrix {
     /// The status of a request; of one that is refused also what is told.
     pub(super) async fn ask(&self, method: &str, path: &str, token: &str, body: &Value) -> (u16, String) {
         let bearer = format!("Bearer {token}");
-        let headers = [("authorization", &bearer[..]), ("content-type", "application/json")];
+        let headers = [("authorization", &bearer[..]), ("content-type", "application/json"), ("prefer", "wait=0")];
         let body = if method == "get" { String::new() } else { body.to_string() };
         let answer = self.house.raw(&method.to_uppercase(), path, &headers, body).await;
         let status = answer.status().as_u16();

@@ -12,6 +12,7 @@ fn taken(schema: &str, run: &str) -> (&'static str, String, Value) {
     match schema {
         "Start" => ("POST", BASE.to_owned(), json!({ "kind": "nobody", "concurrencyKey": "k" })),
         "Signal" => ("POST", format!("{BASE}/{run}/signal"), json!({ "signalName": "more" })),
+        "TurnRequest" => ("POST", format!("{BASE}/{run}/turns"), json!({ "message": "hi" })),
         "ForkPoint" => ("POST", format!("{BASE}/{run}/fork"), json!({ "id": format!("{run}-fork") })),
         "Cancel" => ("POST", format!("{BASE}/{run}/cancel"), json!({})),
         "CreateKey" => ("POST", format!("{ORG}/api-keys"), json!({ "name": "k", "scopes": "viewer" })),
@@ -89,7 +90,7 @@ async fn what_the_document_bounds_is_refused_beyond_and_taken_within() {
                     let (method, path, mut body) = taken(&name, &run);
                     let place = if name == "Rate" { &mut body["rate"] } else { &mut body };
                     place[field] = value.clone();
-                    let (status, answer) = house.ask(method, &path, &[], &body.to_string()).await;
+                    let (status, answer) = house.ask(method, &path, &[("prefer", "wait=0")], &body.to_string()).await;
                     let told = format!("{name}.{field} = {value}: {answer:#}");
                     assert_eq!((200..300).contains(&status), is_taken, "{status} {told}");
                     assert!(is_taken || status == 400, "{status} {told}");

@@ -4,8 +4,8 @@ use super::idle::{Idle, ends_answer, is_user_message};
 use super::turn::Turn;
 use flovyn_core::client::Following;
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::id::{ExecutionId, OrgId};
-use flovyn_core::model::{Event, EventKind};
+use flovyn_core::id::{ExecutionId, OrgId, SignalId};
+use flovyn_core::model::{Cursor, Event, EventKind, MAX_PAGE, PageRequest, Signal};
 use flovyn_core::storage::Storage;
 use std::collections::VecDeque;
 
@@ -48,6 +48,13 @@ pub(crate) struct TurnLocation {
     pub(crate) position: Option<String>,
 }
 
+impl TurnLocation {
+    /// The event up to which it was read before, where that is behind its beginning.
+    pub(crate) fn last(&self) -> Option<String> {
+        Some(self.until.clone()).filter(|until| !until.is_empty() && *until != self.after)
+    }
+}
+
 /// The last turn up to an event.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -59,6 +66,15 @@ pub(crate) struct Found {
     pub(crate) is_over: bool,
     /// The last event at which it waited for the answer to something that it had asked.
     pub(crate) asked: Option<String>,
+}
+
+/// A signal of a run, and where it came.
+#[derive(Debug)]
+pub(crate) struct Mail {
+    /// The signal.
+    pub(crate) signal: Signal,
+    /// The event before it.
+    pub(crate) before: String,
 }
 
 /// The turns of a run.
@@ -118,6 +134,36 @@ impl Turns<'_> {
         }
         let message = found.message.clone();
         Ok((Self::rest(&found, cursor, until), message))
+    }
+
+    /// The run that has the work at a position: the run itself, or the last one that it has handed off to.
+    pub(crate) async fn holder(&self, cursor: &str) -> Result<ExecutionId> {
+        Ok(self.links(cursor).await?.pop().map_or(self.run, |(_, run, _)| run))
+    }
+
+    /// The signal of an id; none if neither the run has got it nor whoever it has handed off to. What came up to `after` is not looked
+    /// at, unless that is empty.
+    pub(crate) async fn mail(&self, id: SignalId, after: &str) -> Result<Option<Mail>> {
+        let known = self.links(after).await?;
+        for (index, (prefix, run, _)) in self.links(&self.latest().await?).await?.into_iter().enumerate().rev() {
+            let from = known.get(index).filter(|(_, known, _)| *known == run).map(|(_, _, number)| *number);
+            let mut page = PageRequest { limit: MAX_PAGE, after: from.map(|number| Cursor(number.to_string())) };
+            loop {
+                let found = self.storage.signals(self.org, run, page).await?;
+                if let Some(signal) = found.items.into_iter().find(|signal| signal.id == id) {
+                    let before = match (&prefix[..], signal.number.saturating_sub(1)) {
+                        ("", 0) => String::new(),
+                        (prefix, number) => format!("{prefix}{number}"),
+                    };
+                    return Ok(Some(Mail { signal, before }));
+                }
+                match found.next {
+                    Some(next) => page = PageRequest { limit: MAX_PAGE, after: Some(next) },
+                    None => break,
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Finds the last turn up to a position.

@@ -5,11 +5,13 @@
 
 mod ag_ui;
 mod ai_sdk;
+mod answer;
 mod content;
 mod history;
 mod idle;
 mod location;
 mod part;
+mod plain;
 mod prose;
 mod turn;
 
@@ -18,9 +20,10 @@ mod tests;
 
 pub(super) use ag_ui::AgUi;
 pub(super) use ai_sdk::AiSdk;
+pub(super) use answer::Answer;
 pub(super) use history::remember;
-pub(super) use location::{Position, TurnLocation, Turns};
-pub(super) use part::Approval;
+pub(super) use location::{Mail, Position, TurnLocation, Turns};
+pub(super) use part::{Approval, Ending};
 pub(super) use turn::Turn;
 
 use flovyn_core::client::Following;
@@ -41,12 +44,14 @@ pub(super) enum Writer {
         /// Whether the reader gets the conversation before the turn.
         with_messages: bool,
     },
+    /// Events with names of their own, for those who have no client.
+    Plain,
 }
 
 impl Writer {
     fn opening(&self) -> Vec<Value> {
         match self {
-            Self::AiSdk(_) => Vec::new(),
+            Self::AiSdk(_) | Self::Plain => Vec::new(),
             Self::AgUi { writer, with_messages } => writer.opening(*with_messages),
         }
     }
@@ -62,7 +67,25 @@ impl Writer {
         match self {
             Self::AiSdk(writer) => writer.chunks(part),
             Self::AgUi { writer, .. } => writer.events(part),
+            Self::Plain => plain::events(part),
         }
+    }
+
+    /// Adds what is shown to the frames of the stream.
+    fn write(&self, values: Vec<Value>, frames: &mut Vec<u8>) {
+        for value in values {
+            if let Self::Plain = self {
+                frames.extend(format!("event: {}\n", value["type"].as_str().unwrap_or_default()).into_bytes());
+            }
+            frames.extend(b"data: ");
+            frames.extend(value.to_string().into_bytes());
+            frames.extend(b"\n\n");
+        }
+    }
+
+    /// Whether its streams are read again by the ids that they give.
+    fn gives_positions(&self) -> bool {
+        !matches!(self, Self::Plain)
     }
 }
 
@@ -88,7 +111,7 @@ pub(super) struct Projection {
 impl Projection {
     /// Reads a turn from its place, and writes it.
     pub(super) fn new(following: Following, location: TurnLocation, writer: Writer) -> Self {
-        let until = Some(location.until).filter(|until| !until.is_empty() && *until != location.after);
+        let until = location.last();
         Self {
             following: Some(following),
             turn: location.turn,
@@ -128,10 +151,10 @@ impl Projection {
     pub(super) async fn next(&mut self) -> flovyn_core::Result<Option<Vec<u8>>> {
         if !std::mem::replace(&mut self.is_opened, true) {
             let mut frames = Vec::new();
-            if let Some(position) = &self.position {
+            if let Some(position) = self.position.as_ref().filter(|_| self.writer.gives_positions()) {
                 frames.extend(format!("id: {position}\n\n").into_bytes());
             }
-            write_all(self.writer.opening(), &mut frames);
+            self.writer.write(self.writer.opening(), &mut frames);
             if !frames.is_empty() {
                 return Ok(Some(frames));
             }
@@ -189,14 +212,15 @@ impl Projection {
     /// Shows a part, as far as the reader knows what it is about.
     fn show(&mut self, mut part: TurnPart, frames: &mut Vec<u8>) {
         match &mut part {
-            TurnPart::Began { position, .. } if !position.is_empty() => {
+            TurnPart::Began { position, .. } if !position.is_empty() && self.writer.gives_positions() => {
                 frames.extend(format!("id: {position}\n\n").into_bytes());
             }
             TurnPart::StepBegan => self.is_step_shown = true,
             TurnPart::StepEnded if !std::mem::take(&mut self.is_step_shown) => return,
             TurnPart::Opened(piece) => drop(self.open.insert(piece.id.clone())),
             TurnPart::Grew(piece, _) if self.open.insert(piece.id.clone()) => {
-                write_all(self.writer.show(TurnPart::Opened(piece.clone())), frames);
+                let opened = self.writer.show(TurnPart::Opened(piece.clone()));
+                self.writer.write(opened, frames);
             }
             TurnPart::Closed(piece) if !self.open.remove(&piece.id) => return,
             TurnPart::Voided { pieces, .. } => {
@@ -204,23 +228,16 @@ impl Projection {
             }
             _ => {}
         }
-        write_all(self.writer.show(part), frames);
+        let shown = self.writer.show(part);
+        self.writer.write(shown, frames);
     }
 
     fn finish(&mut self, frames: &mut Vec<u8>) {
         self.is_ended = true;
         match &self.writer {
             Writer::AiSdk(_) => frames.extend(b"data: [DONE]\n\n"),
-            Writer::AgUi { writer, .. } if !self.turn.is_over() => write_all(vec![writer.finished()], frames),
-            Writer::AgUi { .. } => {}
+            Writer::AgUi { writer, .. } if !self.turn.is_over() => self.writer.write(vec![writer.finished()], frames),
+            Writer::AgUi { .. } | Writer::Plain => {}
         }
-    }
-}
-
-fn write_all(values: Vec<Value>, frames: &mut Vec<u8>) {
-    for value in values {
-        frames.extend(b"data: ");
-        frames.extend(value.to_string().into_bytes());
-        frames.extend(b"\n\n");
     }
 }

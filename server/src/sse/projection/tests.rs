@@ -453,7 +453,7 @@ fn hostile_text_is_one_line_of_json() {
     let hostile = "</script>\r\n\ndata: [DONE]\n\nid: 9\u{2028}\u{0}\u{feff}🦦";
     let tale = Tale::new().token(hostile).done().answer(json!([text(hostile)])).rests();
     let mut frames = Vec::new();
-    super::write_all(tale.ai_sdk(), &mut frames);
+    Writer::AiSdk(AiSdk { resets: false }).write(tale.ai_sdk(), &mut frames);
     let sent = String::from_utf8(frames).unwrap();
     assert!(sent.split("\n\n").filter(|frame| !frame.is_empty()).all(|frame| frame.starts_with("data: {")), "{sent:?}");
     assert_eq!(ai_sdk_texts(&tale.ai_sdk()), [hostile]);

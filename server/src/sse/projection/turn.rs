@@ -41,6 +41,15 @@ enum Beginning {
     Message(Option<String>),
 }
 
+/// Why a turn is over, unless the run goes on by itself behind it.
+#[derive(Debug)]
+enum Rest {
+    /// The agent waits for people and for nothing else.
+    Asking,
+    /// The run has failed or is paused.
+    Halted { message: String, code: Option<String> },
+}
+
 /// Reads a turn.
 #[derive(Debug)]
 pub(crate) struct Turn {
@@ -65,8 +74,10 @@ pub(crate) struct Turn {
     calls: Vec<String>,
     denied: Vec<String>,
     approvals: Vec<Approval>,
-    /// Whether the agent waits for decisions and for nothing else.
-    is_asking: bool,
+    /// What is asked beside them, as its entries have it.
+    questions: Vec<Value>,
+    /// Where the run has come to rest.
+    rest: Option<Rest>,
     has_failed: bool,
 }
 
@@ -97,7 +108,8 @@ impl Turn {
             calls: Vec::new(),
             denied: Vec::new(),
             approvals: Vec::new(),
-            is_asking: false,
+            questions: Vec::new(),
+            rest: None,
             has_failed: false,
         }
     }
@@ -122,11 +134,22 @@ impl Turn {
         self.phase == Phase::Over
     }
 
-    /// Ends the turn if the agent waits for decisions. Whoever reads what happened before asks this at the last event: an earlier wait
-    /// is over.
+    /// What people are asked, beside whether calls may run.
+    pub(crate) fn questions(&self) -> &[Value] {
+        &self.questions
+    }
+
+    /// Ends the turn if the run has come to rest, and only others let it go on. Whoever reads what happened before asks this at the last
+    /// event: an earlier rest is over.
     pub(crate) fn ask(&mut self, parts: &mut Vec<TurnPart>) {
-        if std::mem::take(&mut self.is_asking) && !self.is_over() {
-            self.end(Ending::Asks(self.approvals.clone()), parts);
+        match self.rest.take().filter(|_| !self.is_over()) {
+            Some(Rest::Asking) if self.approvals.is_empty() => self.end(Ending::Done("end".into()), parts),
+            Some(Rest::Asking) => self.end(Ending::Asks(self.approvals.clone()), parts),
+            Some(Rest::Halted { message, code }) => {
+                self.show_failure(message, code, parts);
+                self.end(Ending::Failed, parts);
+            }
+            None => {}
         }
     }
 
@@ -174,7 +197,11 @@ impl Turn {
             }
             (Some("input_request"), _) => {
                 let (id, value) = (Some(text("id")), content.clone());
+                self.questions.push(value.clone());
                 parts.push(TurnPart::Data { name: "input_request".into(), id, value });
+            }
+            (Some("input"), _) => {
+                self.questions.retain(|asked| asked["id"] != content["id"] || asked["hash"] != content["hash"]);
             }
             (Some(note), _) if NOTES.contains(&note) => {
                 parts.push(TurnPart::Data { name: note.into(), id: None, value: content.clone() });
@@ -213,7 +240,7 @@ impl Turn {
                 }
             }
             EventKind::Signal => self.is_sent = true,
-            EventKind::Woken | EventKind::Resumed => self.is_asking = false,
+            EventKind::Woken | EventKind::Resumed | EventKind::Continued => self.rest = None,
             EventKind::Waiting if is_idle && self.is_sent => self.waiting(parts),
             EventKind::NoWorker => {
                 let value = json!({ "text": "No worker serves this run." });
@@ -221,8 +248,8 @@ impl Turn {
             }
             EventKind::Completed => self.end(Ending::Done("end".into()), parts),
             EventKind::Cancelled => self.end(Ending::Cancelled, parts),
-            EventKind::Failed => self.fail(event, "The run has failed", parts),
-            EventKind::Paused => self.fail(event, "The run is paused", parts),
+            EventKind::Failed => self.halt(event, "The run has failed"),
+            EventKind::Paused => self.halt(event, "The run is paused"),
             _ => {}
         }
     }
@@ -494,6 +521,7 @@ impl Turn {
             let Some(place) = self.calls.iter().position(|open| *open == call) else { continue };
             self.calls.remove(place);
             self.approvals.retain(|asked| asked.call != call);
+            self.questions.retain(|asked| asked["id"] != call.as_str());
             let is_denied = self.denied.contains(&call);
             parts.push(TurnPart::Returned { call, text, is_error, is_denied });
         }
@@ -501,11 +529,15 @@ impl Turn {
 
     /// The agent waits for people alone.
     fn waiting(&mut self, parts: &mut Vec<TurnPart>) {
-        let is_asked = |call: &String| self.approvals.iter().any(|approval| approval.call == *call);
-        // A call that no approval is awaited for runs, as that of another agent does, or its server asks for input.
-        match self.approvals.is_empty() {
+        let approves = |call: &String| self.approvals.iter().any(|approval| approval.call == *call);
+        let answers = |call: &String| self.questions.iter().any(|asked| asked["id"] == call.as_str());
+        // A call that nothing is asked about runs, as that of another agent does.
+        match self.approvals.is_empty() && self.questions.is_empty() {
+            // The message still waits for its turn.
+            true if matches!(self.phase, Phase::Before(Beginning::Message(_))) => self.rest = Some(Rest::Asking),
             true => self.end(Ending::Done("end".into()), parts),
-            false => self.is_asking = self.calls.iter().all(is_asked),
+            false if self.calls.iter().all(|call| approves(call) || answers(call)) => self.rest = Some(Rest::Asking),
+            false => {}
         }
     }
 
@@ -515,13 +547,12 @@ impl Turn {
         }
     }
 
-    fn fail(&mut self, event: &Event, otherwise: &str, parts: &mut Vec<TurnPart>) {
+    fn halt(&mut self, event: &Event, otherwise: &str) {
         let error = &event.data["error"];
         let reason = error["message"].as_str().or_else(|| event.data["reason"].as_str());
         let message = reason.map_or_else(|| format!("{otherwise}."), |reason| format!("{otherwise}: {reason}"));
         let code = error["error_type"].as_str().map(str::to_owned);
-        self.show_failure(message, code, parts);
-        self.end(Ending::Failed, parts);
+        self.rest = Some(Rest::Halted { message, code });
     }
 
     fn show_failure(&mut self, message: String, code: Option<String>, parts: &mut Vec<TurnPart>) {
