@@ -411,3 +411,18 @@ async fn a_turn_is_streamed_and_its_answer_comes_last() {
     assert_eq!(events.last().unwrap().1["output"], HOSTILE.repeat(2));
     assert_eq!(written(&streamed(&house, &run, "k1", &says(HOSTILE)).await), HOSTILE.repeat(2));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_of_a_run_that_was_paused_has_its_answer_once_it_goes_on() {
+    let house = House::open().await;
+    let (_worker, _) = house.worker(agents(&Arc::default())).await;
+    let run = house.post(BASE, json!({ "kind": "talker", "maxTail": 2 })).await;
+    let run = format!("{BASE}/{}", run["id"].as_str().unwrap());
+    let (status, problem) = turn(&house, &run, "k1", "", &says("otter")).await;
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert!(status == 409 && detail.contains("paused") && detail.contains("resume"), "{problem:#}");
+    assert_eq!(turn(&house, &run, "k1", "", &says("otter")).await, (status, problem));
+    house.post(&format!("{run}/resume"), json!({ "maxTail": 1000 })).await;
+    let (status, whole) = turn(&house, &run, "k1", "", &says("otter")).await;
+    assert_eq!((status, &whole["output"]), (200, &json!("otterotter")), "{whole:#}");
+}

@@ -259,7 +259,7 @@ impl Answers {
         let pending = pending(answer);
         let mut stop_reason = match &answer.ending {
             Some(Ending::Done(word)) if pending.is_empty() => Some(word.clone()),
-            Some(Ending::Steered) => Some("steered".to_owned()),
+            Some(Ending::Steered) => Some(answer.stop_before_next().unwrap_or("steered").to_owned()),
             _ => None,
         };
         // What the built-in agent returns has the answer in it, and why it stopped.

@@ -37,6 +37,10 @@ pub(crate) struct Answer {
     pub(crate) has_begun: bool,
     /// The pieces of the last answer, by their ids.
     pieces: Vec<(String, String)>,
+    /// Why the last answer stopped, where it says so.
+    stop: Option<String>,
+    /// Whether it has called tools.
+    has_called: bool,
     /// The calls, in their order.
     pub(crate) calls: Vec<GatheredCall>,
     /// How it ended.
@@ -66,6 +70,8 @@ impl Answer {
             counts_before,
             has_begun: false,
             pieces: Vec::new(),
+            stop: None,
+            has_called: false,
             calls: Vec::new(),
             ending: None,
             ended_with: None,
@@ -91,6 +97,14 @@ impl Answer {
     /// The text of the last answer; none if there is no answer.
     pub(crate) fn text(&self) -> Option<String> {
         (!self.pieces.is_empty()).then(|| self.pieces.iter().map(|(_, text)| text.as_str()).collect())
+    }
+
+    /// Why the answer stopped that the next message came behind; none where that came in the middle.
+    pub(crate) fn stop_before_next(&self) -> Option<&str> {
+        match self.stop.as_deref() {
+            Some(stop) => ["end", "length", "refusal"].contains(&stop).then_some(stop),
+            None => (!self.pieces.is_empty() && !self.has_called).then_some("end"),
+        }
     }
 
     /// What people are asked beside approvals, as its entries have it.
@@ -121,6 +135,12 @@ impl Answer {
             self.turn.ask(&mut parts);
         }
         parts.into_iter().for_each(|part| self.gather(part));
+        if durable.kind == EventKind::Entry
+            && durable.data["role"] == "assistant"
+            && durable.data["entry_type"] == "message"
+        {
+            self.stop = durable.data["content"]["assistant"]["stop"].as_str().map(str::to_owned);
+        }
         if durable.kind == EventKind::Usage && (self.has_begun || self.counts_before) {
             self.count(durable);
         }
@@ -148,7 +168,10 @@ impl Answer {
     fn gather(&mut self, part: TurnPart) {
         match part {
             TurnPart::Began { .. } => self.has_begun = true,
-            TurnPart::StepBegan => self.pieces.clear(),
+            TurnPart::StepBegan => {
+                self.pieces.clear();
+                self.has_called = false;
+            }
             TurnPart::Grew(piece, text) if piece.prose == Prose::Text => {
                 match self.pieces.iter_mut().find(|(id, _)| *id == piece.id) {
                     Some((_, written)) => written.push_str(&text),
@@ -158,13 +181,11 @@ impl Answer {
             TurnPart::Voided { pieces, .. } => {
                 self.pieces.retain(|(id, _)| !pieces.iter().any(|(piece, _)| piece.id == *id));
             }
-            TurnPart::Called { call, name, arguments, written, .. } => self.calls.push(GatheredCall {
-                id: call,
-                name,
-                arguments: written.map_or(arguments, Value::String),
-                result: None,
-                is_denied: false,
-            }),
+            TurnPart::Called { call: id, name, arguments, written, .. } => {
+                let arguments = written.map_or(arguments, Value::String);
+                self.calls.push(GatheredCall { id, name, arguments, result: None, is_denied: false });
+                self.has_called = true;
+            }
             TurnPart::Denied { call } => {
                 self.calls.iter_mut().filter(|known| known.id == call).for_each(|known| known.is_denied = true);
             }

@@ -2,7 +2,7 @@
 
 use super::part::TurnPart;
 use super::prose::Draft;
-use super::{AgUi, AiSdk, Turn, Writer, remember};
+use super::{AgUi, AiSdk, Answer, Turn, TurnLocation, Writer, remember};
 use flovyn_core::clock::Timestamp;
 use flovyn_core::id::ExecutionId;
 use flovyn_core::model::{Chunk, ChunkKind, Event, EventId, EventKind, FamilyEvent, StreamEvent};
@@ -497,4 +497,96 @@ fn a_draft_knows_what_it_has() {
     draft.settle("t", &[], true, &mut parts);
     assert_eq!(parts, []);
     assert_eq!(draft.piece_of_calls("t"), "t-0");
+}
+
+/// What is gathered of a turn whose reader comes when all has happened.
+fn gathered(tale: &Tale) -> Answer {
+    let until = tale.number.to_string();
+    let turn = Turn::awaiting();
+    let location = TurnLocation { after: String::new(), turn, from: None, until, position: None };
+    let mut answer = Answer::new(location, true);
+    // The cursor of an event is its own number.
+    for (index, event) in tale.events.iter().enumerate() {
+        let cursor = match &event.event {
+            StreamEvent::Durable(durable) => durable.number.to_string().into(),
+            _ => index.to_string().into(),
+        };
+        answer.take(&FamilyEvent { cursor, ..event.clone() });
+    }
+    answer
+}
+
+#[test]
+fn questions_that_are_open_end_a_turn_and_those_that_were_answered_do_not() {
+    let call = json!({ "type": "toolCall", "id": "c", "name": "book", "arguments": {} });
+    let request = json!({ "id": "c", "name": "book", "server": "s", "hash": "h", "questions": { "day": {} } });
+    let asks = || {
+        let tale = Tale::new().answer(json!([call])).entry("assistant", "input_request", request.clone());
+        tale.waits(&["input", "userMessage"])
+    };
+    let open = gathered(&asks());
+    assert_eq!((open.is_complete(), open.questions()), (true, std::slice::from_ref(&request)));
+    let other = asks().entry("user", "input", json!({ "id": "c", "hash": "other" })).waits(&["input"]);
+    assert_eq!(gathered(&other).questions().len(), 1);
+
+    let result =
+        json!({ "type": "toolResult", "id": "c", "name": "book", "content": [{ "type": "text", "text": "ok" }] });
+    let woken = asks().durable(EventKind::Woken, None, json!({}));
+    let answered = woken.entry("user", "input", json!({ "id": "c", "hash": "h", "responses": {} }));
+    let answered = answered.entry("tool_result", "message", json!({ "parts": [result] }));
+    let answered = gathered(&answered.answer(json!([{ "type": "text", "text": "Booked." }])).rests());
+    assert_eq!((answered.text().as_deref(), answered.questions().len()), (Some("Booked."), 0));
+}
+
+#[test]
+fn what_a_run_has_come_to_rest_at_is_read_past_once_it_goes_on() {
+    let said = json!([{ "type": "text", "text": "a" }]);
+    for (kind, part) in [(EventKind::Paused, "is paused: full"), (EventKind::Failed, "has failed: full")] {
+        let halted = || Tale::new().durable(kind, None, json!({ "reason": "full", "error": { "message": "full" } }));
+        let (message, _) = gathered(&halted()).failure.unwrap();
+        assert!(message.contains(part), "{message}");
+        let goes_on = halted().durable(EventKind::Continued, None, json!({})).answer(said.clone()).rests();
+        let answer = gathered(&goes_on);
+        assert!(answer.failure.is_none());
+        assert_eq!(answer.text().as_deref(), Some("a"), "{kind:?}");
+    }
+}
+
+#[test]
+fn what_counts_is_what_the_run_has_kept() {
+    let usage = |tale: Tale, tokens: u64| {
+        let used = json!({ "calls": 1, "input_tokens": tokens });
+        tale.durable(EventKind::Usage, Some(OP), json!({ "model": "p/m", "usage": used }))
+    };
+    let tale = usage(Tale::new().token("in vain").retract(), 1).token("a, and more than that").done();
+    let tale = usage(tale, 2).answer(json!([{ "type": "text", "text": "a" }]));
+    let end = json!({ "stopReason": "end", "output": { "n": 1 } });
+    let tale = tale.entry("system", "answer_end", end).durable(EventKind::Checkpoint, Some((3, 0)), json!({}));
+    let answer = gathered(&usage(tale, 4).waits(&["userMessage"]));
+    assert_eq!((answer.text().as_deref(), answer.structured.clone()), (Some("a"), Some(json!({ "n": 1 }))));
+    assert_eq!((answer.usage["p/m"].input_tokens, answer.usage["p/m"].calls), (3, 2));
+    assert_eq!(answer.checkpoint.map(|(_, sequence)| sequence), Some(3));
+}
+
+#[test]
+fn an_answer_that_the_next_message_comes_behind_is_whole_and_one_that_it_cuts_is_not() {
+    let next = |tale: Tale| gathered(&tale.entry("user", "message", json!({ "text": "next" })));
+    let meta = |stop: &str, parts: Value| {
+        let content = json!({ "role": "assistant", "parts": parts, "assistant": { "stop": stop } });
+        Tale::new().entry("assistant", "message", content)
+    };
+    let text = json!([{ "type": "text", "text": "a" }]);
+    let call =
+        json!([{ "type": "text", "text": "a" }, { "type": "toolCall", "id": "c", "name": "n", "arguments": {} }]);
+    for (tale, stop) in [
+        (meta("end", text.clone()), Some("end")),
+        (meta("length", text.clone()), Some("length")),
+        (meta("aborted", text.clone()), None),
+        (meta("toolUse", call.clone()), None),
+        (Tale::new().answer(text), Some("end")),
+        (Tale::new().answer(call), None),
+        (Tale::new(), None),
+    ] {
+        assert_eq!(next(tale).stop_before_next(), stop);
+    }
 }
