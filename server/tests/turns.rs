@@ -90,6 +90,19 @@ fn agents(gate: &Arc<Notify>) -> NativeHost {
             }
         })
     });
+    let counter = agent("counter", |ctx, _| {
+        Box::pin(async move {
+            for count in 0.. {
+                let message: Value = ctx.wait_for_signal("userMessage")?.await?;
+                ctx.append_entry("user", &message)?;
+                if count == 0 {
+                    ctx.schedule::<Value>("say", &json!({ "text": "hold" }))?.await?;
+                }
+                ctx.append_entry("assistant", &format!("{} {count}", message["text"].as_str().unwrap_or_default()))?;
+            }
+            Ok(Value::Null)
+        })
+    });
     let deaf = agent("deaf", |ctx, _| Box::pin(async move { ctx.wait_for_signal::<Value>("go")?.await }));
     let gate = gate.clone();
     let say = job("say", TaskOptions::default(), move |ctx, message| {
@@ -104,7 +117,7 @@ fn agents(gate: &Arc<Notify>) -> NativeHost {
         })
     });
     let host = NativeHost::default().agent(talker).unwrap().agent(asker).unwrap();
-    host.agent(terse).unwrap().agent(deaf).unwrap().task(say).unwrap()
+    host.agent(terse).unwrap().agent(counter).unwrap().agent(deaf).unwrap().task(say).unwrap()
 }
 
 async fn start(house: &House, kind: &str) -> String {
@@ -225,6 +238,24 @@ async fn who_does_not_wait_is_shown_where_to_look() {
     assert_eq!((status, &whole["output"], &whole["turnId"]), (200, &json!("holdhold"), &body["turnId"]));
     assert_eq!(house.ask("GET", &at, &[("prefer", "wait=60")], "").await, (200, whole));
     assert_eq!(turn(&house, &run, "k2", "", &says("otter")).await.1["output"], "otterotter");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_say_the_same_have_a_turn_each() {
+    let (house, gate) = (House::open().await, Arc::new(Notify::new()));
+    let (_worker, _) = house.worker(agents(&gate)).await;
+    let run = start(&house, "counter").await;
+    for key in ["k0", "k1", "k2", "k3"] {
+        assert_eq!(turn(&house, &run, key, "wait=0", &says("go on")).await.0, 202);
+    }
+    gate.notify_one();
+    let mut ids = std::collections::BTreeSet::new();
+    for (count, key) in ["k0", "k1", "k2", "k3"].into_iter().enumerate() {
+        let (_, answer) = turn(&house, &run, key, "", &says("go on")).await;
+        assert_eq!(answer["output"], format!("go on {count}"), "{answer:#}");
+        ids.insert(answer["turnId"].to_string());
+    }
+    assert_eq!(ids.len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]

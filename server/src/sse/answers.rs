@@ -1,6 +1,6 @@
 //! Waits for the answer of a turn. It is read from what is durable, so that the same turn has the same answer wherever it is asked for.
 
-use super::projection::{Answer, Ending, Projection, TurnLocation, Turns};
+use super::projection::{Answer, Ending, Order, Projection, TurnLocation, Turns};
 use super::turns::CONTENT;
 use crate::rest::{Problem, UsageView};
 use crate::service::{Service, checkpoint_id};
@@ -90,8 +90,8 @@ pub(super) type Outcome = std::result::Result<TurnView, Error>;
 /// How the events of a turn are read.
 #[derive(Debug, Clone)]
 pub(super) enum Reading {
-    /// From the message on that came behind an event, and that says a text; `is_next` where the run waited for it.
-    Message { before: String, text: Option<String>, is_next: bool },
+    /// From the message on that came behind an event, and that says a text.
+    Message { before: String, text: Option<String>, order: Order },
     /// The turn that was under way at an event, whole.
     UnderWay { at: String },
 }
@@ -120,7 +120,7 @@ impl Answers {
     ) -> Result<Self> {
         let turns = Turns { storage: &*service.storage, org, run };
         let location = Self::location(&turns, &reading).await?;
-        let counts_before = !matches!(reading, Reading::Message { is_next: false, .. });
+        let counts_before = !matches!(reading, Reading::Message { order: Order::Behind(_), .. });
         let following = service.follow(org, run, &location.after).with_content_up_to(CONTENT);
         let (last, answer) = (location.after.clone(), Answer::new(location, counts_before));
         Ok(Self { service, org, run, id, reading, following, answer, last })
@@ -130,7 +130,7 @@ impl Answers {
     pub(super) async fn location(turns: &Turns<'_>, reading: &Reading) -> Result<TurnLocation> {
         let latest = turns.latest().await?;
         Ok(match reading.clone() {
-            Reading::Message { before, text, is_next } => Turns::answer(before, latest, text, is_next),
+            Reading::Message { before, text, order } => Turns::answer(before, latest, text, order),
             Reading::UnderWay { at } => Turns::whole(&turns.find(&at).await?, latest),
         })
     }
@@ -159,7 +159,7 @@ impl Answers {
     pub(super) async fn next(&mut self) -> Result<Outcome> {
         loop {
             while !self.answer.is_complete() && self.read().await? {}
-            if self.answer.has_begun {
+            if self.answer.has_begun || self.answer.failure.is_some() {
                 return self.outcome().await;
             }
             let storage = self.service.storage.clone();
@@ -177,9 +177,9 @@ impl Answers {
             }
             match &mut self.reading {
                 // Its agent appends no messages of its user: whatever it has appended behind it is the answer.
-                Reading::Message { before, is_next: is_next @ false, .. } => {
-                    *is_next = true;
-                    let location = Turns::answer(before.clone(), self.last.clone(), None, true);
+                Reading::Message { before, order: order @ Order::Behind(_), .. } => {
+                    *order = Order::Next;
+                    let location = Turns::answer(before.clone(), self.last.clone(), None, Order::Next);
                     self.following = self.service.follow(self.org, self.run, before).with_content_up_to(CONTENT);
                     self.answer = Answer::new(location, true);
                 }

@@ -1,17 +1,18 @@
 //! Turns over plain HTTP: a message in, the answer out, in one request.
 
 use super::answers::{AnsweredTurn, Answers, Reading, TurnView};
-use super::projection::{Mail, Projection, Writer};
+use super::projection::{Mail, Order, Projection, Writer, user_text};
 use super::turn_request::{Begins, Decision, TurnRequest};
 use super::turns::{APPROVAL, CONTENT, INPUT, USER_MESSAGE, delivery, no_such_run, turns};
 use super::{Reader, stream};
 use crate::rest::{Caller, Json, Problem, QueryParams, idempotency_key};
+use crate::service::StreamPermit;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use flovyn_core::Payload;
 use flovyn_core::error::{Code, Error};
 use flovyn_core::id::SignalId;
-use flovyn_core::model::{Delivery, Execution, MAX_ID, NewSignal, Status};
+use flovyn_core::model::{Delivery, Execution, MAX_ID, NewSignal, Status, StreamEvent};
 use flovyn_core::payload::{Body, Encoding};
 use futures::FutureExt;
 use futures::future::select;
@@ -64,8 +65,10 @@ pub(super) async fn turn(
 ) -> Result<Response, Problem> {
     query.reject_unknown()?;
     let wait = wait_of(&headers)?;
+    // Nothing is sent by who may not wait for its answer.
+    let open = caller.open_stream().await?;
     let (id, reading) = send(&caller, &headers, body).await?;
-    answer(&caller, id, reading, wait).await
+    answer(&caller, &open, id, reading, wait).await
 }
 
 /// Sends a message and streams its turn: the events `thought`, `message`, `tool_call` and `tool_result`, and last `done` with what the
@@ -120,12 +123,18 @@ pub(super) async fn turn_of_id(caller: Caller, query: QueryParams, headers: Head
     };
     let id = mail.signal.id;
     let reading = reading(&caller, mail, text).await?;
-    answer(&caller, id, reading, Some(wait)).await
+    let open = caller.open_stream().await?;
+    answer(&caller, &open, id, reading, Some(wait)).await
 }
 
 /// Waits for the answer of a turn, as long as the caller wants to.
-async fn answer(caller: &Caller, id: SignalId, reading: Reading, wait: Option<Duration>) -> Result<Response, Problem> {
-    let open = caller.open_stream().await?;
+async fn answer(
+    caller: &Caller,
+    open: &StreamPermit,
+    id: SignalId,
+    reading: Reading,
+    wait: Option<Duration>,
+) -> Result<Response, Problem> {
     let mut answers = Answers::new(caller.service.clone(), caller.org(), caller.execution(), id, reading).await?;
     if answers.catch_up().await? {
         return Ok(axum::Json(answers.next().await??).into_response());
@@ -199,8 +208,31 @@ async fn reading(caller: &Caller, mail: Mail, text: Option<String>) -> Result<Re
     if signal.name != USER_MESSAGE {
         return Ok(Reading::UnderWay { at: before });
     }
-    let is_next = turns(caller, caller.execution()).find(&before).await?.is_over;
-    Ok(Reading::Message { before, text, is_next })
+    let turns = turns(caller, caller.execution());
+    let found = turns.find(&before).await?;
+    if found.is_over {
+        return Ok(Reading::Message { before, text, order: Order::Next });
+    }
+    // Who says the same again is not taken for who said it first: so many messages like it came, and so many were read.
+    let (mut from, mut others) = (None, 0_usize);
+    for earlier in turns.earlier_mail(&before, USER_MESSAGE).await? {
+        if text.is_none() || text_of(caller, &earlier.signal.payload).await? == text {
+            from.get_or_insert(earlier.before);
+            others += 1;
+        }
+    }
+    if let Some(from) = from {
+        let mut following = caller.service.follow(caller.org(), caller.execution(), &from).with_content_up_to(CONTENT);
+        while let Some(event) = following.next().await? {
+            if user_text(&event.event).is_some_and(|said| text.as_deref().is_none_or(|text| text == said)) {
+                others = others.saturating_sub(1);
+            }
+            if matches!(event.event, StreamEvent::Durable(_)) && *event.cursor == *before {
+                break;
+            }
+        }
+    }
+    Ok(Reading::Message { before, text, order: Order::Behind(others) })
 }
 
 /// A signal whose id follows from its key, so that it is known again.

@@ -1,6 +1,6 @@
 //! The endpoints that front ends of others speak to: a message of the user in, the stream of the turn that answers it out.
 
-use super::projection::{AgUi, AiSdk, Position, Projection, TurnLocation, Turns, Writer, remember};
+use super::projection::{AgUi, AiSdk, Order, Position, Projection, TurnLocation, Turns, Writer, remember};
 use super::sent::{AgUiRequest, AiSdkRequest, Sent, UserMessage};
 use super::{Reader, stream};
 use crate::limits::Rate;
@@ -220,7 +220,7 @@ async fn send(caller: &Caller, run: ExecutionId, sent: Sent) -> Result<TurnLocat
                 return Ok(Turns::whole(&turns.find(&latest).await?, latest));
             }
             let text = Some(message.text).filter(|text| !text.is_empty());
-            Ok(Turns::answer(at, latest, text, stored.resumed || found.is_over))
+            Ok(Turns::answer(at, latest, text, Order::first(stored.resumed || found.is_over)))
         }
         Sent::Answers(answers) => {
             let mut is_news = false;

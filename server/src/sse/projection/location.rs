@@ -68,6 +68,22 @@ pub(crate) struct Found {
     pub(crate) asked: Option<String>,
 }
 
+/// The order of a message among those that a run has still to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The run waits for it.
+    Next,
+    /// The run is at work, or begins; so many before it say the same.
+    Behind(usize),
+}
+
+impl Order {
+    /// That of the first one.
+    pub(crate) fn first(is_waited_for: bool) -> Self {
+        if is_waited_for { Self::Next } else { Self::Behind(0) }
+    }
+}
+
 /// A signal of a run, and where it came.
 #[derive(Debug)]
 pub(crate) struct Mail {
@@ -104,9 +120,12 @@ impl Turns<'_> {
     }
 
     /// The turn that answers a message which was sent at a position. `text` is what the message says; one that waits for it
-    /// alone can also begin without it.
-    pub(crate) fn answer(at: String, until: String, text: Option<String>, is_waited_for: bool) -> TurnLocation {
-        let turn = if is_waited_for { Turn::awaiting() } else { Turn::awaiting_message(text) };
+    /// alone can also begin without it, and otherwise it may be behind so many others that say the same.
+    pub(crate) fn answer(at: String, until: String, text: Option<String>, order: Order) -> TurnLocation {
+        let turn = match order {
+            Order::Next => Turn::awaiting(),
+            Order::Behind(others) => Turn::awaiting_message(text, others),
+        };
         let position = Some(format!("{at}{AWAITS}"));
         TurnLocation { after: at, turn: turn.before_its_signal(), from: None, until, position }
     }
@@ -126,7 +145,7 @@ impl Turns<'_> {
         let message = next.iter().find(|event| is_user_message(event));
         let message = message.and_then(|event| event.data["entry"].as_str()).map(str::to_owned);
         if awaits_message {
-            return Ok((Self::answer(cursor, until, None, found.is_over), message));
+            return Ok((Self::answer(cursor, until, None, Order::first(found.is_over)), message));
         }
         if found.is_over || next.first().is_some_and(is_user_message) {
             let position = Some(cursor.clone());
@@ -151,11 +170,7 @@ impl Turns<'_> {
             loop {
                 let found = self.storage.signals(self.org, run, page).await?;
                 if let Some(signal) = found.items.into_iter().find(|signal| signal.id == id) {
-                    let before = match (&prefix[..], signal.number.saturating_sub(1)) {
-                        ("", 0) => String::new(),
-                        (prefix, number) => format!("{prefix}{number}"),
-                    };
-                    return Ok(Some(Mail { signal, before }));
+                    return Ok(Some(Mail { before: before(&prefix, &signal), signal }));
                 }
                 match found.next {
                     Some(next) => page = PageRequest { limit: MAX_PAGE, after: Some(next) },
@@ -164,6 +179,25 @@ impl Turns<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// The signals of a name that came to whoever had the work at a position, up to it: the oldest first, and none that is too long ago
+    /// to be awaited.
+    pub(crate) async fn earlier_mail(&self, cursor: &str, name: &str) -> Result<Vec<Mail>> {
+        let Some((prefix, run, upto)) = self.links(cursor).await?.pop() else { return Ok(Vec::new()) };
+        let mut after = Some(Cursor(upto.saturating_sub(SEARCHED as u64).to_string()));
+        let mut earlier = Vec::new();
+        loop {
+            let read = self.storage.signals(self.org, run, PageRequest { limit: MAX_PAGE, after }).await?;
+            let is_last = read.items.last().is_none_or(|signal| signal.number > upto);
+            for signal in read.items.into_iter().filter(|signal| signal.number <= upto && signal.name == name) {
+                earlier.push(Mail { before: before(&prefix, &signal), signal });
+            }
+            after = read.next.filter(|_| !is_last);
+            if after.is_none() {
+                return Ok(earlier);
+            }
+        }
     }
 
     /// Finds the last turn up to a position.
@@ -215,6 +249,14 @@ impl Turns<'_> {
             }
         }
         Ok(links)
+    }
+}
+
+/// The event before a signal.
+fn before(prefix: &str, signal: &Signal) -> String {
+    match (prefix, signal.number.saturating_sub(1)) {
+        ("", 0) => String::new(),
+        (prefix, number) => format!("{prefix}{number}"),
     }
 }
 

@@ -11,6 +11,7 @@ mod history;
 mod idle;
 mod location;
 mod part;
+mod phase;
 mod plain;
 mod prose;
 mod turn;
@@ -22,15 +23,24 @@ pub(super) use ag_ui::AgUi;
 pub(super) use ai_sdk::AiSdk;
 pub(super) use answer::Answer;
 pub(super) use history::remember;
-pub(super) use location::{Mail, Position, TurnLocation, Turns};
+pub(super) use location::{Mail, Order, Position, TurnLocation, Turns};
 pub(super) use part::{Approval, Ending};
 pub(super) use turn::Turn;
 
+use content::first_text;
 use flovyn_core::client::Following;
 use flovyn_core::model::StreamEvent;
 use part::TurnPart;
 use serde_json::Value;
 use std::collections::HashSet;
+
+/// What a message of the user says; none if the event is no such message.
+pub(super) fn user_text(event: &StreamEvent) -> Option<&str> {
+    match event {
+        StreamEvent::Durable(event) if idle::is_user_message(event) => Some(first_text(&event.data["content"])),
+        _ => None,
+    }
+}
 
 /// A protocol of others, with what its writer keeps.
 #[derive(Debug)]

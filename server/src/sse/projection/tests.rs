@@ -387,7 +387,7 @@ fn a_message_in_between_ends_the_answer_before_it() {
     assert_eq!(tale.ai_sdk().last().unwrap()["type"], "finish");
 
     // The one who has sent it reads what follows it, and nothing before.
-    let mut turn = Turn::awaiting_message(Some("wait".into())).before_its_signal();
+    let mut turn = Turn::awaiting_message(Some("wait".into()), 0).before_its_signal();
     let mut parts = Vec::new();
     tale.events.iter().for_each(|event| turn.take(event, &mut parts));
     assert!(matches!(&parts[0], TurnPart::Began { id, position } if id == "e4" && position == "3"), "{parts:?}");
@@ -410,7 +410,7 @@ fn previews_that_come_before_their_message_are_shown_behind_it() {
     assert_eq!(ai_sdk_texts(&itself.ai_sdk()), ["ab"]);
     // What answers an earlier message is none of it.
     let earlier = user(Tale::default().token("old").done().answer(json!([text("old")])));
-    let mut turn = Turn::awaiting_message(Some("hi".into())).before_its_signal();
+    let mut turn = Turn::awaiting_message(Some("hi".into()), 0).before_its_signal();
     let mut parts = Vec::new();
     let earlier = earlier.answer(json!([text("new")])).rests();
     earlier.events.iter().for_each(|event| turn.take(event, &mut parts));

@@ -6,6 +6,7 @@
 use super::content::{Part, first_text, parts_of};
 use super::idle::{Idle, ends_answer, is_user_message};
 use super::part::{Approval, Ending, Prose, TurnPart};
+use super::phase::{Beginning, Phase, Rest};
 use super::prose::{Draft, OpKey, Standing};
 use flovyn_core::model::{Chunk, ChunkKind, Event, EventKind, FamilyEvent, StreamEvent};
 use serde_json::{Value, json};
@@ -21,35 +22,6 @@ const EARLY: usize = 10_000;
 /// The longest name that data of an agent may give itself.
 const DATA_NAME: usize = 64;
 
-/// Where in a conversation the events are that are read.
-#[derive(Debug, PartialEq, Eq)]
-enum Phase {
-    /// Before the turn. It begins with the next message of the user, with the one that says a text, or with whatever is shown.
-    Before(Beginning),
-    /// In it.
-    Under,
-    /// Behind it.
-    Over,
-}
-
-/// What a turn begins with.
-#[derive(Debug, PartialEq, Eq)]
-enum Beginning {
-    /// The next message of the user; without one whatever the agent writes.
-    Anything,
-    /// The next message of the user; the one that says the text, if there is one.
-    Message(Option<String>),
-}
-
-/// Why a turn is over, unless the run goes on by itself behind it.
-#[derive(Debug)]
-enum Rest {
-    /// The agent waits for people and for nothing else.
-    Asking,
-    /// The run has failed or is paused.
-    Halted { message: String, code: Option<String> },
-}
-
 /// Reads a turn.
 #[derive(Debug)]
 pub(crate) struct Turn {
@@ -62,6 +34,8 @@ pub(crate) struct Turn {
     early: Vec<(Arc<Chunk>, Arc<str>)>,
     /// Whether it has begun without a message, which may still come.
     lacks_message: bool,
+    /// Messages that say the same and come before its own.
+    others: usize,
     drafts: Vec<Draft>,
     /// How many drafts have been replaced by what is durable.
     settled: usize,
@@ -87,9 +61,9 @@ impl Turn {
         Self::of_stage(Phase::Before(Beginning::Anything))
     }
 
-    /// Waits for a message of the user: any, or the one that says a text.
-    pub(crate) fn awaiting_message(text: Option<String>) -> Self {
-        Self::of_stage(Phase::Before(Beginning::Message(text)))
+    /// Waits for a message of the user: any, or the one that says a text, behind so many others that say the same.
+    pub(crate) fn awaiting_message(text: Option<String>, others: usize) -> Self {
+        Self { others, ..Self::of_stage(Phase::Before(Beginning::Message(text))) }
     }
 
     fn of_stage(phase: Phase) -> Self {
@@ -100,6 +74,7 @@ impl Turn {
             is_sent: true,
             early: Vec::new(),
             lacks_message: false,
+            others: 0,
             drafts: Vec::new(),
             settled: 0,
             is_in_step: false,
@@ -268,7 +243,9 @@ impl Turn {
                 event.data.get("content").is_none_or(|content| first_text(content) == text.as_str())
             }
         };
-        if is_ours {
+        if is_ours && self.others > 0 {
+            self.others -= 1;
+        } else if is_ours {
             let id = event.data["entry"].as_str().unwrap_or_default().to_owned();
             self.begin(id, before(event.number, cursor), parts);
         }
