@@ -2,8 +2,8 @@
 
 The document is held against the specification, then the server against the document, by Schemathesis over a server
 of its own. No answer may be a 5xx, and status, headers and body of every answer are as the document says. Streams of
-events and turns are left out: they go on (server/tests/sse.rs and server/tests/turns.rs have them). Run it with the Python that has `flovyn` and
-requirements.txt.
+events and turns are left out: they go on (server/tests/sse.rs and server/tests/turns.rs have them). Run it with the
+Python that has `flovyn` and requirements.txt.
 
 Usage: run.py [EXAMPLES]      so many generated requests per route and phase (15)
 """

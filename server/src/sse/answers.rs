@@ -147,7 +147,10 @@ impl Answers {
 
     /// Reads the next event; false behind the last one.
     async fn read(&mut self) -> Result<bool> {
-        let Some(event) = self.following.next().await? else { return Ok(false) };
+        let Some(event) = self.following.next().await? else {
+            self.answer.end();
+            return Ok(false);
+        };
         self.answer.take(&event);
         if let StreamEvent::Durable(_) = &event.event {
             self.last = event.cursor.to_string();
@@ -262,19 +265,23 @@ impl Answers {
             Some(Ending::Steered) => Some(answer.stop_before_next().unwrap_or("steered").to_owned()),
             _ => None,
         };
+        let mut structured = answer.structured.clone();
+        let mut otherwise = returned;
         // What the built-in agent returns has the answer in it, and why it stopped.
-        let word =
-            returned.as_ref().filter(|value| value["text"].is_string()).and_then(|value| value["stopReason"].as_str());
-        if let Some(word) = word {
-            stop_reason = Some(word.to_owned());
+        if let Some(Value::Object(outcome)) = &mut otherwise
+            && let (Some(Value::String(_)), Some(Value::String(word))) =
+                (outcome.get("text"), outcome.get("stopReason"))
+        {
+            stop_reason = Some(word.clone());
+            structured = outcome.remove("output").filter(|output| !output.is_null());
+            otherwise = outcome.remove("text").filter(|text| *text != "");
         }
-        let form = returned.as_ref().and_then(|value| value.get("output")).filter(|output| !output.is_null()).cloned();
-        let output = answer.structured.clone().or(form).or_else(|| answer.text().map(Value::String));
+        let output = structured.or_else(|| answer.text().map(Value::String)).or(otherwise);
         TurnView {
             turn_id: self.id.0,
             status: if pending.is_empty() { "complete" } else { "awaiting_human" },
             stop_reason,
-            output: output.or(returned),
+            output,
             tool_calls: calls(answer, &pending),
             usage: UsageView::of(&answer.usage),
             checkpoint_id: answer.checkpoint.map(|(run, sequence)| checkpoint_id(run, sequence)),

@@ -155,6 +155,13 @@ impl Answer {
         }
     }
 
+    /// Takes note that no event comes any more.
+    pub(crate) fn end(&mut self) {
+        let mut parts = Vec::new();
+        self.turn.ask(&mut parts);
+        parts.into_iter().for_each(|part| self.gather(part));
+    }
+
     /// An agent saves its state behind the end of its answer.
     fn take_behind(&mut self, event: &Event) {
         use EventKind::{Cancelled, Checkpoint, Completed, Failed, HandedOff, Paused, Waiting};

@@ -176,6 +176,9 @@ impl Projection {
                 None => None,
             };
             let Some(event) = event else {
+                let mut parts = Vec::new();
+                self.turn.ask(&mut parts);
+                parts.into_iter().for_each(|part| self.show(part, &mut frames));
                 self.finish(&mut frames);
                 return Ok(Some(frames));
             };

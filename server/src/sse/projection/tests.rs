@@ -526,6 +526,11 @@ fn questions_that_are_open_end_a_turn_and_those_that_were_answered_do_not() {
     };
     let open = gathered(&asks());
     assert_eq!((open.is_complete(), open.questions()), (true, std::slice::from_ref(&request)));
+    let both = json!({ "type": "toolCall", "id": "d", "name": "rm", "arguments": {} });
+    let approval = json!({ "id": "d", "name": "rm", "hash": "g", "arguments": {} });
+    let both = asks().answer(json!([both])).entry("assistant", "approval_request", approval);
+    let both = gathered(&both.waits(&["approval", "input", "userMessage"]));
+    assert_eq!((both.is_complete(), both.approvals().len(), both.questions().len()), (true, 1, 1));
     let other = asks().entry("user", "input", json!({ "id": "c", "hash": "other" })).waits(&["input"]);
     assert_eq!(gathered(&other).questions().len(), 1);
 
