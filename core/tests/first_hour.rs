@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use flovyn_core::Payload;
 use flovyn_core::agent::{AgentDefinition, AgentState, NativeHost};
 use flovyn_core::client::{Handle, StartOptions};
-use flovyn_core::context::{AgentContext, AgentContextExt, Selected, StepOptions};
+use flovyn_core::context::{AgentContext, AgentContextExt, StepOptions};
 use flovyn_core::error::{Code, Error, Result};
-use flovyn_core::model::{EventKind, PageRequest, RetryPolicy, Status, TaskStatus};
+use flovyn_core::model::{PageRequest, RetryPolicy, Status, TaskStatus};
 use flovyn_core::runtime::{AgentBuilder, Runtime, StdinSignals};
 use flovyn_core::task::{TaskContext, TaskDefinition};
 use flovyn_core::testing::Harness;
@@ -349,51 +349,6 @@ async fn the_error_of_a_run_has_the_type_of_what_failed() {
 }
 
 // ── small edges ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-struct Chooser;
-
-#[async_trait]
-impl AgentDefinition for Chooser {
-    type State = ();
-    type Input = bool;
-    type Output = usize;
-    fn kind(&self) -> &str {
-        "chooser"
-    }
-    async fn execute(&self, ctx: &dyn AgentContext, by_host: bool) -> Result<usize> {
-        let never = ctx.wait_raw("never", None)?;
-        if by_host {
-            return Ok(usize::from(tokio::time::timeout(Duration::from_millis(50), never).await.is_ok()));
-        }
-        Ok(Selected::first_of(vec![never, ctx.sleep(Duration::from_millis(50))?]).await.index)
-    }
-}
-
-async fn warnings(handle: &Handle) -> Vec<String> {
-    let (mut stream, mut found) = (handle.stream(None), Vec::new());
-    while let Some(event) = stream.next().await.unwrap() {
-        if let flovyn_core::client::StreamEvent::Durable(event) = event
-            && event.kind == EventKind::Warning
-        {
-            found.push(event.data["warning"].as_str().unwrap_or_default().to_owned());
-        }
-    }
-    found
-}
-
-/// A race among steps is decided durably, so nothing is wrong with its losers. One that a timer of the process decides
-/// may end otherwise after a crash.
-#[tokio::test]
-async fn only_races_with_the_outside_are_warned_of() {
-    let runtime = runtime().await;
-    serve(&runtime, NativeHost::default().agent(Chooser).unwrap()).await;
-    for (by_host, expected) in [(false, &[][..]), (true, &["abandoned"][..])] {
-        let handle = start(&runtime, "chooser", by_host).await;
-        handle.result(Some(PATIENCE)).await.unwrap();
-        assert_eq!(warnings(&handle).await, expected, "decided by the host: {by_host}");
-    }
-    runtime.close().await.unwrap();
-}
 
 struct Asking;
 

@@ -17,11 +17,9 @@ pub(super) struct HostState {
     pub outside: Option<Outside>,
     /// By the host's last answer, something in this process may end the wait, such as a host timer.
     pub timer: bool,
-    /// The host has said that nothing outside may end the wait: what happens next was decided by outcomes alone.
-    pub alone: bool,
     /// Some branch has waited for something outside while another awaited an outcome.
     pub races_outside: bool,
-    /// The code has given up an await, beyond what is recorded, and something of the host may have decided that.
+    /// The code has given up an await, beyond what is recorded.
     pub has_abandoned: bool,
     /// The lease is valid for more than 10 s by the worker's own clock.
     pub lease_fresh: bool,
@@ -39,7 +37,6 @@ impl HostState {
             concurrent: false,
             outside: None,
             timer: false,
-            alone: false,
             races_outside: false,
             has_abandoned: false,
             lease_fresh: true,
@@ -60,7 +57,6 @@ impl Machine {
         host.quiet = true;
         host.concurrent = concurrent || awaited > 1 || outside == Some(Outside::Something);
         host.outside = outside;
-        host.alone = outside == Some(Outside::Nothing);
         if let Some(outside) = outside {
             host.timer = outside == Outside::Something;
             host.races_outside |= host.timer && awaited > 0;

@@ -32,12 +32,9 @@ impl Machine {
         let abandon = self.segment.push(label, None);
         self.segment.ops[abandon].settle();
         self.place(abandon, OpBody::Abandon { target }, false);
-        // Outcomes decide the same again after a crash. What a timer of the host has decided may end otherwise.
-        if !self.host.alone {
-            let what = self.segment.ops[index].label.to_string();
-            self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
-            self.host.has_abandoned = true;
-        }
+        let what = self.segment.ops[index].label.to_string();
+        self.draft.warn(Some(target), "abandoned", serde_json::json!({"op": what}));
+        self.host.has_abandoned = true;
     }
 
     /// Nobody will be told how this op ends: the store cancels its task and takes its signal back.
