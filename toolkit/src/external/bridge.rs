@@ -246,13 +246,12 @@ impl Run<'_> {
             };
             self.record("user", entry_type::APPROVAL, &answer)?;
             self.status("running");
-            let terms = outcome.payload().and_then(|payload| payload.parse::<ApprovalTerms>().ok()).unwrap_or_default();
+            let terms = outcome.payload().and_then(|payload| payload.parse::<ApprovalTerms>().ok());
+            let is_changed = terms.is_none_or(|terms| terms.arguments.is_some_and(|given| given != request.arguments));
             return Ok(match verdict {
                 Verdict::Denied(reason) => Answer::Deny(reason),
                 // The agent runs what it has asked about, or nothing.
-                _ if terms.arguments.is_some_and(|given| given != request.arguments) => {
-                    Answer::Deny(Some(CHANGED.to_owned()))
-                }
+                _ if is_changed => Answer::Deny(Some(CHANGED.to_owned())),
                 _ => Answer::Allow,
             });
         }

@@ -32,6 +32,9 @@ pub(super) enum ApprovalDecision {
     Nothing,
 }
 
+/// What the model is told where a call was approved on terms that cannot be read.
+const UNREADABLE: &str = "The user allowed this call on terms that could not be read, so it did not run.";
+
 /// An answer as it is kept.
 #[derive(Serialize)]
 struct Recorded<'a> {
@@ -67,10 +70,14 @@ impl PendingApprovals {
         let verdict = |request: &ApprovalRequest| request.answered(&answer);
         let meant = self.0.iter().position(|(_, request)| verdict(request) != Verdict::OfAnotherCall);
         let Some(place) = meant else { return Ok(ApprovalDecision::Nothing) };
-        let terms: ApprovalTerms = payload.parse().unwrap_or_default();
+        let read = payload.parse::<ApprovalTerms>();
+        let is_readable = read.is_ok();
+        let terms = read.unwrap_or_default();
         run.record("user", entry_type::APPROVAL, &Recorded { answer: &answer, terms: &terms })?;
         let (mut call, mut request) = self.0.remove(place);
         Ok(match verdict(&request) {
+            // Somebody may have meant other arguments: what the model wrote is not run in their place.
+            Verdict::Approved if !is_readable => ApprovalDecision::Denied(call, UNREADABLE.to_owned()),
             Verdict::Approved => {
                 let given = terms.arguments.filter(|given| *given != call.arguments);
                 let is_changed = given.is_some();

@@ -122,6 +122,22 @@ async fn a_person_may_change_what_they_allow() {
     assert_eq!(kept[0]["arguments"], json!({ "text": "changed" }));
 }
 
+/// What the model wrote does not run where somebody may have meant something else; null is what nobody has said.
+#[tokio::test(flavor = "multi_thread")]
+async fn terms_that_cannot_be_read_are_a_no() {
+    let calls = Turn::call("send", json!({"text": "a"})).and_call("send", json!({"text": "b"}));
+    let lab = lab([calls, Turn::text("Good.")]).await;
+    let run = lab.start(&ask("Send.")).await;
+    let asked = requests(&run, 2).await;
+    approve_on(&run, &asked[0], json!({ "arguments": { "text": "changed" }, "scope": 7 })).await;
+    approve_on(&run, &asked[1], json!({ "arguments": { "text": "changed" }, "scope": null })).await;
+    assert_eq!(outcome(&run).await.text, "Good.");
+    let results: Vec<_> = told(&run).await.into_iter().filter(|line| line.contains(": send =")).collect();
+    assert!(results.iter().any(|line| line.contains("could not be read")), "{results:?}");
+    assert!(results.iter().any(|line| line.ends_with("noted changed")), "{results:?}");
+    assert!(!results.iter().any(|line| line.ends_with("noted a") || line.ends_with("noted b")), "{results:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_person_allows_for_the_run_is_not_asked_again_in_any_process() {
     let folder = tempfile::tempdir().expect("a folder");

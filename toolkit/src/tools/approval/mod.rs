@@ -402,8 +402,13 @@ pub struct ApprovalTerms {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
     /// For which calls it counts.
-    #[serde(skip_serializing_if = "ApprovalScope::is_once")]
+    #[serde(skip_serializing_if = "ApprovalScope::is_once", deserialize_with = "or_once")]
     pub scope: ApprovalScope,
+}
+
+/// Programs write null for what nobody has said.
+fn or_once<'de, D: serde::Deserializer<'de>>(given: D) -> Result<ApprovalScope, D::Error> {
+    Ok(Option::<ApprovalScope>::deserialize(given)?.unwrap_or_default())
 }
 
 /// For which calls an approval counts.
